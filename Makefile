@@ -35,7 +35,7 @@ PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 # Histories of `make bookkeeper-simulation`, of each kind.
 SIMULATION_SEEDS ?= 3000
 
-.PHONY: bookkeeper-simulation help setup docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
+.PHONY: bookkeeper-simulation help setup dist docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-go-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -82,6 +82,9 @@ test: $(STAMP) ## Run all tests
 		test $$? -eq 1 || exit 1; \
 		echo "What failed runs once more, alone: a test that passes only then must be made independent of the load."; \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+
+dist: $(STAMP) ## Build sdist and wheel into dist/, twice the same bytes, and check what an index would show
+	.ci/dist
 
 docs: $(STAMP) ## Build the documentation site into build/site, and check its links
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[docs]'

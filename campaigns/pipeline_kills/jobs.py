@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -25,11 +26,9 @@ from pulsemark.pipeline import (
     IcebergTarget,
     OffloadFollower,
     compact_folder,
-    compact_to_table,
     offload,
     verify_offload,
 )
-from pulsemark.pipeline.compact import source as compact_source
 from pulsemark.pipeline.offload import writer as offload_source
 from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.proto.pulsar_api_pb2 import Schema
@@ -38,7 +37,7 @@ from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatch
 
 # All is imported before the first fork, so that a run costs little.
 _PRELOADED = (deltalake, pyiceberg.io.pyarrow, sqlalchemy, SqlCatalog)
-_SOURCES = (compact_source, offload_source)
+_SOURCES = (offload_source,)
 
 HOUR_MS = 3_600_000
 Fact: TypeAlias = tuple[str, int, Any]
@@ -186,20 +185,23 @@ class Offload:
         return [table.catalog.load_table(table.name).scan().to_arrow()]
 
     def _wanted(self) -> list[Fact]:
-        from pulsemark.pipeline.columns import DEFAULT_COLUMNS, arrow_schema_of
+        return sorted(self._messages("value"), key=repr)
+
+    def _messages(self, *columns: str) -> list[Any]:
+        """Topic, index and these columns of all messages."""
+        from pulsemark.pipeline.columns import arrow_schema_of
         from pulsemark.pipeline.options import ReadOptions
         from pulsemark.pipeline.plan import plan
         from pulsemark.pipeline.tasks import LedgerPartition, messages_of
 
-        texts = {"path": str(self._data), "topicsPattern": ".*"}
-        options = ReadOptions.parse(texts)
-        parts = [LedgerPartition(task) for task in plan(options).tasks]
-        schema = arrow_schema_of(DEFAULT_COLUMNS)
-        return facts(
-            pa.Table.from_batches([batch])
-            for part in parts
-            for batch in messages_of(part, options, schema)
-        )
+        options = ReadOptions.parse({"path": str(self._data), "topicsPattern": ".*"})
+        schema = arrow_schema_of(("__topic", "__index", *columns))
+        return [
+            tuple(row.values())
+            for task in plan(options).tasks
+            for batch in messages_of(LedgerPartition(task), options, schema)
+            for row in batch.to_pylist()
+        ]
 
     def problems_after_kill(self) -> list[str]:
         """Rows are whole and there once: in a folder some of them, else all or none."""
@@ -218,55 +220,13 @@ class Offload:
             problems += check.problems
         place = target.place.folder
         listed = {file.path for file in target.load().files}
+        patterns = ("topic=*/hour=*/*", "_pulsemark/unfinished*", "_pulsemark/changes/*")
         left = {
             path.relative_to(place).as_posix()
-            for path in [*place.glob("topic=*/hour=*/*"), *place.glob("_pulsemark/unfinished*")]
+            for pattern in patterns
+            for path in place.glob(pattern)
         }
         return problems + [f"left over: {path}" for path in sorted(left - listed)]
-
-
-class CompactTable:
-    """A compaction into a Parquet folder or a Delta table."""
-
-    def __init__(self, kind: str, data: Path, folder: Path) -> None:
-        self._kind = kind
-        self._data = data
-        self._folder = folder
-        self._spark: Any = Tasks()
-
-    def prepare(self) -> None:
-        """Nothing."""
-
-    def _target(self, name: str) -> Any:
-        return DeltaTarget(self._folder / name) if self._kind == "delta" else self._folder / name
-
-    def run(self, name: str = "out") -> None:
-        """Write the table, if it is not there."""
-        if self._kind == "delta" or not (self._folder / name).exists():
-            compact_to_table(self._spark, self._data, self._target(name))
-
-    def _shown(self, name: str = "out") -> list[Fact]:
-        if self._kind == "delta":
-            if not deltalake.DeltaTable.is_deltatable(str(self._folder / name)):
-                return []
-            table = deltalake.DeltaTable(str(self._folder / name))
-            return facts([pa.table(table.to_pyarrow_table())])
-        return facts(pq.read_table(path) for path in (self._folder / name).glob("*"))
-
-    def _wanted(self) -> list[Fact]:
-        self.run("undisturbed")
-        return self._shown("undisturbed")
-
-    def problems_after_kill(self) -> list[str]:
-        """All rows are shown, or none."""
-        shown = self._shown()
-        return [] if shown in ([], self._wanted()) else [f"{len(shown)} rows are shown"]
-
-    def problems_at_end(self) -> list[str]:
-        """The rows of a run that nobody killed, and nothing beside the folder."""
-        wanted = self._wanted()
-        problems = [] if wanted and self._shown() == wanted else ["the rows differ"]
-        return problems + [f"left over: {path}" for path in self._folder.glob(".*")]
 
 
 class CompactViews:
@@ -373,7 +333,22 @@ class TypedOffload(Offload):
         return []
 
 
+class Upsert(Offload):
+    """An offload of each key's latest message."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        super().__init__(kind, data, folder, write_mode="upsert", partition_by="bucket(3)")
+
+    def _wanted(self) -> list[Fact]:
+        latest: dict[Any, Fact] = {}
+        for topic, index, key, value in sorted(self._messages("__key", "value"), key=itemgetter(1)):
+            latest[topic, key] = (topic, index, value)
+        return sorted((fact for fact in latest.values() if fact[2]), key=repr)
+
+
 JOBS: Mapping[str, Job] = {
+    "upsert-delta": lambda data, folder: Upsert("delta", data, folder),
+    "upsert-iceberg": lambda data, folder: Upsert("iceberg", data, folder),
     "typed-parquet": lambda data, folder: TypedOffload("parquet", data, folder),
     "typed-delta": lambda data, folder: TypedOffload("delta", data, folder),
     "typed-iceberg": lambda data, folder: TypedOffload("iceberg", data, folder),
@@ -383,7 +358,5 @@ JOBS: Mapping[str, Job] = {
     "follow-parquet": lambda data, folder: FollowOffload("parquet", data, folder),
     "follow-delta": lambda data, folder: FollowOffload("delta", data, folder),
     "follow-iceberg": lambda data, folder: FollowOffload("iceberg", data, folder),
-    "compact-parquet": lambda data, folder: CompactTable("parquet", data, folder),
-    "compact-delta": lambda data, folder: CompactTable("delta", data, folder),
     "compact-views": CompactViews,
 }

@@ -24,7 +24,6 @@ from pulsemark.pipeline import (
     OffloadFollower,
     OffloadResult,
     ReplayOptions,
-    compact_to_table,
     local_session,
     offload,
     replay,
@@ -74,13 +73,18 @@ def _to_iceberg(work: Work) -> None:
     offload(work.spark, work.data, iceberg_table(work.folder), rows_per_file=ROWS_PER_FILE)
 
 
-def _compact_to_parquet(work: Work) -> None:
-    if not work.out.exists():
-        compact_to_table(work.spark, work.data, work.out)
+def _typed_to_delta(work: Work) -> None:
+    target = DeltaTarget(work.out)
+    offload(work.spark, work.data, target, value_schema="latest", mode="PERMISSIVE")
 
 
-def _compact_to_delta(work: Work) -> None:
-    compact_to_table(work.spark, work.data, DeltaTarget(work.out))
+def _upsert_to_delta(work: Work) -> None:
+    offload(work.spark, work.data, DeltaTarget(work.out), write_mode="upsert", rows_per_file=20)
+
+
+def _upsert_to_iceberg(work: Work) -> None:
+    target = iceberg_table(work.folder)
+    offload(work.spark, work.data, target, write_mode="upsert", rows_per_file=20)
 
 
 def _replay(work: Work) -> None:
@@ -146,8 +150,9 @@ SPARK_JOBS: Mapping[str, Job] = {
     "offload-parquet": _to_parquet,
     "offload-delta": _to_delta,
     "offload-iceberg": _to_iceberg,
-    "compact-parquet": _compact_to_parquet,
-    "compact-delta": _compact_to_delta,
+    "typed-delta": _typed_to_delta,
+    "upsert-delta": _upsert_to_delta,
+    "upsert-iceberg": _upsert_to_iceberg,
     "replay": _replay,
     "sink-batch": _sink_batch,
     "sink-stream": _sink_stream,

@@ -237,6 +237,10 @@ def _shown(name: str, folder: Path) -> list[Any]:
     if name.endswith("iceberg"):
         table = iceberg_table(folder).catalog.load_table("a.b")
         return facts([table.scan().to_arrow()])
+    if name.startswith("typed"):
+        found = [folder / "out", folder / "out_rejected"]
+        tables = [pa.table(deltalake.DeltaTable(str(x)).to_pyarrow_table()) for x in found]
+        return facts(tables[:1], "n") + facts(tables[1:])
     if name.endswith("delta"):
         return facts([pa.table(deltalake.DeltaTable(str(folder / "out")).to_pyarrow_table())])
     files = (folder / "out").rglob("[!._]*.parquet")

@@ -46,7 +46,7 @@ def worst_cases(topic: str, count: int, *, repeated: bool = True) -> dict[int, W
     names = [topic if repeated else f"{topic}-{number}" for number in range(count)]
     makers = (
         _of_records, _of_places, _of_offsets, _of_groups, _of_members, _of_topics, _of_settings,
-        _of_brokers,
+        _of_brokers, _of_transactions,
     )  # fmt: skip
     return {case.request.API_KEY: case for make in makers for case in make(names)}
 
@@ -252,4 +252,27 @@ def _of_brokers(names: list[str]) -> list[WorstCase]:
             {"timeout_ms": 1, "topics": _listed(
                 moved, names, "partitions", partition_index=0, replicas=None)},
         ),
+    ]  # fmt: skip
+
+
+def _of_transactions(names: list[str]) -> list[WorstCase]:
+    added = producer.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    committed = producer.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    return [
+        WorstCase(
+            producer.AddPartitionsToTxnRequest, 3,
+            {"v3_and_below_transactional_id": "t", "v3_and_below_producer_id": 1,
+             "v3_and_below_producer_epoch": 0, "v3_and_below_topics": [
+                 added(name=name, partitions=[0]) for name in names]},
+        ),
+        WorstCase(
+            producer.TxnOffsetCommitRequest, 3,
+            MEMBER | {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0,
+                      "generation_id": -1, "topics": _listed(
+                          committed, names, "partitions", partition_index=0, committed_offset=1,
+                          committed_leader_epoch=-1, committed_metadata="")},
+        ),
+        WorstCase(admin.DescribeTransactionsRequest, 0, {"transactional_ids": names}),
+        WorstCase(admin.ListTransactionsRequest, 1, {
+            "state_filters": names, "producer_id_filters": [], "duration_filter": -1}),
     ]  # fmt: skip

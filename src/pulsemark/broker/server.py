@@ -26,23 +26,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from ..connection_memory import InputMemory, OutputMemory, PublishBudget
 from ..finder.mirror_places import MirrorPlaces
-from ..ledger import CatalogError, LocalStore
+from ..ledger import CatalogError
 from ..ledger.commit.group_commit import Notify
 from ..metadata import StamperChain, StampError
 from ..wire import TopicName
-from . import handlers
 from .audit.auditor import Auditor
 from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
@@ -61,8 +58,8 @@ from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .security.providers import authorization_plugin, make_authenticator
-from .services import Services, Session
-from .storage import Storage, StorageHealth, executor_threads, needs_folder, open_store, opened
+from .services import Services
+from .storage import Storage, StorageHealth, executor_threads, is_in_files, open_store, opened
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
 from .topics.schemas import SchemaRules, Schemas
@@ -70,9 +67,11 @@ from .topics.schemas import SchemaRules, Schemas
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..kafka.endpoint import Handler
+    from ..ledger import LocalStore
     from ..ledger.local.io.files import Files
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
+    from .services import Session
 
 log = logging.getLogger(__name__)
 
@@ -185,9 +184,9 @@ class Broker:
     def data_dir(self) -> Path:
         """The data folder. Raises NoDataFolderError for a broker in memory."""
         store = _running(self._store, self._state)
-        if not isinstance(store, LocalStore):
+        if not is_in_files(self.config):
             raise NoDataFolderError
-        return store.folder
+        return cast("LocalStore", store).folder
 
     @property
     def store(self) -> Storage:
@@ -271,7 +270,9 @@ class Broker:
         return await opened(self.run_blocking(self._open_store, notify))
 
     def _open_store(self, notify: Notify) -> Storage:
-        if needs_folder(self.config):
+        if is_in_files(self.config) and self.config.data_dir is None:
+            import tempfile
+
             self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
         return open_store(self.config, self._temporary, notify, self.files)
 
@@ -301,7 +302,9 @@ class Broker:
             self._http_protocol,
             has_room,
             connections_from,
+            prepare=import_sessions,
             prepare_http=import_http,
+            prepare_registry=import_registry,
             make_registry=self._registry_protocol,
         )
         if config.kafka_port is not None or config.security.kafka_tls_port is not None:
@@ -309,6 +312,9 @@ class Broker:
 
     def make_session(self) -> Session:
         """The protocol of a new connection. The test kit's broker makes one with faults."""
+        from . import handlers
+        from .connection.session import Session
+
         return Session(self.services, handlers)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
@@ -419,6 +425,8 @@ class Broker:
         if self._executor is not None:
             self._executor.shutdown(wait=True)
         if self._temporary is not None:
+            import shutil
+
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
@@ -429,12 +437,24 @@ class Broker:
         await self.close()
 
 
-def import_http() -> None:
-    """Import what HTTP connections need. It takes some 150 ms, so the loop's thread must not.
+# What connections need is imported by the first one. It takes longer than other clients may wait,
+# so a thread does it.
 
-    Only the first HTTP connection has it imported: most brokers in tests never get one.
-    """
-    from .http import connection, schema_registry  # noqa: F401
+
+def import_sessions() -> None:
+    """For Pulsar's protocol: the handlers, and with them topics and subscriptions."""
+    from . import handlers  # noqa: F401
+    from .connection import session  # noqa: F401
+
+
+def import_http() -> None:
+    """For HTTP."""
+    from .http import connection  # noqa: F401
+
+
+def import_registry() -> None:
+    """For the schema registry."""
+    from .http import schema_registry  # noqa: F401
 
 
 def _running(part: T | None, state: str) -> T:

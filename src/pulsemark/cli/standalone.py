@@ -36,9 +36,10 @@ from ..broker import Broker, BrokerConfig, BrokerError, ConfigError, new_event_l
 from ..broker.configuration.dynamic_settings import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
 from ..broker.gc_tuning import Collector
+from ..broker.storage import is_in_files
 from ..coordination import CoordinationError
 from ..finder.arguments import is_loopback
-from ..ledger import LedgerError, LocalStore, MemoryStore
+from ..ledger import LedgerError
 from ..metadata.stampers import split_stamper_names
 from .config import load_settings, with_default_folder
 from .options import add_data_dir, add_json, port_number, positive
@@ -377,7 +378,7 @@ def _token(path: Path) -> str:
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    has_folder = isinstance(broker.store, LocalStore)
+    has_folder = is_in_files(broker.config)
     data_dir = str(Path(broker.data_dir).resolve()) if has_folder else None
     if as_json:
         ready = {
@@ -406,7 +407,7 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
         places.append(f"grpc with TLS {broker.grpc_url_tls}")
     if broker.kafka_url_tls:
         places.append(f"kafka with TLS {broker.kafka_url_tls}")
-    kept = data_dir or ("memory" if isinstance(broker.store, MemoryStore) else broker.store.name)
+    kept = data_dir or ("memory" if broker.config.storage == "memory" else broker.store.name)
     where = f"{', '.join(filter(None, places))}, data in {kept}"
     print(f"pulsemark is ready: {where}", flush=True)
 

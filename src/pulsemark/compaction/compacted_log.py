@@ -12,7 +12,7 @@ views, so reading simply goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -21,6 +21,8 @@ from ..ledger.epochs import EpochHistory
 from ..ledger.errors import CorruptEntryError
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import TopicLog
+from ..ledger.transactions import Transactions
+from ..metadata import Buffer
 from .view import CompactedView, Key
 from .view_format import ViewRow
 
@@ -190,6 +192,23 @@ class CompactedLog:
                 entries += rest
         return entries
 
+    def read_stable(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """As `TopicLog.read_stable`; a view has only entries that consumers may see."""
+        entries = self.read(start, max_entries=max_entries, max_bytes=max_bytes)
+        transactions = self.transactions_met(entry.prefix for entry in entries)
+        return entries if transactions is None else transactions.shown(entries, self.log)
+
+    def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
+        """As `TopicLog.transactions_met`."""
+        return self.log.transactions_met(prefixes)
+
+    @property
+    def stable_end(self) -> Position:
+        """As `TopicLog.stable_end`."""
+        return self.log.stable_end
+
     # Moving along
 
     @_of_view_or_log
@@ -278,15 +297,15 @@ class CompactedLog:
         return _row_at(view, row, row.ordinal + count).position
 
     def is_control(self, position: Position) -> bool:
-        """Whether a control entry is at ``position``."""
+        """As `TopicLog.is_control`."""
         return self.log.is_control(position)
 
     def control_positions(self, start: Position, end: Position) -> list[Position]:
-        """The control entries in [start, end); a view has none."""
+        """As `TopicLog.control_positions`; a view has none."""
         return self.log.control_positions(self._after_view(start), end)
 
     def control_count(self, start: Position, end: Position) -> int:
-        """How many control entries are in [start, end)."""
+        """As `TopicLog.control_count`; a view has none."""
         return self.log.control_count(self._after_view(start), end)
 
     def _after_view(self, start: Position) -> Position:

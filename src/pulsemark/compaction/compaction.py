@@ -28,7 +28,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
@@ -37,6 +36,7 @@ from ..ledger.store import ViewSummary
 from ..ledger.topic_log import FIRST_POSITION, TopicLog
 from ..ledger.writer import ManagedLedger
 from ..metadata import peek, read_message_metadata
+from ..records import record
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog
 from .current_view import (
@@ -60,7 +60,7 @@ READ_ENTRIES = 1000
 _READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class CompactionReport:
     """The result of a compaction."""
 
@@ -171,12 +171,13 @@ def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
 
 
 def _horizon(log: TopicLog, until: Position | None) -> Position | None:
-    """The last entry, not after ``until``."""
+    """The last entry, not after ``until``, nor in or after an open transaction."""
     first, last = log.first_position, log.last_position
     if first is None or last is None:
         return None
-    if until is not None and until < last:
-        last = log.previous_position(until.following)
+    end = log.stable_end if until is None else min(until.following, log.stable_end)
+    if end <= last:
+        last = log.previous_position(end)
     return last if last >= first else None
 
 
@@ -279,7 +280,7 @@ class _Compaction:
         while position <= self._horizon:
             self._check()
             try:
-                entries = self._source.read(
+                entries = self._source.read_stable(
                     position, max_entries=READ_ENTRIES, max_bytes=_READ_BYTES
                 )
             except CorruptEntryError as error:

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from ..records import record
 from .commit.batch import EntryWriter
 from .commit.group_commit import GroupCommit
 from .errors import UnsupportedVersionError
@@ -37,6 +37,8 @@ DELETING_KIND = "deleting"
 the topic from the topics."""
 CONTROL_NOTE_KIND = "control-entries"
 """The ledgers with control entries, and where these are (`topic_log.ControlPositions`)."""
+TRANSACTIONS_NOTE_KIND = "transactions"
+"""What is known of a topic's transactions (`transactions.Transactions`)."""
 FOLLOWS_KIND = "follows"
 """Kind of the values of a follower's folder: `FOLLOWS_PLACE` says which place it follows; other
 keys are topics without entries, with the index of their next message."""
@@ -200,7 +202,7 @@ class BadViewError(Exception):
     """The bytes are not part of a view; the view's reader goes on without them."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class ViewSummary:
     """The facts about a view, in its footer and in the catalog."""
 

@@ -262,8 +262,8 @@ class BrokerTopic:
             self.has_holes = self.has_holes or (prefix is not None and prefix.log_has_holes)
             tags = record_set_tags_of(prefix)
             is_control = prefix is not None and prefix.entry_kind == CONTROL
-            if is_control:
-                stated, schema_version = 1, b""
+            if prefix is not None and is_control:
+                stated, schema_version = max(prefix.message_count, 1), b""
             elif tags is not None:
                 stated, schema_version = tags.message_count, b""
             elif is_record_set(message.headers_and_payload):

@@ -135,10 +135,14 @@ class FolderSourceTopic:
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
         """The next entries; a damaged entry is a gap."""
         try:
-            entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
+            entries = self._log.read_stable(
+                self._next, max_entries=max_entries, max_bytes=max_bytes
+            )
             if not entries:
                 self._refresh()
-                entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
+                entries = self._log.read_stable(
+                    self._next, max_entries=max_entries, max_bytes=max_bytes
+                )
         except CorruptEntryError as error:
             if self._refresh():
                 return []  # another view took the place of the one that was read
@@ -174,7 +178,7 @@ class FolderSourceTopic:
     def is_caught_up(self, place: Place | None) -> bool:
         """Whether everything before the end at the opening was taken."""
         try:
-            return self._next >= self._end or not self._log.read(self._next, max_entries=1)
+            return self._next >= self._end or not self._log.read_stable(self._next, max_entries=1)
         except CorruptEntryError:
             return False  # the next `take` reports it
 

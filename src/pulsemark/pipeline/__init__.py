@@ -18,7 +18,6 @@ from .compact import (
     CompactedTopic,
     compact_by_broker,
     compact_folder,
-    compact_to_table,
     estimate_compaction,
 )
 from .errors import (
@@ -38,6 +37,7 @@ from .offload import (
     IcebergTarget,
     OffloadFollower,
     OffloadResult,
+    Upkeep,
     offload,
     truncate_offloaded,
     verify_offload,
@@ -68,10 +68,10 @@ __all__ = [
     "ReplayOptions",
     "ReplayResult",
     "TierComparison",
+    "Upkeep",
     "audit",
     "compact_by_broker",
     "compact_folder",
-    "compact_to_table",
     "compare_tiers",
     "estimate_compaction",
     "find_java",

@@ -219,6 +219,8 @@ def take_folders(given: argparse.Namespace, *, writes: bool) -> None:
         folder = given.folders[0]
         what = "is one folder too many" if others else "is a data folder"
         reason = f"the data folder to read is named by --data-dir {folder}"
+        if not writes:
+            reason += ", a table to write only by offload (--write-mode upsert: each key's latest)"
         reason = f"{what}; {reason}" if writes else reason
         raise OptionError("TARGET" if writes else "FOLDER", folder, reason)
 

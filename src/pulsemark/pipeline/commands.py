@@ -19,7 +19,6 @@ from .arguments import (
     add_topics,
     check_file,
     check_folder,
-    check_new_folder,
     check_range,
     checked_options,
     moment,
@@ -36,7 +35,6 @@ from .compact import (
     CompactedTopic,
     compact_by_broker,
     compact_folder,
-    compact_to_table,
     estimate_compaction,
 )
 from .compact.job import STAGES
@@ -53,9 +51,7 @@ from .offload import (
     verify_offload,
 )
 from .offload.follow import ended_by_signals
-from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
-from .offload.manifest import Layout
-from .offload.places import LocalPlace, place_of
+from .offload.job import DEFAULT_ROWS_PER_FILE, Upkeep, check_table, layout_of
 from .offload.table import OffloadTable, table_of
 from .options import ReadOptions, parse_duration_ms
 from .replay.job import replay
@@ -306,6 +302,7 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
         "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
     )
     _add_typed_options(parser)
+    _add_upkeep_options(parser)
     parser.add_argument(
         "--rows-per-file",
         type=positive,
@@ -385,16 +382,54 @@ def _add_typed_options(parser: argparse.ArgumentParser) -> None:
         " TARGET_rejected (default: FAILFAST)",
     )
     parser.add_argument(
+        "--write-mode",
+        default="append",
+        metavar="append|upsert",
+        help="upsert: a row for each key, its latest message (default: %(default)s)",
+    )
+    parser.add_argument(
         "--partition-by",
-        default="hour",
-        metavar="hour|day",
-        help="of broker time, beside the topic (default: %(default)s)",
+        metavar="hour|day|topic|bucket(N)",
+        help="beside the topic: hour (default) or day of broker time; of an upsert topic alone"
+        " (default), or so many buckets of keys",
     )
 
 
+def _add_upkeep_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--compact-files",
+        action="store_true",
+        help="then make one file of several small ones (Delta, Iceberg)",
+    )
+    parser.add_argument(
+        "--expire-snapshots",
+        type=duration_ms,
+        metavar="AGE",
+        help="then forget older states of the table, and their files, such as 7d (Delta, Iceberg)",
+    )
+    parser.add_argument(
+        "--row-lifetime",
+        type=duration_ms,
+        metavar="AGE",
+        help="then remove rows whose hour or day of broker time ended so long ago, such as 90d",
+    )
+
+
+def duration_ms(text: str) -> int:
+    """The argparse type of an age."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
+
+
+def _upkeep_of(given: argparse.Namespace) -> Upkeep:
+    return Upkeep(given.compact_files, given.expire_snapshots, given.row_lifetime)
+
+
 def _offload_arguments(given: argparse.Namespace) -> dict[str, Any]:
-    names = ("value_schema", "registry_schemas", "mode", "partition_by")
-    return {name: getattr(given, name) for name in names}
+    names = ("value_schema", "registry_schemas", "mode", "write_mode", "partition_by")
+    return {name: getattr(given, name) for name in names} | {"upkeep": _upkeep_of(given)}
 
 
 def check_offload(given: argparse.Namespace) -> None:
@@ -402,12 +437,14 @@ def check_offload(given: argparse.Namespace) -> None:
     texts = checked_options(given.path, given.topic, ending_time=given.ending_time)
     _every_s(given)
     more = {"valueSchema": given.value_schema, "registrySchemas": given.registry_schemas}
-    more |= {"mode": given.mode, "columns": given.columns}
+    upserts = given.write_mode == "upsert" and given.value_schema is None
+    more |= {"mode": None if upserts else given.mode, "columns": given.columns}
     texts |= {name: value for name, value in more.items() if value is not None}
     options = ReadOptions.parse(texts)
     table = table_from(given)
-    layout = Layout(options.columns, given.value_schema is not None, "append", given.partition_by)
+    layout = layout_of(options, given.write_mode, given.partition_by)
     check_table(table, options, layout)
+    _upkeep_of(given).check(table, layout)
     table.load()
 
 
@@ -457,22 +494,12 @@ _FIGURES = (
     " tombstones bigint, unkeyed bigint, unreadable bigint, damaged bigint, bytes_before bigint,"
     " bytes_after bigint"
 )
-_FILES = "topic string, path string, rows bigint, bytes bigint"
 
 
 def add_compact_options(parser: argparse.ArgumentParser) -> None:
     """All options of the command."""
-    add_topics(
-        parser,
-        target="write the latest messages there: a new folder of Parquet files, or a Delta table,"
-        " which is replaced. Without it, the topics' own compacted views are made",
-    )
-    parser.add_argument(
-        "--format", choices=("parquet", "delta"), help="of the target (default: parquet)"
-    )
-    _add_storage_option(parser)
+    add_topics(parser)
     add_fail_on_data_loss(parser)
-    parser.add_argument("--columns", help=f"of the target (default: {','.join(DEFAULT_COLUMNS)})")
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be kept, and write nothing"
     )
@@ -496,12 +523,8 @@ def add_compact_options(parser: argparse.ArgumentParser) -> None:
 def check_compact(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
     checked_options(given.path, given.topic)
-    for option, value in (("--format", given.format), ("--columns", given.columns)):
-        if value is not None and given.target is None:
-            raise OptionError(option, value, "is for a TARGET only")
     if given.admin_url is not None:
         others = {
-            "target": given.target,
             "--dry-run": given.dry_run or None,
             "--tombstone-stage": given.tombstone_stage,
             "--tombstone-property": given.tombstone_property,
@@ -512,30 +535,6 @@ def check_compact(given: argparse.Namespace) -> None:
         check_admin_url(given.admin_url)
     if given.tombstone_property == "":
         raise OptionError("--tombstone-property", "", "is empty")
-    _check_compact_target(given)
-
-
-def _check_compact_target(given: argparse.Namespace) -> None:
-    if given.storage_option is not None and given.format != "delta":
-        raise OptionError("--storage-option", str(given.storage_option), "is for --format delta")
-    if given.target is None:
-        return
-    if not given.target:
-        raise OptionError("target", given.target, "is empty")
-    ReadOptions.parse({"path": "/", "topicsPattern": ".*", "columns": ",".join(_columns(given))})
-    place = place_of(given.target)
-    if given.format == "delta":
-        _delta_target(given)
-        if isinstance(place, LocalPlace):
-            check_folder("target", place.folder)
-        return
-    if not isinstance(place, LocalPlace):
-        raise OptionError("target", given.target, "is not a folder of this machine")
-    check_new_folder("target", place.folder)
-
-
-def _columns(given: argparse.Namespace) -> list[str]:
-    return list(DEFAULT_COLUMNS) if given.columns is None else given.columns.split(",")
 
 
 def run_compact(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -550,23 +549,9 @@ def run_compact(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             spark, given.path, given.topic, fail_on_data_loss=fail, **rule
         )
         return _figures(spark, figures)
-    if given.target is None and given.admin_url is not None:
+    if given.admin_url is not None:
         return _figures(spark, compact_by_broker(given.admin_url, given.path, given.topic))
-    if given.target is None:
-        return _figures(spark, compact_folder(given.path, given.topic, **rule))
-    target: DeltaTarget | str = given.target
-    if given.format == "delta":
-        target = _delta_target(given)
-    files = compact_to_table(
-        spark,
-        given.path,
-        target,
-        given.topic,
-        columns=_columns(given),
-        fail_on_data_loss=given.fail_on_data_loss,
-        **rule,
-    )
-    return spark.createDataFrame([astuple(file) for file in files], _FILES)
+    return _figures(spark, compact_folder(given.path, given.topic, **rule))
 
 
 def _figures(spark: SparkSession, figures: list[CompactedTopic]) -> DataFrame:

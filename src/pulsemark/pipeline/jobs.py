@@ -270,11 +270,10 @@ JOBS: Mapping[str, Job] = {
         has_format=True,
     ),
     "compact": Job(
-        "keep the latest message of each key: in the topics' compacted views, or in a table",
+        "keep the latest message of each key in the topics' compacted views",
         commands.add_compact_options,
         commands.check_compact,
         commands.run_compact,
-        has_format=True,
     ),
     "replay": Job(
         "publish a range of messages again, to another topic or broker",

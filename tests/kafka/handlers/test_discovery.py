@@ -65,7 +65,7 @@ def test_a_client_has_to_name_its_software(raw, name):
 
 @pytest.mark.parametrize("version", range(3))
 def test_this_broker_coordinates_every_group(kafka_broker, raw, version):
-    """Its address, and that of transactions, which InitProducerId refuses; no other kinds."""
+    """Its address, for groups and transactions; no other kinds."""
     host, _, port = kafka_broker.kafka_url.rpartition(":")
     answer = raw.call(FindCoordinatorRequest, version, key="g", key_type=0)
     assert (answer.error_code, answer.host, answer.port) == (0, host, int(port))

@@ -9,7 +9,7 @@ What name, type and default do not say of a setting is in its `setting(...)` (`d
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...audit.rows import MAX_BUCKET_MS, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...metadata.stampers import split_stamper_names
+from ...records import record
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
@@ -75,7 +76,7 @@ SCHEMA_STRATEGIES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class PolicyDefaults:
     """The broker's level of the policies (docs/policies.md)."""
 
@@ -232,7 +233,7 @@ KAFKA_FORMAT_VERSION = "3.0"
 """The newest entry format: magic 2."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class BrokerConfig(PolicyDefaults):
     """All settings of a broker. The defaults make a usable standalone broker."""
 
@@ -259,6 +260,9 @@ class BrokerConfig(PolicyDefaults):
     grpc_control_token_file: str | os.PathLike[str] | None = None
     #: Port for Kafka's clients; None: not served (and kafka-python is not imported).
     kafka_port: int | None = None
+    #: The port that Kafka's clients are told; None: the one that they came to. For a port that is
+    #: mapped, as a container's. It is not for the port with TLS.
+    kafka_advertised_port: int | None = None
     #: The namespace whose topics Kafka's clients see, by their local names.
     kafka_namespace: str = "public/default"
     #: Port of the schema registry for Kafka's serializers; None: not served.
@@ -507,6 +511,12 @@ class BrokerConfig(PolicyDefaults):
     max_kafka_committed_offsets: int = 1_000_000
     #: Idempotent producers remembered for each partition; those that sent last are kept.
     max_kafka_producer_ids_per_partition: int = 1_000
+    #: Transactional ids of Kafka's producers.
+    max_kafka_transactional_ids: int = 10_000
+    #: Partitions and groups of one transaction of a Kafka producer.
+    max_kafka_transaction_partitions: int = 1_000
+    #: The longest transaction.timeout.ms that a Kafka producer may ask for.
+    max_kafka_transaction_timeout_ms: int = 900_000
     #: HTTP connections; above, they are answered with 503.
     max_http_connections: int = setting(1_000, key="maxHttpServerConnections", kind=limit(1))
     #: The body of an HTTP request.
@@ -571,7 +581,8 @@ def _check_audit(config: BrokerConfig) -> None:
 def _check_ports(config: BrokerConfig) -> None:
     if config.port is None and config.security.tls_port is None:
         raise ConfigError("port", None, "must be a port number: there is no port with TLS")
-    for name in ("port", "http_port", "grpc_port", "kafka_port", "schema_registry_port"):
+    ports = ("port", "http_port", "grpc_port", "kafka_port", "schema_registry_port")
+    for name in (*ports, "kafka_advertised_port"):
         check_port(name, getattr(config, name))
 
 

@@ -24,7 +24,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import h11
@@ -415,7 +414,14 @@ def _gzip(parts: tuple[bytes, ...]) -> bytes:
 
 def date_and_server() -> Headers:
     """When the answer was made, by the machine's clock, and who made it."""
-    return [(b"date", formatdate(time.time(), usegmt=True).encode()), SERVER]
+    now = time.gmtime()
+    day, month = DAYS[now.tm_wday], MONTHS[now.tm_mon - 1]
+    date = f"{day}, {now.tm_mday:02d} {month} {now.tm_year} {time.strftime('%H:%M:%S', now)} GMT"
+    return [(b"date", date.encode()), SERVER]
 
 
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONTHS = (
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+)  # fmt: skip
 SERVER = (b"server", HTTP_SERVER.encode())

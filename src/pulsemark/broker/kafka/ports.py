@@ -128,7 +128,9 @@ class KafkaServer:
 
         def session() -> asyncio.BaseProtocol:
             assert self._endpoint is not None, "connections are accepted after `open`"
-            return self._endpoint.session(listener.port)
+            return self._endpoint.session(told or listener.port)
+
+        told = None if tls is not None else self._config.kafka_advertised_port
 
         listener = Listener(
             self._config.host,
@@ -209,6 +211,9 @@ def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
         max_group_bytes=config.max_kafka_group_bytes,
         max_committed_offsets=config.max_kafka_committed_offsets,
         max_producer_ids=config.max_kafka_producer_ids_per_partition,
+        max_transactional_ids=config.max_kafka_transactional_ids,
+        max_transaction_partitions=config.max_kafka_transaction_partitions,
+        max_transaction_timeout_ms=config.max_kafka_transaction_timeout_ms,
         max_partitions=MAX_PARTITIONS,
         write_buffer_high_water_bytes=config.write_buffer_high_water_bytes,
         idle_timeout_ms=config.kafka_idle_timeout_ms,

@@ -32,7 +32,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from ...compaction.compacted_log import CompactedLog
 from ...ledger import Entry, EntryKind, Position
 from ...metadata import (
     PREFIX_HEADER_SIZE_BYTES,
@@ -56,6 +55,7 @@ from ...wire import commands
 from .sticky_keys import murmur3_32
 
 if TYPE_CHECKING:
+    from ...compaction.compacted_log import CompactedLog
     from ..memory import Reservation
     from .subscription import Subscription
 
@@ -261,10 +261,17 @@ class Consumer:
         return pack(metadata)
 
     def _control_prefix(self, entry: Entry) -> bytes:
-        """All that a mirror needs to know of a control entry: that it is one."""
+        """All that a mirror needs to know of a control entry: that it is one; or of an aborted one,
+        which looks the same, and may have taken several indexes.
+        """
+        shown = None
         if self.connection.exposes_entry_metadata:
-            return client_prefix(entry.prefix, CONTROL_FIELDS)
-        return pack(BrokerEntryMetadata(entry_kind=CONTROL))
+            shown = peek(client_prefix(entry.prefix, CONTROL_FIELDS))
+        shown = shown or BrokerEntryMetadata()
+        shown.entry_kind = CONTROL
+        if entry.message_count > 1:
+            shown.message_count = entry.message_count
+        return pack(shown)
 
     def count_sent(self, messages: int, size_bytes: int, entries: int, now_ms: int) -> None:
         """Entries were sent together: take their `messages` off the permits, and count them."""

@@ -18,7 +18,6 @@ Protobuf), are beside the topics', under names with the domain `SUBJECT`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -73,6 +72,8 @@ def mark_of(version: SchemaVersion) -> str:
             RecursionError,
         ):  # Pulsar's Avro is what is left of text that is not UTF-8
             text = text.strip()
+    import hashlib
+
     parts = registry_type(version.schema), [list(each) for each in version.references]
     return "sha256:" + hashlib.sha256(json.dumps(parts).encode() + text).hexdigest()
 

@@ -19,19 +19,19 @@ broker's. Its keys are those under which the policies are stored.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from ...ledger import LedgerError
 from ...ledger.store import SCHEMA_KIND
 from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
+from ...records import record
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background
@@ -49,7 +49,9 @@ from .schema_definitions import (
     kind_of,
 )
 from .schema_ids import SUBJECT, Reference, SchemaIds
-from .topic import Topic
+
+if TYPE_CHECKING:
+    from .topic import Topic
 
 #: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
@@ -94,7 +96,7 @@ def schema_id(name: TopicName) -> str:
     return str(name.partitioned).partition("://")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class SchemaVersion:
     """One version of a topic's schema; a deletion has an empty schema of type None."""
 
@@ -572,6 +574,8 @@ def examine(
 def _fingerprint(schema: Schema, steps: Steps) -> str:
     if kind_of(schema) not in AVRO_KINDS:
         return ""
+    import hashlib
+
     try:
         compared = AvroDefinition(schema.schema_data, kind_of(schema), steps).compared
     except InvalidSchemaError:

@@ -20,8 +20,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...compaction.compacted_log import CompactedLog
-from ...compaction.current_view import cleaner_state
 from ...ledger import (
     EARLIEST,
     LATEST,
@@ -54,6 +52,7 @@ from .producers import TopicProducers
 
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
+    from ...compaction.compacted_log import CompactedLog
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +245,11 @@ class Topic:
     @property
     def first_index(self) -> int:
         """The index at which the topic begins."""
-        state = None if self.cleaned is None else cleaner_state(self.ledger)
+        if self.cleaned is None:
+            return self.ledger.first_index
+        from ...compaction.current_view import cleaner_state
+
+        state = cleaner_state(self.ledger)
         return self.ledger.first_index if state is None else state.first_index
 
     def read_compacted(self, form: CompactedLog) -> None:
@@ -402,6 +405,8 @@ class Topic:
         if compacted is not None:
             return (yield from self._finding_last_id_in(compacted))
         first, last = self.ledger.first_position, self.ledger.last_position
+        if last is not None and (end := self.ledger.stable_end) <= last:
+            last = self.ledger.previous_position(end)
         known, cuts = self._last_id, self.ledger.tail_cuts
         if known is not None and (last is None or last < known[0] or cuts != known[2]):
             # The topic's tail was truncated.

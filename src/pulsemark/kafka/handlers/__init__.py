@@ -16,6 +16,7 @@ from . import (
     offsets,
     producing,
     topics,
+    transactions,
 )
 
 __all__ = ["HANDLERS"]
@@ -30,5 +31,6 @@ for _module in (
     offsets,
     producing,
     topics,
+    transactions,
 ):
     HANDLERS.update(_module.HANDLERS)

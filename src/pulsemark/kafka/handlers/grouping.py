@@ -306,6 +306,8 @@ AT_ONCE_PARTITIONS = 500
 MAX_METADATA_BYTES = 4_096
 """offset.metadata.max.bytes"""
 MAX_CHARACTER_BYTES = 4
+STABLE_VERSION = 7
+"""From this version of OffsetFetch on, a client may ask for stable offsets only (KIP-447)."""
 NOT_COMMITTED = Committed(-1, -1, "", -1)
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -430,8 +432,11 @@ class _Commit:
 
 async def offset_fetch(session: KafkaSession, request: Request) -> None:
     """Groups' committed offsets; without a list of topics, all of a group."""
+    is_stable = request.version >= STABLE_VERSION and bool(request.body.require_stable)
     if request.version < GROUPS_VERSION:
-        topics, code, count = await _fetched_group(session, request.body, _FetchedTopic)
+        topics, code, count = await _fetched_group(
+            session, request.body, _FetchedTopic, is_stable=is_stable
+        )
         response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=code)
         await session.answer_by_size(request, response, count)
         return
@@ -442,7 +447,7 @@ async def offset_fetch(session: KafkaSession, request: Request) -> None:
         lambda each: PART_BYTES * _count_of(session, each) + len(each.group_id or ""),
         key=attrgetter("group_id"),
     ):
-        topics, code, count = await _fetched_group(session, asked, kind)
+        topics, code, count = await _fetched_group(session, asked, kind, is_stable=is_stable)
         total += 1 + count
         groups.append(_FetchedGroup(group_id=asked.group_id, topics=topics, error_code=code))
     response = OffsetFetchResponse(throttle_time_ms=0, groups=groups)
@@ -450,7 +455,7 @@ async def offset_fetch(session: KafkaSession, request: Request) -> None:
 
 
 async def _fetched_group(
-    session: KafkaSession, asked: Any, kind: Any
+    session: KafkaSession, asked: Any, kind: Any, *, is_stable: bool
 ) -> tuple[list[Any], Code, int]:
     """The topics of one group's answer, its code, and how many partitions there are."""
     group = asked.group_id or ""
@@ -458,6 +463,7 @@ async def _fetched_group(
     if code is not Code.NONE and kind is not _FetchedTopic:
         return [], code, 0
     offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
+    unstable = session.endpoint.offsets.unstable_of(group) if is_stable else ()
     by_topic: dict[str, list[Any]] = {}
 
     def answer_bytes(at: Partition) -> int:
@@ -473,6 +479,8 @@ async def _fetched_group(
         found = _code(session, code, topic)
         if asked.topics is None and found is not Code.NONE:
             continue
+        if found is Code.NONE and (topic, index) in unstable:
+            found = Code.UNSTABLE_OFFSET_COMMIT
         partition = _fetched(part, index, offsets.get((topic, index)), found)
         by_topic.setdefault(topic, []).append(partition)
     topics = [kind(name=name, partitions=each) for name, each in by_topic.items()]

@@ -1,4 +1,4 @@
-"""Produce and InitProducerId: stores record sets, and answers when all are durable.
+"""Produce: stores record sets, and answers when all are durable.
 
 The steps: open the partitions, check each set, then append all in one step of the event loop, so
 that no other request comes in between. A set that is refused does not keep the others from being
@@ -21,19 +21,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
+from kafka.protocol.producer import ProduceResponse
 
 from ...ledger import Appended, Batch, EntryTooLargeError, LedgerError
 from ...metadata import BrokerEntryMetadata, Buffer, Sender, StampError
 from ..access import Operation
-from ..endpoint import Handler, KafkaSession, one_part, parts_of
-from ..errors import MESSAGE_LENGTH, NO_TRANSACTIONS, Code, KafkaError
+from ..endpoint import Handler, KafkaSession, parts_of
+from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..partitions import Batch as SentBatch
 from ..partitions import KafkaPartition
 from ..protocol import Request
 from ..records import (
     EntryRules,
     Produced,
+    Producer,
+    ProducerState,
     RecordSetError,
     RecordSetTooLargeError,
     validate_produced,
@@ -65,6 +67,8 @@ IN_THREAD = Bounds(2_048 * KIB, 1_024 * KIB, 2_048 * KIB, 50_000)
 DECOMPRESSION_RECORDS, CONVERTED_RECORDS = 250, 4
 #: More sets than this are checked and appended in turns.
 AT_ONCE_PARTS = 200
+#: Sets with the log's offsets inside are checked once more, as they are appended, up to this many.
+NUMBERED_AGAIN_PARTS = 4
 MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT, COUNT_AT = 16, 22, 43, 57
 _PRODUCER_ID, _COUNT = struct.Struct(">q"), struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
@@ -77,7 +81,7 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
     if sum(len(topic.partition_data or ()) for topic in body.topic_data or ()) > AT_ONCE_PARTS:
         return _produce_many(session, request)
     publish = _publish(session, request, list(_parts(session, request)))
-    refusal = _refusal(request)
+    refusal = _refusal(session, request)
     if refusal is not None:
         for part in publish.parts:
             part.refuse(*refusal)
@@ -90,7 +94,8 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
 
 
 def _publish(session: KafkaSession, request: Request, parts: list[Part]) -> Publish:
-    return Publish(session, request.version, request.client_id, parts)
+    transactional_id = request.body.transactional_id if request.version >= 3 else None
+    return Publish(session, request.version, request.client_id, parts, transactional_id)
 
 
 def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
@@ -103,13 +108,17 @@ def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
             yield part
 
 
-def _refusal(request: Request) -> tuple[Code, str] | None:
+def _refusal(session: KafkaSession, request: Request) -> tuple[Code, str] | None:
     """Why no set of the request can be stored."""
     body = request.body
     if body.acks not in ACKS:
         return Code.INVALID_REQUIRED_ACKS, f"acks={body.acks}: must be -1, 0 or 1"
     if request.version >= 3 and body.transactional_id is not None:
-        return NO_TRANSACTIONS, "this broker serves no transactions"
+        try:
+            session.access.check_transactional_id()
+            session.endpoint.transactions  # noqa: B018 - whether they are served
+        except KafkaError as refusal:
+            return refusal.code, refusal.message
     return None
 
 
@@ -134,7 +143,7 @@ async def _produce_many(session: KafkaSession, request: Request) -> None:
     publish = _publish(
         session, request, [part async for part in session.in_turns(_parts(session, request))]
     )
-    refusal = _refusal(request)
+    refusal = _refusal(session, request)
     if refusal is not None:
         async for part in session.in_turns(publish.parts):
             part.refuse(*refusal)
@@ -232,9 +241,15 @@ class Publish:
     """One Produce request."""
 
     def __init__(
-        self, session: KafkaSession, version: int, client_id: str, parts: list[Part]
+        self,
+        session: KafkaSession,
+        version: int,
+        client_id: str,
+        parts: list[Part],
+        transactional_id: str | None,
     ) -> None:
         self._session = session
+        self._transactional_id = transactional_id
         self._endpoint = session.endpoint
         self._version = version
         self._sender = Sender(client_id, client_version="kafka", address=session.address)
@@ -248,6 +263,7 @@ class Publish:
         self._done: Callable[[], None] = _nothing
         #: Of the partitions whose next offset a set of this request has inside.
         self._numbering: list[asyncio.Lock] = []
+        self._unnumbered: list[Part] = []
 
     # -- before ---------------------------------------------------------------------------------
 
@@ -271,9 +287,10 @@ class Publish:
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
-            if part.partition.numbering.locked() and _has_offsets_inside(part):
+            numbers = _has_offsets_inside(part)
+            if numbers and part.partition.numbering.locked():
                 return False
-            steps += _steps(part.records)
+            steps += _steps(part.records) * (CONVERTED_RECORDS if numbers else 1)
         if steps > ON_LOOP.records:
             return False
         return all(part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
@@ -285,10 +302,11 @@ class Publish:
             async for part in self._session.in_turns(self.parts):
                 if part.code is Code.NONE and not part.is_checked:
                     await self._prepare(part, self._open)
-            # In one order for all requests, so that no two wait for each other.
-            for part in sorted(self.parts, key=lambda part: (part.topic, part.index)):
-                if part.code is Code.NONE and not part.is_checked:
-                    await self._prepare(part, self._number)
+            if len(self._unnumbered) <= AT_ONCE_PARTS:
+                # In one order for all requests, so that no two wait for each other.
+                self._unnumbered.sort(key=lambda part: (part.topic, part.index))
+            async for part in self._session.in_turns(self._unnumbered):
+                await self._prepare(part, self._number)
         except BaseException:
             self.let_others_number()
             self._uncount()
@@ -312,14 +330,19 @@ class Publish:
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)
-        if not _has_offsets_inside(part):
+        if _has_offsets_inside(part):
+            self._unnumbered.append(part)
+        else:
             await self._check_in_its_lane(part)
 
     async def _number(self, part: Part) -> None:
-        """Check a set that gets the log's offsets inside, and let no other one in between."""
+        """Check a set that gets the log's offsets inside, and let no other one in between.
+
+        Of very many sets others may come in between: fetches number those.
+        """
         assert part.partition is not None
         lock = part.partition.numbering
-        if lock not in self._numbering:
+        if len(self._unnumbered) <= AT_ONCE_PARTS and lock not in self._numbering:
             await lock.acquire()
             self._numbering.append(lock)
         await self._check_in_its_lane(part)
@@ -445,6 +468,9 @@ class Publish:
             raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the topic is being closed; try again")
         topics = self._endpoint.ports.topics
         topics.check_set(partition.opened, len(produced.stored))
+        tags = _tags_of(produced)
+        if produced.producer is not None and produced.producer.is_transactional:
+            tags.transaction = self._transaction_of(part, produced.producer)
         sent = _sent_batch(produced)
         if sent is not None and partition.sequences is None:
             # A commit failed after `prepare`: whether this batch was stored must be found out.
@@ -458,7 +484,7 @@ class Publish:
         appended = partition.ledger.append(
             produced.stored,
             message_count=produced.message_count,
-            base=_tags_of(produced),
+            base=tags,
             sender=self._sender,
         )
         part.appended = appended
@@ -476,14 +502,27 @@ class Publish:
         if sent is not None and partition.sequences is not None:
             partition.sequences.add(sent, part.base_offset, part.time_ms)
 
+    def _transaction_of(self, part: Part, state: ProducerState) -> str:
+        """The id of the transaction that a set belongs to. Raises KafkaError: it is not open."""
+        if self._transactional_id is None:
+            raise KafkaError(
+                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch in a request without a transactional id",
+            )
+        producer = Producer(state.producer_id, state.epoch)
+        return self._endpoint.transactions.check_write(
+            self._transactional_id, producer, (part.topic, part.index)
+        )
+
     def _numbered(self, part: Part, produced: Produced) -> Produced:
         """The set with the log's next offset in it, also if something came after its check.
 
-        Then a large one is stored as it is, and each fetch numbers it.
+        Then a large one, or one of many, is stored as it is, and fetches number it.
         """
         inside = produced.inner_base_offset
         assert part.partition is not None
-        if inside is None or inside == part.partition.ledger.tail.next_index:
+        is_right = inside is None or inside == part.partition.ledger.tail.next_index
+        if is_right or len(self.parts) > NUMBERED_AGAIN_PARTS:
             return produced
         self._check(part, ON_LOOP)
         return part.produced or produced
@@ -609,34 +648,6 @@ def _sent_batch(produced: Produced) -> SentBatch | None:
     return SentBatch(state.producer_id, state.epoch, state.base_sequence, produced.message_count)
 
 
-async def init_producer_id(session: KafkaSession, request: Request) -> None:
-    """A new producer id. There are no transactions."""
-    code, producer_id = Code.NONE, -1
-    if request.body.transactional_id is not None:
-        code = NO_TRANSACTIONS
-        log.info(
-            "%s: a producer with the transactional id %r was refused: transactions are not served",
-            session.address,
-            request.body.transactional_id[:100],
-        )
-    else:
-        try:
-            session.access.check_writes_somewhere()
-            producer_id = await session.endpoint.producer_ids.take()
-        except KafkaError as refusal:
-            code = refusal.code
-        except LedgerError:
-            code = Code.COORDINATOR_NOT_AVAILABLE
-    response = InitProducerIdResponse(
-        throttle_time_ms=0,
-        error_code=code,
-        producer_id=producer_id,
-        producer_epoch=0 if code is Code.NONE else -1,
-    )
-    session.answer(request, response)
-
-
 HANDLERS: dict[int, Handler] = {
     0: Handler(produce, parts_of("topic_data", "partition_data")),
-    22: Handler(init_producer_id, one_part),
 }

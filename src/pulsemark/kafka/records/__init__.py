@@ -21,7 +21,7 @@ disks are `RecordSetError`, with Kafka's code. None of this is fast enough for a
 set has very many records: a million takes a second. A caller hands large sets to a thread.
 """
 
-from .batch import control_batch, empty_batch
+from .batch import NO_PRODUCER, Producer, control_batch, empty_batch, producer_of
 from .convert import keep
 from .fetched import (
     Fetched,
@@ -48,7 +48,6 @@ from .record import (
     RecordSetError,
     RecordSetTooLargeError,
     RecordTimeError,
-    TransactionError,
     Work,
 )
 from .rules import (
@@ -65,6 +64,7 @@ from .rules import (
 __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_RAW_BYTES",
+    "NO_PRODUCER",
     "NO_TIME_MS",
     "TOMBSTONE_FLAG",
     "Codec",
@@ -76,6 +76,7 @@ __all__ = [
     "Headers",
     "InvalidRecordSetError",
     "Produced",
+    "Producer",
     "ProducerState",
     "Record",
     "RecordSetError",
@@ -83,7 +84,6 @@ __all__ = [
     "RecordTimeError",
     "StoredSet",
     "TombstoneStage",
-    "TransactionError",
     "UnconvertibleEntryError",
     "Work",
     "batch_as_stored",
@@ -97,6 +97,7 @@ __all__ = [
     "keep",
     "magic_of",
     "max_magic_of",
+    "producer_of",
     "pulsar_set",
     "read",
     "read_pulsar",

@@ -61,7 +61,6 @@ from .record import (
     Record,
     RecordSetTooLargeError,
     RecordTimeError,
-    TransactionError,
     Work,
 )
 from .rules import (
@@ -272,7 +271,6 @@ def store_batch(
         body = _in_place(batch, header, scan, is_given=is_given)
     else:
         body = _rebuilt(header, bytes(raw[at:]), scan, rules, work)
-    has_id = header.producer_id >= 0
     null_deletes = rules.tombstone_stage is TombstoneStage.FLAG_OR_NULL
     return Produced(
         stored=body,
@@ -283,9 +281,7 @@ def store_batch(
         raw_size_bytes=len(raw) - at,
         tombstone=scan.flags + (scan.nulls if null_deletes else 0) == header.record_count,
         in_place=in_place,
-        producer=ProducerState(header.producer_id, header.producer_epoch, header.base_sequence)
-        if has_id
-        else None,
+        producer=_producer_of(header),
         inner_base_offset=_inner_base_of(body, rules),
         work=work,
     )
@@ -327,6 +323,15 @@ def _raw_records(
     return batches.raw_records(batch, header, max_bytes, work), 0
 
 
+def _producer_of(header: BatchHeader) -> ProducerState | None:
+    if header.producer_id < 0:
+        return None
+    is_transactional = bool(header.attributes & layout.TRANSACTIONAL)
+    return ProducerState(
+        header.producer_id, header.producer_epoch, header.base_sequence, is_transactional
+    )
+
+
 def _check_header(
     batch: memoryview, header: BatchHeader, produce_version: int, rules: EntryRules
 ) -> None:
@@ -334,8 +339,8 @@ def _check_header(
     codec = attributes & CODEC_MASK
     if codec == Codec.ZSTD and produce_version < ZSTD_VERSION:
         raise CodecError(f"zstd in version {produce_version} of Produce")
-    if attributes & layout.TRANSACTIONAL:
-        raise TransactionError("a transactional batch")
+    if attributes & layout.TRANSACTIONAL and header.producer_id < 0:
+        raise InvalidRecordSetError("a transactional batch without producer id")
     if header.base_offset:
         raise InvalidRecordSetError(f"a batch with base offset {header.base_offset}")
     if len(batch) > rules.max_batch_bytes:

@@ -90,6 +90,7 @@ class ProducerState:
     producer_id: int
     epoch: int
     base_sequence: int
+    is_transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from .delta_table import DeltaTarget
 from .follow import OffloadFollower
 from .iceberg_table import IcebergTarget
-from .job import OffloadResult, offload
+from .job import OffloadResult, Upkeep, offload
 from .manifest import OffloadedFile
 from .verification import TopicCheck, truncate_offloaded, verify_offload
 
@@ -24,6 +24,7 @@ __all__ = [
     "OffloadResult",
     "OffloadedFile",
     "TopicCheck",
+    "Upkeep",
     "offload",
     "truncate_offloaded",
     "verify_offload",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, OptionError
 from ..job_files import sync_written
-from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
+from .manifest import HOUR_MS, Head, Manifest, OffloadedFile, load_manifest, write_manifest
 from .places import LocalPlace, Place, place_of
 from .table import TableChangedError, beside, place_lock
 
@@ -133,6 +133,49 @@ class DeltaTarget:
                 table.metadata().partition_columns,
                 commit_properties=self._properties(added),
             )
+        except CommitFailedError as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_log()
+
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        from deltalake.exceptions import DeltaError
+
+        table = self._table
+        assert table is not None, "load opens it"
+        kept = [name for name in rows.column_names if name != "deleted"]
+        columns = {f"target.`{name}`": f"source.`{name}`" for name in kept}
+        same = [name for name in ("topic", "bucket", "__key") if name in kept]
+        merging = table.merge(
+            rows,
+            " AND ".join(f"target.`{name}` = source.`{name}`" for name in same),
+            source_alias="source",
+            target_alias="target",
+            commit_properties=self._properties(added),
+        )
+        merging = merging.when_matched_delete("source.deleted").when_matched_update(columns)
+        try:
+            merging.when_not_matched_insert(columns, "NOT source.deleted").execute()
+        except DeltaError as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_log()
+
+    def compact_files(self) -> None:
+        self.opened().optimize.compact()
+        self.sync_log()
+
+    def expire_snapshots(self, age_ms: int) -> None:
+        hours = -(-age_ms // HOUR_MS)
+        self.opened().vacuum(hours, dry_run=False, enforce_retention_duration=False)
+        self.sync_log()
+
+    def remove_before(self, added: Manifest, column: str) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        assert self._table is not None, "load opens it"
+        moment = datetime.fromtimestamp(added.expired_ms / 1000, UTC).isoformat()
+        older = f"`{column}` < arrow_cast('{moment}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+        try:
+            self._table.delete(older, commit_properties=self._properties(added))
         except CommitFailedError as error:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_log()

@@ -10,8 +10,10 @@ Iceberg takes a file's partition from the file's own columns. So the files have 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -163,6 +165,62 @@ class IcebergTarget:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_metadata()
 
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        import pyarrow.compute as pc
+        from pyiceberg.exceptions import CommitFailedException
+
+        table = self._table
+        assert table is not None, "load opens it"
+        live = rows.filter(pc.invert(rows["deleted"])).select(table.schema().as_arrow().names)
+        try:
+            with table.transaction() as transaction, warnings.catch_warnings():
+                # That no row is replaced is usual here.
+                warnings.filterwarnings("ignore", message="Delete operation did not match")
+                self._follow(transaction, added)
+                transaction.overwrite(live, _keys_of(rows))
+        except CommitFailedException as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_metadata()
+
+    def compact_files(self) -> None:
+        from pyiceberg import expressions
+
+        table = self._open()
+        assert table is not None, "it was made before"
+        equal: Any = expressions.EqualTo
+        many = [row for row in table.inspect.partitions().to_pylist() if row["file_count"] > 1]
+        for row in many:
+            same: Any = expressions.AlwaysTrue()
+            for column, value in row["partition"].items():
+                shown = value.isoformat() if isinstance(value, datetime) else value
+                same = expressions.And(same, equal(column, shown))
+            table.overwrite(table.scan(row_filter=same).to_arrow(), same)
+        self.sync_metadata()
+
+    def expire_snapshots(self, age_ms: int) -> None:
+        table = self._open()
+        assert table is not None, "it was made before"
+        before = datetime.now() - timedelta(milliseconds=age_ms)  # noqa: DTZ005 - as pyiceberg asks
+        table.maintenance.expire_snapshots().older_than(before).commit()
+        self.sync_metadata()
+
+    def remove_before(self, added: Manifest, column: str) -> None:
+        from pyiceberg import expressions
+        from pyiceberg.exceptions import CommitFailedException
+
+        table = self._table
+        assert table is not None, "load opens it"
+        older: Any = expressions.LessThan
+        moment = datetime.fromtimestamp(added.expired_ms / 1000, UTC).isoformat()
+        try:
+            with table.transaction() as transaction, warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Delete operation did not match")
+                self._follow(transaction, added)
+                transaction.delete(older(column, moment))
+        except CommitFailedException as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_metadata()
+
     def _follow(self, transaction: Transaction, added: Manifest) -> None:
         """Make a transaction that of a manifest, which is written."""
         table = self._table
@@ -203,6 +261,23 @@ class IcebergTarget:
         except (NoSuchTableError, NoSuchNamespaceError):
             self._table = None
         return self._table
+
+
+def _keys_of(rows: pa.Table) -> Any:
+    """The filter for all rows of these topics and keys."""
+    from pyiceberg import expressions
+
+    # Their signatures are those of their models; what they take is a column's name and a value.
+    equal: Any = expressions.EqualTo
+    within: Any = expressions.In
+    parts = [name for name in ("topic", "bucket") if name in rows.column_names]
+    found: Any = expressions.AlwaysFalse()
+    for group in rows.group_by(parts).aggregate([("__key", "list")]).to_pylist():
+        same: Any = within("__key", group["__key_list"])
+        for name in parts:
+            same = expressions.And(same, equal(name, group[name]))
+        found = expressions.Or(found, same)
+    return found
 
 
 def _metrics(table: Table) -> dict[str, str]:

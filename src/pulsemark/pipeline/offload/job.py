@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ from .table import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from .writer import FileForm, Piece
@@ -76,6 +78,30 @@ class OffloadResult:
         return sum(file.size_bytes for file in self.files)
 
 
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a run does with the table after it has copied, by the library of the table's format."""
+
+    compact_files: bool = False
+    """Make one file of several small ones."""
+    expire_snapshots_ms: int | None = None
+    """Forget states of the table, and files that only they have, when they are older."""
+    row_lifetime_ms: int | None = None
+    """Remove rows whose hour or day of broker time ended so long ago."""
+
+    def check(self, table: OffloadTable, layout: Layout) -> None:
+        """Raises OptionError for what the table cannot do."""
+        if table.format == "parquet" and self.compact_files:
+            raise OptionError("compactFiles", "true", "needs --format delta or iceberg")
+        if table.format == "parquet" and self.expire_snapshots_ms is not None:
+            shown = str(self.expire_snapshots_ms)
+            raise OptionError("expireSnapshots", shown, "needs --format delta or iceberg")
+        if layout.upserts and self.row_lifetime_ms is not None:
+            shown = str(self.row_lifetime_ms)
+            reason = "needs writeMode=append: rows of an upsert are not filed by time"
+            raise OptionError("rowLifetime", shown, reason)
+
+
 def offload(
     spark: SparkSession,
     path: str | os.PathLike[str],
@@ -89,7 +115,9 @@ def offload(
     value_schema: str | None = None,
     registry_schemas: str | os.PathLike[str] | None = None,
     mode: str | None = None,
-    partition_by: str = "hour",
+    write_mode: str = "append",
+    partition_by: str | None = None,
+    upkeep: Upkeep | None = None,
 ) -> OffloadResult:
     """Copy what is new in a data folder to a table; each message is copied once.
 
@@ -111,7 +139,11 @@ def offload(
         mode: with ``value_schema``, what becomes of a value that does not fit: FAILFAST, an error;
             PERMISSIVE, a row with the reason in the table ``<target>_rejected``. By default as in
             a read: FAILFAST, or PERMISSIVE if losses are no error.
-        partition_by: ``hour`` or ``day`` of broker time.
+        write_mode: ``append``: a row for each message; ``upsert``: one for each topic and key, its
+            latest message, and none if that has no value. A message without a key does not fit.
+        partition_by: beside the topic, ``hour`` (default) or ``day`` of broker time; of an upsert
+            ``topic`` (default) alone, or ``bucket(N)`` of the key.
+        upkeep: what is done with the table afterwards.
 
     Raises:
         MissingExtraError: pyspark, pyarrow or numpy is not installed.
@@ -127,27 +159,44 @@ def offload(
     require_spark()
     if rows_per_file < 1:
         raise OptionError("rowsPerFile", str(rows_per_file), "is not 1 or more")
-    given = {"valueSchema": value_schema, "registrySchemas": registry_schemas, "mode": mode}
-    texts = {
-        **checked_options(path, topics, ending_time=ending_time),
+    rejects = mode is not None and mode.upper() == DecodeMode.PERMISSIVE.value
+    if write_mode == "upsert" and value_schema is None:
+        mode = None  # without types only keys can be missing, of which a read knows nothing
+    given = {
         "columns": ",".join(columns),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
-        **{name: str(value) for name, value in given.items() if value is not None},
+        "valueSchema": value_schema,
+        "registrySchemas": registry_schemas,
+        "mode": mode,
     }
+    texts = checked_options(path, topics, ending_time=ending_time)
+    texts |= {name: str(value) for name, value in given.items() if value is not None}
     options = ReadOptions.parse(texts)
     table = table_of(target)
-    layout = Layout(options.columns, value_schema is not None, "append", partition_by)
+    layout = layout_of(options, write_mode, partition_by)
     check_table(table, options, layout)
-    run = _Run(spark, table, options, texts, rows_per_file, layout)
-    if table.schema() is None:
-        run.form()
-    with table.lock():
-        for _ in range(_ATTEMPTS):
-            try:
-                return run.run()
-            except TableChangedError as error:
-                changed = error
-    raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
+    upkeep = upkeep or Upkeep()
+    upkeep.check(table, layout)
+    run = _Run(spark, table, options, texts, rows_per_file, layout, rejects=rejects)
+    return run.until_done(upkeep)
+
+
+def layout_of(options: ReadOptions, write_mode: str, partition_by: str | None) -> Layout:
+    """The layout of a target. Raises OptionError."""
+    if write_mode not in ("append", "upsert"):
+        raise OptionError("writeMode", write_mode, "is not one of append, upsert")
+    usual = "topic" if write_mode == "upsert" else "hour"
+    typed = options.value_schema is not None
+    layout = Layout(options.columns, typed, write_mode, partition_by or usual)
+    right = layout.partition_by in PERIODS_MS
+    choice = ", ".join(PERIODS_MS)
+    if layout.upserts:
+        right = layout.partition_by == "topic" or layout.buckets > 0
+        choice = "topic, bucket(N) with N from 1 to 99999"
+    if not right:
+        reason = f"is not one of {choice}, for writeMode={write_mode}"
+        raise OptionError("partitionBy", layout.partition_by, reason)
+    return layout
 
 
 def check_table(table: OffloadTable, options: ReadOptions, layout: Layout) -> None:
@@ -161,9 +210,12 @@ def check_table(table: OffloadTable, options: ReadOptions, layout: Layout) -> No
     if layout.typed and "value" not in options.columns:
         reason = "has no value, which valueSchema decodes"
         raise OptionError("columns", ",".join(options.columns), reason)
-    if layout.partition_by not in PERIODS_MS:
-        reason = f"is not one of {', '.join(PERIODS_MS)}"
-        raise OptionError("partitionBy", layout.partition_by, reason)
+    if layout.upserts and table.format == "parquet":
+        raise OptionError("writeMode", "upsert", "needs --format delta or iceberg")
+    lacking = {"__key", "__index", "value"} - {*options.columns} if layout.upserts else ()
+    if lacking:
+        reason = f"an upsert needs {', '.join(sorted(lacking))}"
+        raise OptionError("columns", ",".join(options.columns), reason)
     if not isinstance(table, ParquetFolder | DeltaTarget):
         return
     if isinstance(table.place, LocalPlace):
@@ -203,6 +255,8 @@ class _Run:
         texts: dict[str, str],
         rows_per_file: int,
         layout: Layout,
+        *,
+        rejects: bool,
     ) -> None:
         self._spark = spark
         self._table = table
@@ -210,7 +264,23 @@ class _Run:
         self._texts = texts
         self._rows_per_file = rows_per_file
         self._layout = layout
-        self._rejects = layout.typed and options.mode is DecodeMode.PERMISSIVE
+        self._rejects = rejects and layout.upserts
+        if layout.typed:
+            self._rejects = options.mode is DecodeMode.PERMISSIVE
+
+    def until_done(self, upkeep: Upkeep) -> OffloadResult:
+        """As many attempts as it takes, with the table's upkeep. Raises JobFailedError."""
+        if self._table.schema() is None:
+            self.form()
+        with self._table.lock():
+            for _ in range(_ATTEMPTS):
+                try:
+                    done = self.run()
+                    self._keep_up(upkeep)
+                    return done
+                except TableChangedError as error:
+                    changed = error
+        raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
 
     def run(self) -> OffloadResult:
         """One attempt to copy what is new. Raises TableChangedError."""
@@ -219,9 +289,7 @@ class _Run:
         form = self.form()
         manifest = table.load()
         self._add_rejected(manifest)
-        pieces, lost, errors = _planned(
-            manifest, self._options, self._rows_per_file, self._layout.partition_by
-        )
+        pieces, lost, errors = _planned(manifest, self._options, self._rows_per_file, self._layout)
         paths = {piece.path for piece in pieces}
         run = uuid.uuid4().hex if table.place.has_locks else ""
         places = {table.place: manifest.files}
@@ -233,13 +301,59 @@ class _Run:
         added = replace(added, schema=packed_schema(form.schema))
         if pieces:
             added = self._written(pieces, lost, run, form, added)
-            table.commit(added)
+            if self._layout.upserts:
+                self._merge(added)
+            else:
+                table.commit(added)
             self._add_rejected(added)
         for place in places:
             end_run(place, run)
         if errors:
             raise errors[0]
         return OffloadResult(added.files, added.rejected)
+
+    def _keep_up(self, upkeep: Upkeep) -> None:
+        """What is to be done with the table. Raises TableChangedError."""
+        table, layout = self._table, self._layout
+        if upkeep.row_lifetime_ms is not None:
+            period_ms = PERIODS_MS[layout.period]
+            now_ms = time.time_ns() // 1_000_000
+            expired_ms = (now_ms - upkeep.row_lifetime_ms) // period_ms * period_ms
+            manifest = table.load()
+            old = any(manifest.expired_ms <= x.hour_ms < expired_ms for x in manifest.files)
+            if old or table.format == "parquet":
+                emptied = replace(manifest, files=(), rejected=(), expired_ms=expired_ms)
+                table.remove_before(emptied, layout.period)
+        if upkeep.compact_files:
+            table.compact_files()
+        if upkeep.expire_snapshots_ms is not None:
+            table.expire_snapshots(upkeep.expire_snapshots_ms)
+
+    def _merge(self, added: Manifest) -> None:
+        """Merge the workers' changes into the table, some files in each commit, in their order."""
+        table, head = self._table, added.head
+        rejected = {(file.topic, file.first_index): file for file in added.rejected}
+        for files in _groups(added.files):
+            keys = ((file.topic, file.first_index) for file in files)
+            more = tuple(rejected[key] for key in keys if key in rejected)
+            table.upsert(replace(added, head=head, files=files, rejected=more), self._rows(files))
+            head = table.load().head
+        for file in added.files:
+            table.place.remove(file.path)
+
+    def _rows(self, files: Sequence[OffloadedFile]) -> pa.Table:
+        """The latest row of each topic and key in some files of changes."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from .schema import latest, with_partitions
+
+        changes = []
+        for file in files:
+            with self._table.place.open(file.path) as source:
+                rows = pq.read_table(source)
+            changes.append(with_partitions(rows, file.topic, self._layout))
+        return latest(pa.concat_tables(changes))
 
     def form(self) -> FileForm:
         """What the table's files are to be like; the table is made, or gets new columns."""
@@ -325,8 +439,24 @@ class _Run:
         return replace(added, files=tuple(files), rejected=tuple(rejected))
 
 
+MERGED_ROWS = 2_000_000
+"""The most messages that one commit of an upsert has, but for those of a single file."""
+
+
+def _groups(files: Sequence[OffloadedFile]) -> Iterator[tuple[OffloadedFile, ...]]:
+    """Files in their order, as many together as one commit may have."""
+    group: list[OffloadedFile] = []
+    for file in files:
+        if group and sum(each.rows for each in group) + file.rows > MERGED_ROWS:
+            yield tuple(group)
+            group = []
+        group.append(file)
+    if group:
+        yield tuple(group)
+
+
 def _planned(
-    manifest: Manifest, options: ReadOptions, rows_per_file: int, period: str
+    manifest: Manifest, options: ReadOptions, rows_per_file: int, layout: Layout
 ) -> tuple[list[Piece], frozenset[int], list[DataLossError]]:
     """What is to be copied, the ledgers that are lost, and why topics are not copied."""
     from .writer import pieces_of
@@ -346,7 +476,7 @@ def _planned(
             except DataLossError as error:
                 errors.append(error)
             else:
-                pieces += pieces_of(log, first, end, rows_per_file, period)
+                pieces += pieces_of(log, first, end, rows_per_file, layout)
     return pieces, found.expected.lost_ledgers, errors
 
 

@@ -45,6 +45,7 @@ _CRC_BITS = 32
 _NAME_MAX = 200
 """File systems take names of 255 bytes."""
 
+_BUCKETS = re.compile(r"bucket\(([1-9][0-9]{0,4})\)")
 _MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,})-([0-9a-f]{8})\.json")
 
 
@@ -109,7 +110,25 @@ class Layout:
     typed: bool = False
     """Whether values are columns of their schema's type."""
     write_mode: str = "append"
+    """``append``: a row for each message; ``upsert``: for each key, its latest message."""
     partition_by: str = "hour"
+    """Beside the topic: ``hour``, ``day``; for `upsert` ``topic``, or ``bucket(N)`` of the key."""
+
+    @property
+    def upserts(self) -> bool:
+        """Whether a row is a key."""
+        return self.write_mode == "upsert"
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets keys are in; 0: none."""
+        found = _BUCKETS.fullmatch(self.partition_by)
+        return int(found[1]) if found else 0
+
+    @property
+    def period(self) -> str:
+        """The time whose messages a worker's file holds."""
+        return self.partition_by if self.partition_by in PERIODS_MS else "day"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +274,8 @@ def write_manifest(place: Place, after: Manifest) -> Head:
     return head
 
 
+CHANGES_FOLDER = f"{MANIFEST_FOLDER}/changes"
+"""The workers' files of an upsert, until they are merged."""
 _RUN_PREFIX = "unfinished-"
 _OUR_FILE = re.compile(r"(\.?)[0-9]+-[0-9]{20}-[0-9]{20}\.parquet(\.[0-9a-f]+)?")
 
@@ -271,12 +292,14 @@ def begin_run(place: Place, run: str, mine: Container[str], counting: Container[
     if not run:
         return
     write_bytes(place, _path(run), b"")
-    left = [name for name in place.names(MANIFEST_FOLDER) if name.startswith((".", _RUN_PREFIX))]
+    names = place.names(MANIFEST_FOLDER)
+    left = [name for name in names if name.startswith((".", _RUN_PREFIX))]
     killed = [name for name in left if f"{MANIFEST_FOLDER}/{name}" != _path(run)]
     if killed:
         for topic in place.names(""):
             for part in place.names(topic) if topic.startswith("topic=") else ():
                 _sweep(place, f"{topic}/{part}", mine, counting)
+        _sweep(place, CHANGES_FOLDER, mine, ())
     for name in killed:
         place.remove(f"{MANIFEST_FOLDER}/{name}")
 

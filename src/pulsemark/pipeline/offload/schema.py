@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
+from ...metadata import crc32c
 from ..arrow_types import merged_type
 from ..columns import COLUMNS, VALUE_BYTES, VALUE_ERROR, arrow_schema_of
 from ..errors import OptionError, SchemaConflictError
@@ -27,6 +28,7 @@ ERRORS = pa.field("__error", pa.string())
 TOPIC = "topic"
 BUCKET = "bucket"
 DELETED = "deleted"
+KEY = "__key"
 _PREFIX = "value_"
 _TAKEN = {*map(str.lower, COLUMNS), TOPIC, BUCKET, DELETED, *PERIODS_MS}
 
@@ -49,7 +51,7 @@ def partition_fields(layout: Layout) -> list[pa.Field]:
     fields = [pa.field(TOPIC, pa.string())]
     if layout.partition_by in PERIODS_MS:
         fields.append(pa.field(layout.partition_by, pa.timestamp("us", "UTC")))
-    elif layout.partition_by:
+    elif layout.buckets:
         fields.append(pa.field(BUCKET, pa.int32()))
     return fields
 
@@ -153,3 +155,20 @@ def without_partitions(schema: pa.Schema, layout: Layout) -> pa.Schema:
     """The columns of files whose partition is only in their names."""
     names = {field.name for field in partition_fields(layout)}
     return pa.schema([field for field in schema if field.name not in names])
+
+
+def latest(changes: pa.Table) -> pa.Table:
+    """Of rows in order: the last one of each key, and topic if they have it."""
+    names = [name for name in (TOPIC, KEY) if name in changes.column_names]
+    numbered = changes.select(names).append_column("row", pa.array(range(len(changes))))
+    last = numbered.group_by(names).aggregate([("row", "max")])
+    return changes.take(pa.array(sorted(last["row_max"].to_pylist()), pa.int64()))
+
+
+def with_partitions(changes: pa.Table, topic: str, layout: Layout) -> pa.Table:
+    """A topic's rows with the columns by which a table of the latest rows is partitioned."""
+    rows = changes.append_column(TOPIC, pa.repeat(pa.scalar(topic), len(changes)))
+    if layout.buckets:
+        numbers = [crc32c(key) % layout.buckets for key in rows[KEY].to_pylist()]
+        rows = rows.append_column(BUCKET, pa.array(numbers, pa.int32()))
+    return rows

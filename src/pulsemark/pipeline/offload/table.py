@@ -117,6 +117,30 @@ class OffloadTable(Protocol):
             TableChangedError: the table is not as it was at ``load``.
         """
 
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        """Let rows take the place of those of the same topic and key, in one commit.
+
+        Args:
+            added: see ``commit``; its files are not the table's.
+            rows: one for each topic and key, with the column ``deleted``: then there is none.
+
+        Raises:
+            TableChangedError: the table is not as it was at ``load``.
+        """
+
+    def compact_files(self) -> None:
+        """Make few files of many, by the library of the format."""
+
+    def expire_snapshots(self, age_ms: int) -> None:
+        """Forget earlier states, and remove files that only they have."""
+
+    def remove_before(self, added: Manifest, column: str) -> None:
+        """Remove what is filed before the manifest's time, by a column of partitions.
+
+        Raises:
+            TableChangedError: the table is not as it was at ``load``.
+        """
+
     def data_paths(self) -> set[str]:
         """The table's files now, relative to its place; other files with their full names."""
 
@@ -169,6 +193,9 @@ def beside(name: str) -> str:
     return f"{path.rstrip('/')}_rejected{mark}{query}"
 
 
+_NEEDS = "needs --format delta or iceberg"
+
+
 class ParquetFolder:
     """Parquet files in a folder, named by path or URI."""
 
@@ -212,6 +239,27 @@ class ParquetFolder:
         if newest_head(self.place) != added.head:
             raise TableChangedError(f"{self.name} has a new manifest")
         write_manifest(self.place, added)
+
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        """Never called: files of a folder cannot be changed."""
+        raise OptionError("writeMode", "upsert", _NEEDS)
+
+    def compact_files(self) -> None:
+        """Never called: readers would see rows twice, or not at all."""
+        raise OptionError("compactFiles", "true", _NEEDS)
+
+    def expire_snapshots(self, age_ms: int) -> None:
+        """Never called: a folder has no earlier states."""
+        raise OptionError("expireSnapshots", str(age_ms), _NEEDS)
+
+    def remove_before(self, added: Manifest, column: str) -> None:
+        """See `OffloadTable`. Files that a killed run leaves are removed by the next one."""
+        before = self.load()
+        if before.expired_ms < added.expired_ms:
+            self.commit(added)
+        for file in before.files:
+            if file.hour_ms < added.expired_ms:
+                self.place.remove(file.path)
 
     def data_paths(self) -> set[str]:
         """See `OffloadTable`: what a reader of the folder finds."""

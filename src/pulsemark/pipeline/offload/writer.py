@@ -33,12 +33,23 @@ from ..options import ReadOptions
 from ..plan import Slice, entry_of, row_of, segments_of, slice_between
 from ..tasks import LedgerPartition, messages_of
 from ..value_form import ValueForm
-from .manifest import LAST_HOUR_MS, PERIODS_MS, Layout, OffloadedFile, file_name, is_current_run
+from .manifest import (
+    CHANGES_FOLDER,
+    LAST_HOUR_MS,
+    PERIODS_MS,
+    Layout,
+    OffloadedFile,
+    file_name,
+    is_current_run,
+)
 from .places import Place, file_checksum, iceberg_place, place_of
 from .schema import (
+    DELETED,
     ERRORS,
+    KEY,
     TOPIC,
     column_of,
+    latest,
     rejected_schema,
     rows_schema,
     without_partitions,
@@ -46,7 +57,8 @@ from .schema import (
 from .table import packed_schema, unpacked_schema, unsorted
 
 FOOTER_KEY = b"pulsemark.piece"
-_REJECTED_KEY = b"pulsemark.rejected"
+_COUNTS_KEY = b"pulsemark.counts"
+"""The messages that were taken, and rejected; an upsert's file has fewer rows."""
 _GROUP_BYTES = 64 << 20
 """Rows are gathered up to this size and written as one row group."""
 _REPEATED = ("topic", "hour", "__topic", "__producerName", "__messageProperties")
@@ -68,7 +80,10 @@ class FileForm:
     """Where the rows are filed that the table cannot take; None: such a row is an error."""
 
     def file_schema(self) -> pa.Schema:
-        """The columns of the table's files."""
+        """The columns of the table's files, or of the changes of one."""
+        if self.layout.upserts:
+            schema = without_partitions(self.schema, self.layout)
+            return schema.append(pa.field(DELETED, pa.bool_()))
         return self.schema if self.constants else without_partitions(self.schema, self.layout)
 
     def rejected_schema(self) -> pa.Schema:
@@ -129,24 +144,28 @@ class PieceWriter:
             OSError: the file cannot be written.
         """
         identity = self._identity(piece)
-        counts = self._counts_if_complete(self._place, piece, identity)
+        counts = self._counts_if_complete(self._place, piece.path, identity)
         if counts is None:
             counts = self._place.write(piece.path, lambda f: self._fill(piece, identity, f))
         rows, rejected = counts
-        file = self._described(self._place, piece, rows, rejected)
+        file = self._described(self._place, piece.path, piece, rows, rejected)
         if not rejected:
             return file, None
-        place = self._rejected
+        place, part = self._rejected, piece.part
         assert place is not None, "rows are rejected where there is a place for them"
-        if self._counts_if_complete(place, piece, identity) is None:
-            place.write(piece.path, lambda f: self._fill(piece, identity, f, bad=True))
-        return file, self._described(place, piece, rejected, 0)
+        indexes = part.first_index, part.end_index
+        path = file_name(part.topic, piece.log_id, piece.hour_ms, *indexes)
+        if self._counts_if_complete(place, path, identity) is None:
+            place.write(path, lambda f: self._fill(piece, identity, f, bad=True))
+        return file, self._described(place, path, piece, rejected, 0)
 
     @staticmethod
-    def _described(place: Place, piece: Piece, rows: int, rejected: int) -> OffloadedFile:
-        size_bytes, checksum = file_checksum(place, piece.path)
+    def _described(
+        place: Place, path: str, piece: Piece, rows: int, rejected: int
+    ) -> OffloadedFile:
+        size_bytes, checksum = file_checksum(place, path)
         return OffloadedFile(
-            piece.path,
+            path,
             piece.part.topic,
             piece.log_id,
             piece.hour_ms,
@@ -170,17 +189,18 @@ class PieceWriter:
         return json.dumps(names).encode()
 
     @staticmethod
-    def _counts_if_complete(place: Place, piece: Piece, identity: bytes) -> tuple[int, int] | None:
-        """The rows of a file that an earlier run has completed, and those that it rejected."""
+    def _counts_if_complete(place: Place, path: str, identity: bytes) -> tuple[int, int] | None:
+        """The messages of a file that an earlier run has completed, and those it rejected."""
         try:
-            with place.open(piece.path) as file:
+            with place.open(path) as file:
                 found = pq.read_metadata(file)
         except (FileNotFoundError, pa.ArrowInvalid):
             return None
         said = found.metadata or {}
-        if said.get(FOOTER_KEY) != hashlib.sha256(identity).digest():
+        if said.get(FOOTER_KEY) != hashlib.sha256(identity).hexdigest().encode():
             return None
-        return int(found.num_rows), int(said[_REJECTED_KEY])
+        rows, rejected = said[_COUNTS_KEY].split()
+        return int(rows), int(rejected)
 
     def _fill(
         self, piece: Piece, identity: bytes, file: IO[bytes], *, bad: bool = False
@@ -194,17 +214,22 @@ class PieceWriter:
         with pq.ParquetWriter(
             file, schema, use_dictionary=repeated, write_statistics=described
         ) as writer:
+            changes: pa.Table | None = None
             for table in self._row_groups(piece):
-                good, rejected = self._sorted_out(table)
+                good, rejected = self._sorted_out(piece, table)
                 counts = [counts[0] + len(good), counts[1] + len(rejected)]
                 rows = rejected if bad else good
                 if len(rows) or not bad:
-                    writer.write_table(self._table(piece, rows, schema), max(1, len(rows)))
-            footer = {
-                FOOTER_KEY: hashlib.sha256(identity).digest(),
-                _REJECTED_KEY: b"%d" % counts[1],
-            }
-            writer.add_key_value_metadata(footer)
+                    rows = self._table(piece, rows, schema)
+                    if bad or not self._form.layout.upserts:
+                        writer.write_table(rows, max(1, len(rows)))
+                    else:
+                        rows = rows if changes is None else pa.concat_tables([changes, rows])
+                        changes = latest(rows)
+            if changes is not None:
+                writer.write_table(changes, max(1, len(changes)))
+            digest = hashlib.sha256(identity).hexdigest().encode()
+            writer.add_key_value_metadata({FOOTER_KEY: digest, _COUNTS_KEY: b"%d %d" % (*counts,)})
         if not is_current_run(self._place, self._run):
             raise JobFailedError(f"another offload has begun to write to {self._place.uri}")
         return counts[0], counts[1]
@@ -224,33 +249,56 @@ class PieceWriter:
         if batches:
             yield pa.Table.from_batches(batches)
 
-    def _sorted_out(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """The rows that the table takes, and those that it does not."""
-        if self._rejected is None:
-            return table, table.slice(0, 0)
-        bad = table.column(VALUE_ERROR).is_valid()
-        return table.filter(pc.invert(bad)), table.filter(bad)
+    def _sorted_out(self, piece: Piece, table: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The rows that the table takes, and those that it does not.
+
+        Raises JobFailedError if a row has no key that it needs, and there is no place for it.
+        """
+        reasons = pa.chunked_array([pa.nulls(len(table), pa.string())])
+        if VALUE_ERROR in table.column_names:
+            reasons = table[VALUE_ERROR]
+        if self._form.layout.upserts:
+            keyless = pc.and_(table[KEY].is_null(), reasons.is_null())
+            reasons = pc.if_else(keyless, "it has no key", reasons)
+        bad = reasons.is_valid()
+        table = table.append_column(ERRORS, reasons)
+        rejected = table.filter(bad)
+        if len(rejected) and self._rejected is None:
+            place = f"{piece.part.topic}: message {rejected['__index'][0]}"
+            more = (
+                "an upsert needs one. Set mode=PERMISSIVE (--mode PERMISSIVE) to reject such rows"
+            )
+            raise JobFailedError(f"{place} has no key, and {more}")
+        return table.filter(pc.invert(bad)), rejected
 
     def _table(self, piece: Piece, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Some rows in the columns of a file."""
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
-        period = self._form.layout.partition_by
         filed = {
             TOPIC: pa.scalar(piece.part.topic, pa.string()),
-            period: pa.scalar(piece.hour_ms * 1000, pa.timestamp("us", "UTC")),
+            **dict.fromkeys(PERIODS_MS, pa.scalar(piece.hour_ms * 1000, pa.timestamp("us", "UTC"))),
         }
         columns |= {
             name: pa.chunked_array([pa.repeat(value, len(rows))]) for name, value in filed.items()
         }
         if ERRORS.name in schema.names:
-            columns |= {"value": rows[VALUE_BYTES], ERRORS.name: rows[VALUE_ERROR]}
-        elif "value" not in schema.names and "value" in columns:
+            columns |= {"value": rows[VALUE_BYTES if VALUE_BYTES in columns else "value"]}
+            return pa.table([columns[name] for name in schema.names], schema=schema)
+        if DELETED in schema.names:
+            columns[DELETED] = self._deleted(rows["value"])
+        if "value" not in schema.names and "value" in columns:
             value = columns.pop("value")
             columns |= {
                 column_of(field.name): column
                 for field, column in zip(value.type, value.flatten(), strict=True)
             }
         return pa.table([columns[name] for name in schema.names], schema=schema)
+
+    def _deleted(self, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Whether each value deletes its key: it is null, or as bytes empty."""
+        if self._form.values is not None:
+            return values.is_null()
+        return pc.equal(pc.binary_length(values), 0).fill_null(True)
 
 
 OFFLOAD_FORMAT = "pulsemark-offload"
@@ -343,9 +391,10 @@ class Piece:
 
 
 def pieces_of(
-    log: FolderLog, first: int, end: int, rows_per_file: int, period: str
+    log: FolderLog, first: int, end: int, rows_per_file: int, layout: Layout
 ) -> Iterator[Piece]:
     """The pieces of the messages ``[first, end)`` of a topic."""
+    period = layout.period
     finder, period_ms = Finder(log), PERIODS_MS[period]
     last_ms = LAST_HOUR_MS // period_ms * period_ms
     while first < end:
@@ -359,6 +408,8 @@ def pieces_of(
         piece_end = max(piece_end, _entry_end(log, first + 1))
         part = slice_between(log, first, piece_end)
         path = file_name(log.name, log.topic_id, hour_ms, first, piece_end, period)
+        if layout.upserts:
+            path = f"{CHANGES_FOLDER}/{path.rpartition('/')[2]}"
         (segments,) = segments_of([part], {log.name: log}).values()
         yield Piece(path, log.topic_id, hour_ms, part, segments, mark_of(log, piece_end))
         first = piece_end
