@@ -44,7 +44,10 @@ def session() -> Any:
     """A Spark session with the jars."""
     folder = jars(Path.home() / ".cache" / "spark-kafka" / VERSION, [ARTIFACT])
     found = [str(path) for path in folder.glob("*.jar") if path.name.startswith(OURS)]
-    return local_session("kafka", cores=2, conf={**BRIEF_SETTINGS, "spark.jars": ",".join(found)})
+    # In real-time mode each partition has a task of its own all the time.
+    return local_session(
+        "kafka", cores=PARTITIONS + 1, conf={**BRIEF_SETTINGS, "spark.jars": ",".join(found)}
+    )
 
 
 class World:

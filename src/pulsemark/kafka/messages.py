@@ -7,6 +7,7 @@ from typing import Any
 from kafka.protocol.api_message import ApiMessage
 
 CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
+CONSUMER_PROTOCOL = frozenset({CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE})
 
 
 def _field(name: str, kind: str, fields: list[dict[str, Any]] | None = None, **more: Any) -> Any:

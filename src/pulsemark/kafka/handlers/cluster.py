@@ -38,9 +38,10 @@ from ...ledger import LedgerError
 from ..access import Operation
 from ..endpoint import MANY_PARTS, PART_BYTES, Handler, KafkaSession, one_part, parts_of
 from ..errors import MESSAGE_LENGTH, Code, KafkaError
+from ..messages import CONSUMER_PROTOCOL
 from ..partitions import shown_epoch
 from ..ports import NO_NODE, Node, reachable
-from ..protocol import API_VERSIONS, APIS, HIGHEST_FOR, Request
+from ..protocol import API_VERSIONS, APIS, HIGHEST_FOR, METADATA, Request
 from ..topic_settings import is_name
 
 log = logging.getLogger(__name__)
@@ -353,6 +354,10 @@ def api_versions(session: KafkaSession, request: Request) -> None:
     else:
         software = request.body.client_software_name if request.version >= 3 else ""
         less = HIGHEST_FOR.get(software, {})
+        hidden: frozenset[int] = frozenset()
+        if session.endpoint.ports.cluster is not None:
+            # With topic ids librdkafka does not follow a partition to its next broker.
+            less, hidden = {**less, METADATA: 8}, CONSUMER_PROTOCOL
         served = [
             _Version(
                 api_key=api.key,
@@ -360,6 +365,7 @@ def api_versions(session: KafkaSession, request: Request) -> None:
                 max_version=min(api.highest, less.get(api.key, api.highest)),
             )
             for api in APIS.values()
+            if api.key not in hidden
         ]
         response = ApiVersionsResponse(
             error_code=Code.NONE,
