@@ -18,6 +18,7 @@ from .handlers.authenticating import check_credentials
 from .services import Session
 from .storage import CacheFigures, durable
 from .topics.registry import Topics
+from .topics.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +35,11 @@ class Housekeeping:
         sessions: Collection[Session],
         topics: Topics,
         cache: CacheFigures,
+        transactions: Transactions | None = None,
     ) -> None:
         self._sessions = sessions
         self._topics = topics
+        self._transactions = transactions
         self._cache = cache
         self._loop = asyncio.get_running_loop()
         self._rates_at_s = self._loop.time()
@@ -71,6 +74,8 @@ class Housekeeping:
             with _logged(cursor):
                 cursor.persist()
             yield
+        if self._transactions is not None:
+            self._transactions.check_time()
         elapsed_s = now_s - self._rates_at_s
         if elapsed_s >= RATES_INTERVAL_S:
             self._rates_at_s = now_s

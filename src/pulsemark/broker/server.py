@@ -66,6 +66,7 @@ from .storage import Storage, StorageHealth, executor_threads, needs_folder, ope
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
 from .topics.schemas import SchemaRules, Schemas
+from .topics.transactions import Transactions
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
@@ -226,6 +227,9 @@ class Broker:
             stampers = StamperChain.from_names(config.stampers)
         except StampError as error:
             raise ConfigError("stampers", config.stampers, str(error)) from error
+        if config.transaction_coordinator_enabled and self._membership is not None:
+            reason = "brokers that share topics have no transactions of Pulsar's clients"
+            raise ConfigError("transaction_coordinator_enabled", True, reason)
         self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
         self._executor = ThreadPoolExecutor(executor_threads(config), "pulsemark-io")
@@ -247,12 +251,18 @@ class Broker:
         if self._kafka is not None:
             services.kafka_place = self._kafka.place(self._advertised_host())
         self._housekeeping = Housekeeping(
-            config, services.sessions, services.topics, services.cache.cache
+            config,
+            services.sessions,
+            services.topics,
+            services.cache.cache,
+            services.transactions,
         )
         Revoking(services.authorizer, services.sessions, services.topics.turns)
         self._services.cleaning.start()
         self._services.lifetimes.start()
         self._services.auditor.start()
+        if services.transactions is not None:
+            services.transactions.start()
         self.listening.start()
         if self._membership is not None:
             await self._membership.join(self._services)
@@ -393,6 +403,8 @@ class Broker:
         topics = self._services.topics
         await self._services.cleaning.close()
         await self._services.lifetimes.close()
+        if self._services.transactions is not None:
+            await self._services.transactions.settled()
         await topics.rule_keeping.settled()
         await topics.settled()
         await self._services.auditor.close()
@@ -463,7 +475,12 @@ async def make_services(
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()
+    transactions = None
+    if config.transaction_coordinator_enabled:
+        transactions = Transactions(topics, config, run_blocking)
+        await transactions.load()
     return Services(
+        transactions=transactions,
         settings=settings,
         topics=topics,
         schemas=schemas,

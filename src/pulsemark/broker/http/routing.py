@@ -31,6 +31,7 @@ from . import (
     stored_messages,
     subscriptions,
     topics,
+    transactions,
     web_page,
 )
 from .messages import (
@@ -59,6 +60,7 @@ ROUTES: tuple[Route, ...] = (
     *stored_messages.routes,
     *subscriptions.routes,
     *topics.routes,
+    *transactions.routes,
     *web_page.routes,
 )
 
