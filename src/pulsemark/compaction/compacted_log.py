@@ -190,6 +190,14 @@ class CompactedLog:
                 entries += rest
         return entries
 
+    def read_stable(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """As `TopicLog.read_stable`; a view has only entries that consumers may see."""
+        entries = self.read(start, max_entries=max_entries, max_bytes=max_bytes)
+        transactions = self.log.transactions
+        return entries if transactions is None else transactions.shown(entries, self.log)
+
     # Moving along
 
     @_of_view_or_log
@@ -278,15 +286,15 @@ class CompactedLog:
         return _row_at(view, row, row.ordinal + count).position
 
     def is_control(self, position: Position) -> bool:
-        """Whether a control entry is at ``position``."""
+        """As `TopicLog.is_control`."""
         return self.log.is_control(position)
 
     def control_positions(self, start: Position, end: Position) -> list[Position]:
-        """The control entries in [start, end); a view has none."""
+        """As `TopicLog.control_positions`; a view has none."""
         return self.log.control_positions(self._after_view(start), end)
 
     def control_count(self, start: Position, end: Position) -> int:
-        """How many control entries are in [start, end)."""
+        """As `TopicLog.control_count`; a view has none."""
         return self.log.control_count(self._after_view(start), end)
 
     def _after_view(self, start: Position) -> Position:

@@ -171,12 +171,13 @@ def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
 
 
 def _horizon(log: TopicLog, until: Position | None) -> Position | None:
-    """The last entry, not after ``until``."""
+    """The last entry, not after ``until``, nor in or after an open transaction."""
     first, last = log.first_position, log.last_position
     if first is None or last is None:
         return None
-    if until is not None and until < last:
-        last = log.previous_position(until.following)
+    end = log.stable_end if until is None else min(until.following, log.stable_end)
+    if end <= last:
+        last = log.previous_position(end)
     return last if last >= first else None
 
 
@@ -279,7 +280,7 @@ class _Compaction:
         while position <= self._horizon:
             self._check()
             try:
-                entries = self._source.read(
+                entries = self._source.read_stable(
                     position, max_entries=READ_ENTRIES, max_bytes=_READ_BYTES
                 )
             except CorruptEntryError as error:

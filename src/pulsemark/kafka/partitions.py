@@ -38,12 +38,14 @@ from ..metadata import peek
 from ..metadata.source_stamp import source_stamp_of
 from .errors import Code, KafkaError
 from .ports import OpenTopic, Ports, TopicsPort
-from .records import EntryRules
+from .records import EntryRules, magic_of, producer_of
 from .topic_settings import rules_of
 
 log = logging.getLogger(__name__)
 
 NO_EPOCH = -1
+READ_COMMITTED = 1
+"""The isolation level of consumers that get nothing of open and aborted transactions."""
 #: A log's epochs have 32 bits without a sign, those of Kafka's protocol have a sign.
 MAX_SHOWN_EPOCH = 2**31 - 1
 PLACES_KEPT = 64
@@ -85,6 +87,44 @@ class KafkaPartition:
     def end_offset(self) -> int:
         """The high watermark: one past the last durable record."""
         return self.ledger.next_index
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: the first open transaction begins there, else it is the end."""
+        transactions = self.ledger.transactions
+        return self.end_offset if transactions is None else transactions.stable_index(self.ledger)
+
+    def committed(self, entries: list[Entry]) -> list[Entry]:
+        """What READ_COMMITTED gets of entries that were read: up to the last stable offset.
+
+        Aborted entries of Pulsar's clients are shown as control entries. Those of Kafka's are there
+        as they are: clients leave them out by the list of `aborted` transactions.
+        """
+        transactions = self.ledger.transactions
+        if transactions is None:
+            return entries
+        shown = transactions.shown(entries, self.ledger)
+        return [
+            was if now is not was and _is_record_set(was) else now
+            for now, was in zip(shown, entries, strict=False)
+        ]
+
+    def aborted(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
+        """The aborted transactions of Kafka's clients in a range: producer id and first offset.
+
+        Without those that ended in the part of the log that compaction has gone over: their control
+        entries are gone, too, and consumers would take later records for aborted ones.
+        """
+        transactions = self.ledger.transactions
+        if transactions is None:
+            return []
+        horizon = getattr(self.opened.read_log, "horizon", None)
+        return [
+            (producer.producer_id, max(each.first_index, 0))
+            for each in transactions.aborted_in(first_offset, last_offset)
+            if (producer := producer_of(each.transaction)) is not None
+            and (horizon is None or each.end > horizon)
+        ]
 
     @property
     def epoch(self) -> int:
@@ -237,6 +277,11 @@ class KafkaPartition:
                 return (found, run.first_index) if found >= 0 else (epoch, run.first_index)
             found = run.header.epoch
         return found, self.end_offset
+
+
+def _is_record_set(entry: Entry) -> bool:
+    metadata = peek(entry.prefix)
+    return metadata is not None and magic_of(metadata.source_format) is not None
 
 
 class Partitions:

@@ -32,7 +32,7 @@ from typing import NamedTuple, ParamSpec, TypeVar, cast
 from ..connection_memory import OutputMemory
 from ..ledger import Entry, EntryKind, LedgerError, Position
 from ..ledger.would_block import in_pieces
-from ..metadata import Buffer, peek
+from ..metadata import BrokerEntryMetadata, Buffer, peek
 from .access import Access, Operation
 from .errors import Code, KafkaError
 from .partitions import KafkaPartition
@@ -102,6 +102,10 @@ class Read:
     converted_sets: int = 0
     #: The partition has more, which did not fit into the answer or its time.
     has_more: bool = False
+    stable_offset: int = -1
+    #: Of READ_COMMITTED: the aborted transactions among the records, by producer id and first
+    #: offset.
+    aborted: list[tuple[int, int]] = field(default_factory=list)
 
 
 class PartitionsReader:
@@ -115,8 +119,12 @@ class PartitionsReader:
         version: int,
         asked: list[Asked],
         max_bytes: int,
+        *,
+        is_committed: bool,
     ) -> None:
+        """`is_committed`: READ_COMMITTED, up to the last stable offset."""
         self._access = access
+        self._is_committed = is_committed
         self._output = output
         #: Of the output memory, for what was read and is not written yet.
         self._reserved_bytes = 0
@@ -222,18 +230,25 @@ class PartitionsReader:
             partition.check_epoch(asked.leader_epoch)
         except KafkaError as refusal:
             return Read(refusal.code)
-        end_offset = partition.end_offset
-        if asked.offset != end_offset:
+        end_offset, stable_offset = partition.end_offset, partition.stable_offset
+        least = stable_offset if self._is_committed else end_offset
+        if not least <= asked.offset <= end_offset:
             return None
         partition.ledger.recent.reached_end()
-        return Read(Code.NONE, end_offset, partition.first_offset)
+        return Read(Code.NONE, end_offset, partition.first_offset, stable_offset=stable_offset)
 
     def _read_one(
         self, asked: Asked, rest_bytes: int, *, is_first: bool
     ) -> Generator[object, None, Read]:
         partition = asked.partition
         assert partition is not None, "the others have no entries"
-        read = Read(Code.NONE, partition.end_offset, partition.first_offset, has_more=True)
+        read = Read(
+            Code.NONE,
+            partition.end_offset,
+            partition.first_offset,
+            has_more=True,
+            stable_offset=partition.stable_offset,
+        )
         try:
             yield from self._fill(read, partition, asked, rest_bytes, is_first=is_first)
         except KafkaError as refusal:
@@ -272,6 +287,8 @@ class PartitionsReader:
                 read.parts.append(batch)
                 read.size_bytes += len(batch)
                 break
+            if self._is_committed and not (entries := self._committed(read, partition, entries)):
+                break
             has_room = yield from self._add(
                 read, partition, entries, asked, limit_bytes, is_first=is_first
             )
@@ -288,6 +305,15 @@ class PartitionsReader:
         else:
             return
         read.has_more = False
+
+    def _committed(
+        self, read: Read, partition: KafkaPartition, entries: list[Entry]
+    ) -> list[Entry]:
+        """What of entries a client with READ_COMMITTED gets."""
+        if entries := partition.committed(entries):
+            found = partition.aborted(entries[0].first_index, entries[-1].index)
+            read.aborted += [each for each in found if each not in read.aborted]
+        return entries
 
     def _add(
         self,
@@ -459,9 +485,9 @@ class ShownEntries:
         ``broker_time_ms`` is the entry's time if the topic shows the broker's time, else None.
         """
         if entry.kind is EntryKind.CONTROL:
-            metadata = peek(entry.prefix)
-            kind = 0 if metadata is None else metadata.control_type
-            batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch)
+            control = peek(entry.prefix) or BrokerEntryMetadata()
+            kind, name = control.control_type, str(control.control_name)
+            batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch, name)
             return Shown((batch,) if batch else ())
         metadata = peek(entry.prefix)
         if metadata is None or magic_of(metadata.source_format) is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ..metadata import Clock
 from .commit.group_commit import Delivery, GroupCommit, Notify
 from .limits import MAX_ENTRY_ID, MAX_RUN_BYTES
-from .store import LedgerStore, MetadataStore
+from .store import TRANSACTIONS_NOTE_KIND, LedgerStore, MetadataStore
 from .store_state import StoreState, UninterruptedWork
 from .tail_cache import TailCache
 
@@ -61,6 +63,10 @@ class StoreCore:
     def catalog(self) -> MetadataStore:
         """The engine's metadata; its calls block."""
         return self.engine.metadata
+
+    def transactions_noter(self, topic_id: int) -> Callable[[bytes], None]:
+        """What stores the note of a topic's transactions. It raises CatalogError."""
+        return partial(self.catalog.put, TRANSACTIONS_NOTE_KIND, str(topic_id))
 
     is_whole = True
     """All topics that are known by its metadata are in this store (see the broker's `Storage`)."""

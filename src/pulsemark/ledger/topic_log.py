@@ -36,6 +36,7 @@ from .errors import CorruptEntryError, WouldBlockError
 from .limits import MAX_ENTRY_ID
 from .position import EARLIEST, Position
 from .run import DamagedRecordError, Run, run_after
+from .transactions import Transactions
 
 SLICE_ENTRIES = 32
 """The entries of one slice, while commits are pending (`commit.read_throttle`)."""
@@ -96,6 +97,8 @@ class TopicLog:
         self.name = name
         self._segments: tuple[Run, ...] = tuple(segments)
         self.controls, self.tail_cuts = ControlPositions(), 0
+        self.transactions: Transactions | None = None
+        """None: it has no transactions, or they are not followed."""
 
     # What the log has
 
@@ -418,17 +421,43 @@ class TopicLog:
         """How many messages (indexes) the entries in [start, end) have."""
         return max(0, self.index_before(end) - self.index_before(start))
 
+    @property
+    def stable_end(self) -> Position:
+        """The last stable position: consumers get the entries before it (`Transactions`)."""
+        transactions = self.transactions
+        return self.end_position if transactions is None else transactions.stable_end(self)
+
+    def read_stable(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """As ``read``, as consumers may see it: up to the last stable position, and entries of
+        aborted transactions as control entries.
+        """
+        entries = self.read(start, max_entries=max_entries, max_bytes=max_bytes)
+        transactions = self.transactions
+        return entries if transactions is None else transactions.shown(entries, self)
+
     def is_control(self, position: Position) -> bool:
-        """Whether a control entry is at ``position``."""
-        return bool(self.controls) and position in self.controls
+        """Whether consumers skip the entry at ``position``: a control entry, or an aborted one."""
+        if self.controls and position in self.controls:
+            return True
+        return self.transactions is not None and self.transactions.hides(position)
 
     def control_positions(self, start: Position, end: Position) -> list[Position]:
-        """The positions of the control entries in [start, end)."""
-        return self.controls.within(start, min(end, self.end_position)) if self.controls else []
+        """The positions of the entries in [start, end) that consumers skip, in order."""
+        end = min(end, self.end_position)
+        found = self.controls.within(start, end) if self.controls else []
+        if self.transactions is not None:
+            found = sorted(found + self.transactions.hidden_positions(start, end))
+        return found
 
     def control_count(self, start: Position, end: Position) -> int:
-        """How many control entries are in [start, end)."""
-        return self.controls.count(start, min(end, self.end_position)) if self.controls else 0
+        """How many messages (indexes) the entries in [start, end) have that consumers skip."""
+        end = min(end, self.end_position)
+        count = self.controls.count(start, end) if self.controls else 0
+        if self.transactions is not None:
+            count += self.transactions.hidden_messages(start, end, self)
+        return count
 
     def index_before(self, position: Position) -> int:
         """Index of the first message at or after ``position``."""
@@ -662,7 +691,7 @@ class ControlPositions:
         self._noted = frozenset(s.ledger_id for s in there)
         for segment in there:
             ids = listed[segment.ledger_id]
-            first, end = segment.first_entry_id, segment.end_entry_id
+            first, end = segment.first_entry_id + segment.cut_rows, segment.end_entry_id
             found = _read(segment) if ids is None else [i for i in ids if first <= i < end]
             self._keys += [_key(Position(segment.ledger_id, entry_id)) for entry_id in found]
         self._keys.sort()

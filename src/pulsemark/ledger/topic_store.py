@@ -25,6 +25,7 @@ from .store import (
     CONTROL_NOTE_KIND,
     DELETING_KIND,
     SEEN_PROPERTY_KIND,
+    TRANSACTIONS_NOTE_KIND,
     VIEW_PROPERTY_KIND,
     VIEW_TOPIC_PREFIX,
     BadViewError,
@@ -33,7 +34,8 @@ from .store import (
 )
 from .store_core import StoreCore, StoreSetup
 from .store_state import StoreState
-from .topic_log import ControlPositions, full_topic_name
+from .topic_log import ControlPositions, TopicLog, full_topic_name
+from .transactions import Transactions
 from .writer import ManagedLedger
 
 _log = logging.getLogger(__name__)
@@ -177,6 +179,7 @@ class TopicStore(StoreCore):
             cursors=cursors,
             # The store's own topic of cursors has only control entries.
             controls=None if cursors is None else self._controls(topic_id, segments),
+            transactions=self._transactions(name, topic_id, segments),
         )
         self._ledgers[name] = ledger
         return ledger
@@ -189,6 +192,15 @@ class TopicStore(StoreCore):
         if note is not None:
             controls.load(note, segments)
         return controls
+
+    def _transactions(self, name: str, topic_id: int, segments: list[Run]) -> Transactions | None:
+        """A topic's transactions; None: it never had any."""
+        note = self.catalog.get(TRANSACTIONS_NOTE_KIND, str(topic_id))
+        if note is None:
+            return None
+        transactions = Transactions(self.transactions_noter(topic_id))
+        transactions.load(note, TopicLog(name, segments))
+        return transactions
 
     def _index_floor(self, name: str, topic_id: int, segments: list[Run]) -> int:
         """Indexes below this are in use, though the newest ledger may be lost.
@@ -248,7 +260,8 @@ class TopicStore(StoreCore):
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
             self._delete_topic(name)
         for kind in (
-            VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND
+            VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND,
+            TRANSACTIONS_NOTE_KIND,
         ):  # fmt: skip
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:

@@ -8,8 +8,8 @@ have no gaps, and none is given twice. Every opening of a topic begins a new led
 is made in this order: first all that may fail, then one run of assignments that nothing can
 interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
 
-A store counts its topics' control entries (`ControlPositions`), so each ledger with control
-entries is noted before the first of them is appended.
+A store knows its topics' control entries (`ControlPositions`) and transactions (`Transactions`), so
+each ledger with such entries is noted before the first of them is appended.
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ from .limits import (
     MAX_RUN_MESSAGES,
     MAX_TIME_MS,
 )
-from .position import Position
+from .position import EARLIEST, Position
 from .run import Run, RunHeader
 from .store_core import StoreCore, StoreOptions
-from .topic_log import ControlPositions, LogSnapshot
+from .topic_log import ControlPositions, LogSnapshot, TopicLog
+from .transactions import Event, Transactions, event_in, event_of
 
 _log = logging.getLogger(__name__)
 
@@ -420,6 +421,7 @@ class ManagedLedger(SubscribedLog):
         index_floor: int = 0,
         cursors: CursorStore | None = None,
         controls: ControlPositions | None = None,
+        transactions: Transactions | None = None,
     ) -> None:
         """``index_floor``: indexes below it are in use, though the ledger that had them is lost.
         ``cursors`` None: it is the cursor ledger itself.
@@ -453,6 +455,7 @@ class ManagedLedger(SubscribedLog):
         self._terminated = self._ended = False
         if controls is not None:
             self.controls = controls  # before there are cursors, which count without them
+        self.transactions = transactions
         self._cursor_store = cursors
         self.before_removal: list[Callable[[Position], None]] = []
         """Called in the removing thread before entries are removed from the head, with the position
@@ -646,6 +649,7 @@ class ManagedLedger(SubscribedLog):
         if not are_plain:
             bodies, message_counts, kind = self._plain(bodies, message_counts, kind)
         entries = self._admitted(bodies, message_counts, kind, base, sender)
+        event = None if base is None else event_of(base)
         pending = self._pending
         if pending.size_bytes > pending.max_bytes or pending.entry_count > pending.max_entries:
             self._committer.wait_for_room()
@@ -657,12 +661,45 @@ class ManagedLedger(SubscribedLog):
                 if epoch is not None or follows is not None:
                     check_place(self.name, tail, epoch, follows)
                 records = self._builder.build(entries, tail)
-                if type(records) is tuple and (not kind or self.controls.is_noted(tail.ledger_id)):
+                if type(records) is tuple and (
+                    not (kind or event) or self._is_noted(tail.ledger_id, kind, event)
+                ):
                     appended = self._add(tail, records, wakes=wakes)
-                    if kind and entries[2][0]:
-                        self.controls.add(appended.position)
+                    if kind or event:
+                        self._take_note(
+                            kind, event, appended.position, entries[2][0], appended.index
+                        )
                     return appended, len(records[1]) // ROW_FIELDS
             self.store.uninterrupted.run(partial(self._make_room, entries))
+
+    def _is_noted(self, ledger_id: int, kind: int, event: Event | None) -> bool:
+        """Whether a control entry, or one of a transaction, can be appended to a ledger."""
+        if kind and not self.controls.is_noted(ledger_id):
+            return False
+        known = self.transactions
+        return event is None or (known is not None and known.is_noted(ledger_id))
+
+    def _note(
+        self, ledger_id: int, kind: int, event: Event | None, segments: Sequence[Run]
+    ) -> None:
+        """Note that a ledger has such an entry. Durable. Raises CatalogError."""
+        if kind:
+            self.controls.note(ledger_id, self.tail.ledger_id, segments)
+        if event is None:
+            return
+        if self.transactions is None:
+            noter = self.store.transactions_noter(self.topic_id)
+            self.transactions = Transactions(noter)
+        self.transactions.note(ledger_id, self)
+
+    def _take_note(
+        self, kind: int, event: Event | None, position: Position, messages: int, index: int
+    ) -> None:
+        """Under the lock: a control entry, or one of a transaction, got this place."""
+        if kind and messages:
+            self.controls.add(position)
+        if event is not None and self.transactions is not None:
+            self.transactions.add(event, position, index - messages + 1, index, self)
 
     def _plain(
         self, bodies: Sequence[Buffer], counts: Sequence[int], kind: EntryKind
@@ -752,8 +789,7 @@ class ManagedLedger(SubscribedLog):
 
     def _make_room(self, entries: NewEntries) -> None:
         """Begin a run, or a ledger, if the first of these is to be the first one in it."""
-        if entries[3]:  # a control entry
-            self.controls.note(self.tail.ledger_id, self.tail.ledger_id, self._segments)
+        self._note(self.tail.ledger_id, entries[3], event_of(entries[4]), self._segments)
         with self._committer.lock:
             self._check_open()
             tail = self.tail
@@ -855,6 +891,8 @@ class ManagedLedger(SubscribedLog):
         self._segments = kept
         last = kept[-1] if kept else None
         self.controls.failed_after(last)
+        if self.transactions is not None:
+            self.transactions.failed_after(_end_of(last))
         self.tail = replace(
             tail,
             run=None,
@@ -987,8 +1025,8 @@ class ManagedLedger(SubscribedLog):
             check_not_before(self.name, epoch, cut.kept)
             tail, record = self._first_of(entry, epoch, index, cut.kept, cut.last_count)
             appended = self._write_cut(cut, tail, record)
-            if entry[3] is EntryKind.CONTROL and entry[2][0]:
-                self.controls.add(appended.position)
+            event = event_of(entry[4])
+            self._take_note(entry[3], event, appended.position, entry[2][0], appended.index)
         self._drop(cut.dropped)
         return appended
 
@@ -1022,9 +1060,13 @@ class ManagedLedger(SubscribedLog):
             pending, first = self._pending, entries[0]
             if pending.size_bytes > pending.max_bytes or pending.entry_count > pending.max_entries:
                 self._committer.wait_for_room()
-            is_control = any(each.kind is EntryKind.CONTROL for each in entries)
-            if is_control and not self.controls.is_noted(first.position.ledger_id):
-                self.store.uninterrupted.run(partial(self._note_controls, first.position.ledger_id))
+            special = _special(entries)
+            ledger_id = first.position.ledger_id
+            for each, event in special:
+                if not self._is_noted(ledger_id, each.kind, event):
+                    self.store.uninterrupted.run(
+                        partial(self._note, ledger_id, each.kind, event, self._segments)
+                    )
             count = 0
             with pending.lock:
                 self._check_open()
@@ -1037,9 +1079,11 @@ class ManagedLedger(SubscribedLog):
                     count = len(records[1]) // ROW_FIELDS
                 if count:
                     appended = self._add(tail, records)
-                    for each in entries[:count] if is_control else ():
-                        if each.kind is EntryKind.CONTROL and each.message_count:
-                            self.controls.add(each.position)
+                    for each, event in special:
+                        if each.position <= appended.position:
+                            self._take_note(
+                                each.kind, event, each.position, each.message_count, each.index
+                            )
             if not count:
                 self.store.uninterrupted.run(partial(self._begin_followed, first, epoch))
             entries = entries[count:]
@@ -1066,8 +1110,8 @@ class ManagedLedger(SubscribedLog):
         committer = self._committer
         ledger_id = entry.position.ledger_id
         dropped = self._drop_above(cut_at, ledger_id)
-        if entry.kind is EntryKind.CONTROL:
-            self._note_controls(ledger_id)
+        event = event_in(entry.prefix)
+        self._note(ledger_id, entry.kind, event, self._segments)
         with committer.between_batches(), committer.lock:
             committer.commit_all()
             self._check_open()
@@ -1081,8 +1125,9 @@ class ManagedLedger(SubscribedLog):
             if cut.kept:
                 dropped += cut.kept[-1].entry_count - cut.last_count
             appended = self._write_cut(cut, tail, record)
-            if entry.kind is EntryKind.CONTROL and entry.message_count:
-                self.controls.add(appended.position)
+            self._take_note(
+                entry.kind, event, appended.position, entry.message_count, appended.index
+            )
         self._drop(cut.dropped)
         return dropped
 
@@ -1105,7 +1150,7 @@ class ManagedLedger(SubscribedLog):
         with self._committer.lock:
             self._segments = tuple(run for run in self._segments if run not in above)
             last = self._segments[-1] if self._segments else None
-            self.controls.drop_after(last)
+            self._cut_notes(last, self._segments)
             self.recent.clear()
             self.tail = replace(
                 self.tail,
@@ -1118,8 +1163,11 @@ class ManagedLedger(SubscribedLog):
         self._engine.checkpoint()  # until then the removed files' names must not be used again
         return count
 
-    def _note_controls(self, ledger_id: int) -> None:
-        self.controls.note(ledger_id, self.tail.ledger_id, self._segments)
+    def _cut_notes(self, last: Run | None, kept: Sequence[Run]) -> None:
+        """Under the lock: the log ends with a run now; None: it is empty."""
+        self.controls.drop_after(last)
+        if self.transactions is not None:
+            self.transactions.cut_at(_end_of(last), TopicLog(self.name, kept))
 
     def _begin_followed(self, entry: StoredEntry, epoch: int) -> None:
         with self._committer.lock:
@@ -1185,7 +1233,7 @@ class ManagedLedger(SubscribedLog):
             self._engine.sealed(shortened)
         self._segments = (*cut.kept, tail.run)
         self.tail = tail
-        self.controls.drop_after(cut.kept[-1] if cut.kept else None)
+        self._cut_notes(cut.kept[-1] if cut.kept else None, cut.kept)
         self.tail_cuts += 1
 
     def _drop(self, dropped: Sequence[Run]) -> None:
@@ -1217,8 +1265,7 @@ class ManagedLedger(SubscribedLog):
             ledger_id=self.store.next_ledger_id(),
             needs_ledger_id=False,
         )
-        if entry[3] is EntryKind.CONTROL:
-            self.controls.note(ended.ledger_id, self.tail.ledger_id, kept)
+        self._note(ended.ledger_id, entry[3], event_of(entry[4]), kept)
         tail = self._tail_of_new(ended, kept, 0, 0, last_count)
         record = self._builder.build(entry, tail)
         assert isinstance(record, tuple)  # the run is new
@@ -1292,7 +1339,7 @@ class ManagedLedger(SubscribedLog):
                 return count
             self._engine.freeing(partial(first.cut_head, row))
             with self._committer.lock:  # a commit that is being shown comes first
-                self.controls.drop_before(before)
+                self._drop_notes(before)
                 self.recent.removed_before(Position(first.ledger_id, first.first_entry_id + row))
             return count + cut
 
@@ -1304,10 +1351,15 @@ class ManagedLedger(SubscribedLog):
             give_back_space = self._engine.remove(self.topic_id, gone)
             with self.store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
-                self.controls.drop_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
+                self._drop_notes(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
                 self.recent.removed_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
             give_back_space()
         return gone
+
+    def _drop_notes(self, before: Position) -> None:
+        self.controls.drop_before(before)
+        if self.transactions is not None:
+            self.transactions.drop_before(before, self)
 
     def open_cursor(
         self,
@@ -1388,10 +1440,13 @@ class ManagedLedger(SubscribedLog):
             self._end()
         try:
             self.controls.close()
+            if self.transactions is not None:
+                # `end_position` is that of the next entry, of which there is none any more.
+                self.transactions.close(TopicLog(self.name, self._segments))
         except LedgerError as error:
             _log.warning(
-                "%s: which ledgers have control entries was not stored, so the next opening "
-                "reads the last ledger: %s",
+                "%s: where control entries and transactions are was not stored, so the next "
+                "opening reads the last ledger: %s",
                 self.name,
                 error,
             )
@@ -1422,6 +1477,17 @@ class ManagedLedger(SubscribedLog):
 def _mark(base: BrokerEntryMetadata) -> NewEntries:
     """The control entry with these fields."""
     return (b"",), BODY_CRC_OURS, (1,), EntryKind.CONTROL, base, None
+
+
+def _special(entries: Sequence[StoredEntry]) -> list[tuple[StoredEntry, Event | None]]:
+    """Of a leader's entries the control entries and those of transactions, with their meaning."""
+    found = ((each, event_in(each.prefix)) for each in entries)
+    return [(each, event) for each, event in found if each.kind or event]
+
+
+def _end_of(last: Run | None) -> Position:
+    """One past the last entry of a log that ends with this run; None: it is empty."""
+    return Position(last.ledger_id, last.end_entry_id) if last else EARLIEST
 
 
 def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:

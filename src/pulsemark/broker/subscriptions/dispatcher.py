@@ -6,9 +6,10 @@ came (FLOW), the connection's send buffer drained, a consumer came or left, the 
 Each call sends at most one round (`dispatch_round_bytes`, `ROUND_ENTRIES`). If there is more to
 send, it schedules another turn. Skipped entries count for the round, too.
 
-Three kinds of entries are never sent: acknowledged ones, and control entries and those that the
-subscription's filter rejects (`tag_filter`), which are acknowledged when they are read, so that the
-cursor can move past them. Dispatch stops before a damaged entry
+Entries that were acknowledged are never sent. Neither are control entries, those of aborted
+transactions, and those that the subscription's filter rejects (`tag_filter`): they are acknowledged
+when they are read, so that the cursor can move past them. Dispatch stops at the last stable
+position (`ledger.transactions`), and before a damaged entry
 and logs it, unless `auto_skip_non_recoverable_data` is set. It stops, too, where entries are not in
 memory and come over a network: it goes on when they are there. Nobody else waits for them.
 

@@ -49,10 +49,10 @@ T = TypeVar("T")
 class ReadableLog(Protocol):
     """A topic's log, or its compacted form."""
 
-    def read(
+    def read_stable(
         self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
     ) -> list[Entry]:
-        """Entries from a position on."""
+        """Entries from a position on, as consumers may see them."""
         ...
 
 
@@ -68,9 +68,9 @@ def read_entries(
     """Entries as Pulsar's consumers may get them.
 
     `may_wait`: the caller can come again when a large entry was converted. Raises as the log's
-    `read`, and then also BeingConvertedError.
+    `read_stable`, and then also BeingConvertedError.
     """
-    entries = source.read(start, max_entries=max_entries, max_bytes=max_bytes)
+    entries = source.read_stable(start, max_entries=max_entries, max_bytes=max_bytes)
     for entry in entries:
         stored, body = entry.stored, entry.prefix_size_bytes
         if len(stored) > body and not stored[body]:

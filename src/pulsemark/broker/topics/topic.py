@@ -400,6 +400,8 @@ class Topic:
         if compacted is not None:
             return (yield from self._finding_last_id_in(compacted))
         first, last = self.ledger.first_position, self.ledger.last_position
+        if last is not None and (end := self.ledger.stable_end) <= last:
+            last = self.ledger.previous_position(end)
         known, cuts = self._last_id, self.ledger.tail_cuts
         if known is not None and (last is None or last < known[0] or cuts != known[2]):
             # The topic's tail was truncated.

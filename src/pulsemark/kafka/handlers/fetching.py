@@ -29,6 +29,7 @@ from ..deadlines import Deadline
 from ..endpoint import Handler, KafkaSession, parts_of
 from ..errors import Code, KafkaError
 from ..fetch_sessions import NO_SESSION, FetchContext, Key, Wanted
+from ..partitions import READ_COMMITTED
 from ..protocol import RECORDS_MARK, Request
 from ..reading import Asked, PartitionsReader, Read, ShownEntries
 from ..records import max_magic_of
@@ -36,7 +37,6 @@ from ..records import max_magic_of
 log = logging.getLogger(__name__)
 
 INT_MAX = 2**31 - 1
-READ_COMMITTED = 1
 #: From these versions of Fetch on, a request has a session, and its partitions leader epochs.
 SESSIONS_VERSION, EPOCHS_VERSION = 7, 9
 #: With more partitions, they are looked up in turns.
@@ -45,6 +45,7 @@ AT_ONCE_PARTITIONS = 200
 LOOKS_SHARE = 10
 _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData
+_Aborted = _Partition.AbortedTransaction
 
 
 def fetch(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -128,7 +129,9 @@ def _work(
         return _answer(session, request, context, asked, reads)
 
     max_bytes = max(body.max_bytes, 0) if version >= 3 else INT_MAX
-    return FetchWork(session, version, asked, max_bytes, body.min_bytes, answer)
+    return FetchWork(
+        session, version, asked, max_bytes, body.min_bytes, answer, _is_committed(request)
+    )
 
 
 async def _open_and_begin(session: KafkaSession, request: Request, work: FetchWork) -> None:
@@ -171,7 +174,7 @@ async def _answer_many(
 
 
 def _is_committed(request: Request) -> bool:
-    """Whether a reader leaves out what was aborted, and needs the list of it (which is empty)."""
+    """Whether a reader leaves out what was aborted, and needs the list of it."""
     return request.version >= 4 and request.body.isolation_level == READ_COMMITTED
 
 
@@ -222,9 +225,11 @@ def _partition(asked: Asked, read: Read, *, is_committed: bool) -> Any:
         partition_index=asked.index,
         error_code=read.code,
         high_watermark=read.high_watermark,
-        last_stable_offset=read.high_watermark,
+        last_stable_offset=read.stable_offset,
         log_start_offset=read.first_offset,
-        aborted_transactions=[] if is_committed else None,
+        aborted_transactions=[_Aborted(producer_id=i, first_offset=o) for i, o in read.aborted]
+        if is_committed
+        else None,
         preferred_read_replica=-1,
         records=RECORDS_MARK if read.parts else b"",
     )
@@ -241,6 +246,7 @@ class FetchWork:
         max_bytes: int,
         min_bytes: int,
         answer: Callable[[list[Read]], Coroutine[Any, Any, None] | None],
+        is_committed: bool,
     ) -> None:
         self._session = session
         endpoint = session.endpoint
@@ -250,7 +256,13 @@ class FetchWork:
         limit_bytes = min(max_bytes, session.options.max_fetch_bytes)
         output = session.endpoint.ports.output
         self._reader = PartitionsReader(
-            lambda: session.access, self._shown, output, version, asked, limit_bytes
+            lambda: session.access,
+            self._shown,
+            output,
+            version,
+            asked,
+            limit_bytes,
+            is_committed=is_committed,
         )
         self._min_bytes = min_bytes
         self._answer = answer

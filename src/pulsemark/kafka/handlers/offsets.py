@@ -18,7 +18,7 @@ from ...ledger.would_block import when_read
 from ..access import Operation
 from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of
 from ..errors import Code, KafkaError
-from ..partitions import KafkaPartition, shown_epoch
+from ..partitions import READ_COMMITTED, KafkaPartition, shown_epoch
 from ..protocol import Request
 
 LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
@@ -89,7 +89,9 @@ async def _list_one(
             answer.old_style_offsets = _old_style(partition, asked.timestamp, now_ms)[:count]
         else:
             _check_time(request.version, asked.timestamp)
-            await _by_time(session, partition, asked.timestamp, answer)
+            is_committed = request.version >= 2 and request.body.isolation_level == READ_COMMITTED
+            end = partition.stable_offset if is_committed else partition.end_offset
+            await _by_time(session, partition, asked.timestamp, end, answer)
     except KafkaError as refusal:
         answer.error_code = refusal.code
     except (LedgerError, OSError):
@@ -106,17 +108,18 @@ def _old_style_bytes(asked: Any) -> int:
 
 
 async def _by_time(
-    session: KafkaSession, partition: KafkaPartition, time_ms: int, answer: Any
+    session: KafkaSession, partition: KafkaPartition, time_ms: int, end: int, answer: Any
 ) -> None:
+    """``end``: up to this offset the client may read."""
     if time_ms == LATEST:
-        answer.offset, answer.leader_epoch = partition.end_offset, partition.epoch
+        answer.offset, answer.leader_epoch = end, partition.epoch
     elif time_ms in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = partition.first_offset
         answer.leader_epoch = _first_epoch(partition)
     elif time_ms == NEWEST or time_ms >= 0:
         find: Callable[[], Found | None] = partial(_find, partition, time_ms)
         found = await session.endpoint.ports.run_blocking(find)
-        if found is not None and not found.end:
+        if found is not None and not found.end and found.first_index < end:
             answer.timestamp = found.time_ms
             answer.offset = max(found.first_index, partition.first_offset)
             begins = epoch_runs(partition.ledger.segments())

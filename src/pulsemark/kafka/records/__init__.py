@@ -21,7 +21,7 @@ disks are `RecordSetError`, with Kafka's code. None of this is fast enough for a
 set has very many records: a million takes a second. A caller hands large sets to a thread.
 """
 
-from .batch import control_batch, empty_batch
+from .batch import Producer, control_batch, empty_batch, producer_of
 from .convert import keep
 from .fetched import (
     Fetched,
@@ -76,6 +76,7 @@ __all__ = [
     "Headers",
     "InvalidRecordSetError",
     "Produced",
+    "Producer",
     "ProducerState",
     "Record",
     "RecordSetError",
@@ -97,6 +98,7 @@ __all__ = [
     "keep",
     "magic_of",
     "max_magic_of",
+    "producer_of",
     "pulsar_set",
     "read",
     "read_pulsar",

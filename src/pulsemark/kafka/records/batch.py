@@ -252,8 +252,34 @@ _KAFKA: dict[int, tuple[int, bytes]] = {
 }
 
 
+class Producer(NamedTuple):
+    """A Kafka client's producer, as its transactions are named."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def transaction(self) -> str:
+        """The id of its transaction, as stamps have it: it has one at a time."""
+        return f"{self.producer_id}:{self.epoch}"
+
+
+def producer_of(transaction: str) -> Producer | None:
+    """The producer whose transaction has this id; None: it is not one of a Kafka client."""
+    parts = transaction.split(":")
+    if len(parts) != 2 or not all(each.isascii() and each.isdecimal() for each in parts):
+        return None
+    found = Producer(int(parts[0]), int(parts[1]))
+    return found if found.producer_id < 1 << 63 and found.epoch < 1 << 15 else None
+
+
 def control_batch(
-    offset: int, control_type: int, time_ms: int, max_magic: int, leader_epoch: int = 0
+    offset: int,
+    control_type: int,
+    time_ms: int,
+    max_magic: int,
+    leader_epoch: int = 0,
+    name: str = "",
 ) -> bytes:
     """The control batch of a control entry.
 
@@ -263,6 +289,7 @@ def control_batch(
         time_ms: its broker time.
         max_magic: the newest magic that the client understands (`max_magic_of`).
         leader_epoch: of its prefix.
+        name: of its prefix. The end of a Kafka client's transaction names its producer.
 
     Returns:
         A batch of magic 2; nothing for clients of magic 0 and 1.
@@ -272,6 +299,12 @@ def control_batch(
     kafka_type, value = _KAFKA.get(control_type, (_UNKNOWN, b""))
     record = Record(0, time_ms, _KEY.pack(0, kafka_type), value)
     fields = BatchFields(attributes=layout.CONTROL, base_offset=offset, leader_epoch=leader_epoch)
+    if value is _END_TRANSACTION and (producer := producer_of(name)) is not None:
+        fields = fields._replace(
+            attributes=layout.CONTROL | layout.TRANSACTIONAL,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+        )
     return build([record], fields, Work())
 
 
