@@ -258,9 +258,10 @@ async def before_clock_moves(services: Services) -> None:
 async def clock_moved(services: Services) -> None:
     """Do what is due, and return when it is done.
 
-    Delayed messages are delivered; transactions time out; messages expire; retention trims; topics that need it are
-    compacted; backlog quotas are checked; unused topics and subscriptions are deleted; snapshots of
-    deduplication are stored; clients whose credentials have expired are asked for new ones.
+    Delayed messages are delivered; transactions time out; messages expire; retention trims; topics
+    that need it are compacted; backlog quotas are checked; unused topics and subscriptions are
+    deleted; snapshots of deduplication are stored; clients whose credentials have expired are asked
+    for new ones.
     """
     now_s = asyncio.get_running_loop().time()
     for session in tuple(services.sessions):

@@ -60,18 +60,16 @@ def _handled(answer: BaseCommand.Type, work: Work, session: Session, command: An
 async def _answered(
     answer: BaseCommand.Type, work: Awaitable[TransactionId], session: Session, command: Any
 ) -> None:
-    refusal = None
+    refusal: RefusedError | None = None
+    transaction_id: tuple[int, int | None]
     try:
         transaction_id = await work
     except RefusedError as error:
         refusal = error
-        # A transaction that could not begin has no number.
-        is_begin = isinstance(command, pb.CommandNewTxn)
-        transaction_id = (
-            (command.tc_id, None)
-            if is_begin
-            else (command.txnid_most_bits, command.txnid_least_bits)
-        )
+        if isinstance(command, pb.CommandNewTxn):
+            transaction_id = command.tc_id, None  # it has no number
+        else:
+            transaction_id = command.txnid_most_bits, command.txnid_least_bits
     session.write(_response(answer, command.request_id, transaction_id, refusal))
 
 

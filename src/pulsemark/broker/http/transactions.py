@@ -63,12 +63,15 @@ async def coordinator_stats(request: Request) -> Response:
         "recoverStartTime": coordinator.loading_began_ms,
         "recoverEndTime": coordinator.loaded_ms,
     }
-    asked = request.query.get("coordinatorId")
-    if asked is None:
-        return Response.of_json({"0": stats})
+    _check_coordinator(request)
+    return Response.of_json(stats if "coordinatorId" in request.query else {"0": stats})
+
+
+def _check_coordinator(request: Request) -> None:
+    """Raise `HttpError` 404 if a request asks for a coordinator that there is not."""
+    asked = request.query.get("coordinatorId", "0")
     if long_value(asked):
         raise HttpError(404, f"Transaction coordinator not found! coordinator id : {asked}")
-    return Response.of_json(stats)
 
 
 @routes.get(f"{ROOT}/transactionMetadata/{ID}", needs.SUPER_USER)
@@ -77,15 +80,11 @@ async def transaction_metadata(request: Request, most: str, least: str) -> Respo
     return Response.of_json(_metadata(request, _found(request, most, least)))
 
 
-@routes.get(f"{ROOT}/slowTransactions/{{timeout}}", needs.SUPER_USER)
-async def slow_transactions(request: Request, timeout: str) -> Response:
+@routes.get(f"{ROOT}/slowTransactions/{{shortest_ms}}", needs.SUPER_USER)
+async def slow_transactions(request: Request, shortest_ms: str) -> Response:
     """List the open transactions that may last longer than so many milliseconds."""
-    coordinator, least_ms = _coordinator(request), long_value(timeout)
-    if long_value(request.query.get("coordinatorId", "0")):
-        text = (
-            f"Transaction coordinator not found! coordinator id : {request.query['coordinatorId']}"
-        )
-        raise HttpError(404, text)
+    coordinator, least_ms = _coordinator(request), long_value(shortest_ms)
+    _check_coordinator(request)
     return Response.of_json(
         {
             str(each): _metadata(request, each)

@@ -16,11 +16,10 @@ from ...ledger import Position
 from ...ledger.cursors.ack_state import bits_of, words_of
 from ...ledger.topic_log import UNKNOWN_COUNT
 from ...proto.pulsar_api_pb2 import MessageIdData, ServerError
-from ..errors import java_refusal
+from ..errors import RefusedError
 from .seek import position_of
 
 if TYPE_CHECKING:
-    from ..errors import RefusedError
     from .subscription import Subscription
 
 WORD_BITS = 64
@@ -153,9 +152,9 @@ def _conflict(
     subscription: Subscription, transaction: str, position: Position, what: str
 ) -> RefusedError:
     at = f"{position.ledger_id}:{position.entry_id}"
-    return java_refusal(
+    return RefusedError(
         ServerError.TransactionConflict,
-        "TransactionConflictException",
+        "org.apache.pulsar.transaction.common.exception.TransactionConflictException: "
         f"[{subscription.topic.name}][{subscription.name}] Transaction:{transaction} "
         f"try to ack message:{at} {what}",
     )

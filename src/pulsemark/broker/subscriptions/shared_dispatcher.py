@@ -226,7 +226,7 @@ class SharedDispatcher(Dispatcher):
         self.dispatch()
 
     def deliver_again(self, positions: Collection[Position]) -> None:
-        """Queue entries for another delivery; a consumer that holds other messages of one loses it."""
+        """Queue entries for another delivery, also where a consumer holds other messages of one."""
         for position in positions:
             if (holder := self._holders_of.get(position)) is not None:
                 self.redeliver(holder, (position,))

@@ -472,12 +472,12 @@ class Subscription:
         """What a transaction has acknowledged is acknowledged for good, durably, or given back."""
         if self.pending_acks is None:
             return
-        acked, up_to = self.pending_acks.single.get(transaction, {}), None
+        acked, up_to = dict(self.pending_acks.single.get(transaction, {})), None
         if self.pending_acks.cumulative is not None:
             holder, position = self.pending_acks.cumulative
             up_to = position if holder == transaction else None
         if committed:
-            for number, (position, part) in enumerate(tuple(acked.items()), start=1):
+            for number, (position, part) in enumerate(acked.items(), start=1):
                 await when_read(self._ack_for_good, position, part)
                 if number % PIECE_IDS == 0:
                     await asyncio.sleep(0)
