@@ -90,9 +90,9 @@ def test_each_command_does_what_the_page_says(
     assert said["control append orders leader-change"].rstrip().endswith("epoch 7")
     with SeekClient(broker.grpc_url) as client, FolderReader(broker.data_dir) as reader:
         history = reader.log(TOPIC).epoch_history()
-        assert common_point(history, client.epochs(TOPIC)) == 6
+        assert common_point(history, client.epochs(TOPIC)) == 7
         assert [(s.epoch, s.first_index, s.leader) for s in history.starts] == [
-            (0, 0, ""), (7, 5, "broker-b")
+            (0, 0, ""), (7, 6, "broker-b")
         ]  # fmt: skip
 
 

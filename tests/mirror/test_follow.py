@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from pulsemark.broker import BrokerThread
 from pulsemark.compaction import compact, compacted_log
+from pulsemark.finder import NotPossibleError, client, following, service
 from pulsemark.finder.following import StoreState, is_followed, state_of
 from pulsemark.ledger import (
     EARLIEST,
+    EntryKind,
     FolderReader,
     FollowerFolderError,
     LedgerError,
@@ -34,7 +36,8 @@ from pulsemark.ledger.entry import StoredEntry
 from pulsemark.ledger.store import SCHEMA_KIND
 from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
-from pulsemark.metadata import StamperChain
+from pulsemark.metadata import StamperChain, control_of
+from pulsemark.metadata.control import control_metadata
 from pulsemark.mirror import (
     FollowReport,
     FollowRun,
@@ -49,6 +52,12 @@ from pulsemark.mirror import (
     promote,
 )
 from pulsemark.mirror.follow_source import History
+from pulsemark.proto.broker_entry_pb2 import (
+    CONTROL_CHECKPOINT,
+    CONTROL_LEADER_CHANGE,
+    CONTROL_TXN_COMMIT,
+    CONTROL_USER,
+)
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 from tests.support.simulated_store import SimulatedStore
@@ -174,6 +183,64 @@ def test_a_follower_has_the_same_entries_positions_and_epochs(
     assert folder_content(tmp_path / "b") == folder_content(tmp_path / "a")
     assert damages(tmp_path / "b") == []
     source.close()
+
+
+def speaks(monkeypatch: pytest.MonkeyPatch, side: str, versions: tuple[int, int]) -> None:
+    """The versions that the source or the follower speaks from now on; 0: it names none."""
+    for module in (service,) if side == "source" else (client, following):
+        monkeypatch.setattr(module, "VERSIONS", versions)
+
+
+@pytest.mark.parametrize("order", [("source", "follower"), ("follower", "source")])
+def test_source_and_follower_are_upgraded_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str]
+) -> None:
+    """Each is restarted with the next version while the other has the old one: all is followed.
+
+    Once the oldest version is spoken no more, a side that has only that one is told so.
+    """
+    for side in order:
+        speaks(monkeypatch, side, (0, 0))
+    sent = 0
+    steps = [(side, newer) for newer in ((1, 2), (2, 3)) for side in order]
+    for side, versions in [(order[0], (0, 0)), *steps]:
+        speaks(monkeypatch, side, versions)
+        with running_broker(data_dir=tmp_path / "a", grpc_port=0) as broker:
+            publish(broker, range(sent, sent + 5))
+            source = grpc_of(broker)
+            assert follow_into(source, tmp_path / "b").sum().entries == 5
+            source.close()
+        sent += 5
+        assert folder_content(tmp_path / "b") == folder_content(tmp_path / "a")
+    speaks(monkeypatch, order[1], (0, 0))
+    with running_broker(data_dir=tmp_path / "a", grpc_port=0) as broker:
+        source = grpc_of(broker)
+        text = f"speaks the versions .* 2 to 3|2 to 3 .*: upgrade the {order[1]} first"
+        with pytest.raises(NotPossibleError, match=text):
+            follow_into(source, tmp_path / "b")
+        source.close()
+    assert folder_content(tmp_path / "b") == folder_content(tmp_path / "a")
+
+
+def test_control_entries_are_appended_by_the_follower(tmp_path: Path) -> None:
+    """They are real entries there, too, of every type; a subscription does not count them."""
+    with LocalStore.open(tmp_path / "a") as store:
+        log = store.open_topic(TOPIC)
+        log.open_cursor("billing", initial=EARLIEST)
+        write(log, "first", 2)
+        for kind in (CONTROL_CHECKPOINT, CONTROL_TXN_COMMIT, CONTROL_USER):
+            base = control_metadata(kind, "17")
+            log.append(b"", kind=EntryKind.CONTROL, base=base).commit.wait(10)
+        log.begin_epoch(3, leader="a").commit.wait(10)
+        with open_follower(tmp_path / "b") as other:
+            follow(StoreSource(store), other)
+            mine = other.open_topic(TOPIC)
+            assert content(mine) == content(log)
+            assert mine.epoch == 3
+            controls = [c for e in mine.read(EARLIEST) if (c := control_of(e.prefix)) is not None]
+            types = [CONTROL_CHECKPOINT, CONTROL_TXN_COMMIT, CONTROL_USER, CONTROL_LEADER_CHANGE]
+            assert [each.control_type for each in controls] == types
+            assert mine.cursors["billing"].backlog_messages == 3
 
 
 def test_values_subscriptions_trimming_and_deletions_are_followed(tmp_path: Path) -> None:
@@ -361,10 +428,14 @@ def test_chosen_topics(tmp_path: Path) -> None:
         follow_into(source, tmp_path / "b", selection=Selection(("orders",)))
         with LocalStore.open(tmp_path / "b") as other:
             assert other.topic_names() == [TOPIC]
+        follow_into(source, tmp_path / "canary", selection=Selection(("orders",)))
+        with open_follower(tmp_path / "canary") as other:
+            assert promote(other, "canary") == {TOPIC: 1}
         pattern = Selection(("persistent://public/default/au.*",), is_regex=True)
         follow_into(source, tmp_path / "b", selection=pattern)
         with LocalStore.open(tmp_path / "b") as other:
             assert other.topic_names() == [OTHER, TOPIC]
+            assert set(promote(other, "b")) == {OTHER, TOPIC}
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,14 @@ def facts_of(folder: Path, topic: str) -> list[tuple[bytes, int, int, RecordSetT
     ]
 
 
-def seen_by_kafka(broker: BrokerThread, topic: str = "orders") -> list[tuple[int, bytes | None]]:
+def seen_by_kafka(
+    broker: BrokerThread, topic: str = "orders", first: int = 0
+) -> list[tuple[int, bytes | None]]:
     """Offset and value of all records of a topic, as a client of magic 2 gets them."""
     with RawKafka.from_url(broker.kafka_url) as raw:
         wanted = MetadataRequest.MetadataRequestTopic(name=topic)
         raw.call(MetadataRequest, 1, topics=[wanted])
-        answer = raw.fetch(topic, 0, version=4)
+        answer = raw.fetch(topic, first, version=4)
     assert answer.error_code == 0
     batches = MemoryRecords(bytes(answer.records))
     found: list[tuple[int, bytes | None]] = []
@@ -177,6 +179,37 @@ def test_broker_to_broker_keeps_offsets_for_kafka_clients(
         options = Options(source_cluster=CLUSTER)
         assert compare(source.service_url, target.service_url, TOPIC, options).is_equal
         assert facts_of(target.data_dir, TOPIC) == facts_of(folder, TOPIC)
+
+
+def test_the_offsets_inside_are_those_of_the_source_only_there(mirror: Mirror, tmp_path: Path):
+    """A compressed set of magic 0 has the source's offsets in it: there it is sent as it is stored,
+    in a copy at other offsets it is numbered anew, and clients of both see right ones.
+    """
+    source, target = tmp_path / "source", tmp_path / "target"
+    made = validate_produced(record_set(0, 1), 0, EntryRules(magic=0, base_offset=COUNT))
+    assert made is not None
+    tags = tags_of(made)
+    with LocalStore.open(source) as opened:
+        ledger = opened.open_topic(TOPIC)
+        ledger.stampers = StamperChain.from_names(["broker-time", "index"])
+        for inside in (None, COUNT):
+            base = BrokerEntryMetadata(inner_base_offset=inside)
+            tags.write(base)
+            last = ledger.append(made.body, message_count=COUNT, base=base)
+            last.commit.wait()
+        ledger.truncate_head(last.position)
+    mirror(source, target)
+    assert facts_of(target, TOPIC) == [(made.body, 0, COUNT, tags)]
+    for folder, first, converted in ((source, COUNT, 0), (target, 0, 1)):
+        with running_broker(data_dir=folder, kafka_port=0) as broker:
+            seen = seen_by_kafka(broker, first=first)
+            assert seen[:COUNT] == [
+                (first + n, None if n == COUNT - 1 else b"v%d" % n) for n in range(COUNT)
+            ]
+            endpoint = broker.broker.services.kafka
+            assert endpoint is not None
+            figures = endpoint.figures
+            assert figures.compressions == figures.sets_converted == converted
 
 
 def test_a_producers_number_of_the_source_means_nothing_in_the_target(

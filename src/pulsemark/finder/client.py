@@ -28,7 +28,7 @@ from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
 from . import messages, rpc
 from .errors import BlockingCallError, ClientClosedError, InvalidFieldError, SeekCallError
-from .following import StoreState, state_of_answer
+from .following import VERSIONS, StoreState, state_of_answer
 from .messages import (
     ControlAppended,
     ControlRequest,
@@ -358,7 +358,10 @@ class SeekClient:
     ) -> StoreState:
         """What a follower needs beside the entries. Raises NotPossibleError."""
         refuse_on_a_loop("follow_state")
-        request = pb.FollowStateRequest(known_digest=known_digest)
+        oldest, newest = VERSIONS
+        request = pb.FollowStateRequest(
+            known_digest=known_digest, oldest_version=oldest, newest_version=newest
+        )
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             answer = self._started(self._follow_state, request, limit_s)

@@ -18,6 +18,7 @@ from ..ledger.store import CLEANER_PROPERTY_KIND, VIEW_PROPERTY_KIND, VIEW_TOPIC
 from ..ledger.topic_store import INTERNAL_TOPIC_PREFIX
 from ..proto import seek_pb2 as pb
 from ..proto.cursor_pb2 import CursorRecord
+from .errors import NotPossibleError
 from .rpc import position_message, position_of
 
 GROUPS_LOG = INTERNAL_TOPIC_PREFIX + "kafka-groups"
@@ -33,6 +34,14 @@ LATE_KINDS = (
     "deduplication", "mirrors", "kafka-log-start", "kafka", "terminated-topic", *BY_ID_KINDS,
 )  # fmt: skip
 """Those that say how far something has come in the log: stored after the entries."""
+VERSIONS = 1, 2
+"""The oldest and the newest version of following that this pulsemark speaks (KIP-31's ApiVersion).
+
+Source and follower use the newest one that both speak, so either may be upgraded first, and a
+refusal says which side is too old. 1: the messages name no version. 2: they do. What a follower
+would misunderstand, such as a kind of values that has to be translated, gets the next number; a
+version is no longer spoken when no release in use needs it.
+"""
 _PIECE_BYTES = 1 << 20
 
 Values = dict[tuple[str, str], bytes]
@@ -78,6 +87,19 @@ class StoreState:
     cursors: Cursors = field(default_factory=dict)
     """A `CursorRecord` by topic and subscription."""
     digest: bytes = b""
+
+
+def agreed_version(follower: tuple[int, int], source: tuple[int, int]) -> int:
+    """The newest version that both speak; 0 in a range is 1. Raises NotPossibleError."""
+    (oldest, newest), (source_oldest, source_newest) = follower, source
+    version = min(max(newest, 1), max(source_newest, 1))
+    if version >= max(oldest, source_oldest):
+        return version
+    too_old = "follower" if newest < source_oldest else "source"
+    raise NotPossibleError(
+        f"the follower speaks the versions {max(oldest, 1)} to {max(newest, 1)} of following, the "
+        f"source {max(source_oldest, 1)} to {max(source_newest, 1)}: upgrade the {too_old} first"
+    )
 
 
 def is_followed(name: str) -> bool:
@@ -126,9 +148,13 @@ def state_of(
     return state
 
 
-def state_messages(state: StoreState, known_digest: bytes) -> Iterator[pb.FollowStateResponse]:
+def state_messages(
+    state: StoreState, known_digest: bytes, version: int
+) -> Iterator[pb.FollowStateResponse]:
     """The answer in messages of about 1 MiB; without the values that the follower has."""
-    message = pb.FollowStateResponse(next_ledger_id=state.next_ledger_id, digest=state.digest)
+    message = pb.FollowStateResponse(
+        next_ledger_id=state.next_ledger_id, digest=state.digest, version=version
+    )
     size_bytes = 0
     for part, more_bytes in _parts(state, known_digest):
         if size_bytes + more_bytes > _PIECE_BYTES and size_bytes:
@@ -163,9 +189,11 @@ def _parts(state: StoreState, known_digest: bytes) -> Iterator[tuple[object, int
 
 
 def state_of_answer(answer: Iterable[pb.FollowStateResponse], known_digest: bytes) -> StoreState:
-    """The state in these messages."""
+    """The state in these messages. Raises NotPossibleError for a version that is not spoken."""
     state, values = StoreState(0), Values()
-    for message in answer:
+    for number, message in enumerate(answer):
+        if not number:
+            agreed_version(VERSIONS, (message.version, message.version))
         for topic in message.topics:
             state.topics[topic.name] = TopicState(topic.topic_id)
             if topic.HasField("end"):

@@ -31,7 +31,7 @@ from ..maintenance.expected import LogEnds
 from ..proto import seek_pb2 as pb
 from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
-from .following import StoreState, state_messages
+from .following import VERSIONS, StoreState, agreed_version, state_messages
 from .forwarding import ForwardedError, Forwarding
 from .messages import AppendControl, appended_message, control_request, history_message
 from .search import AnyFinder, finder_of
@@ -266,9 +266,10 @@ class SeekServicer:
     async def follow_state(self, request: pb.FollowStateRequest, context: CallContext) -> None:
         """What a follower needs beside the entries (FollowState)."""
         folder = self._folder
+        version = agreed_version((request.oldest_version, request.newest_version), VERSIONS)
         with self._streams.open(context) as slot:
             found = await self._run(lambda _: folder.state())
-            for message in state_messages(found, request.known_digest):
+            for message in state_messages(found, request.known_digest, version):
                 await slot.write(message)
 
     async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:

@@ -100,3 +100,11 @@ class Access:
         """Raise KafkaError (31) if the client may write to no topic at all."""
         if self._is_on and not self._port.writes_somewhere(self._principal):
             raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+
+    def check_transactional_id(self) -> None:
+        """Raise KafkaError (53) if the client may have no transaction: it may write nowhere."""
+        if self._is_on and not self._port.writes_somewhere(self._principal):
+            raise KafkaError(
+                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "Transactional id authorization failed.",
+            )

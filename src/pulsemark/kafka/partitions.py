@@ -70,6 +70,8 @@ class KafkaPartition:
         self.sequences: Sequences | None = None
         #: The commit of the last append.
         self.last_commit: Commit | None = None
+        #: Held from the check of a set that has the log's offsets inside until it is appended.
+        self.numbering = asyncio.Lock()
         self._rules: tuple[Mapping[str, str] | None, str | None, EntryRules] | None = None
         #: Called after commits; a fetch that waits is in here.
         self.waiting: dict[object, Callable[[], None]] = {}

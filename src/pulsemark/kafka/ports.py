@@ -381,6 +381,9 @@ class KafkaOptions:
     max_group_bytes: int
     max_committed_offsets: int
     max_producer_ids: int
+    max_transactional_ids: int
+    max_transaction_partitions: int
+    max_transaction_timeout_ms: int
     max_partitions: int
     write_buffer_high_water_bytes: int
     idle_timeout_ms: int

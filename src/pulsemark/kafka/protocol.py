@@ -87,7 +87,7 @@ APIS = {
         _api(LIST_OFFSETS, 11, consumer, "ListOffsets"),
         _api(3, 8, metadata, "Metadata"),
         _api(8, 7, consumer, "OffsetCommit"),
-        _api(9, 5, consumer, "OffsetFetch", limit_bytes=256 * KIB),
+        _api(9, 7, consumer, "OffsetFetch", limit_bytes=256 * KIB),
         _api(10, 2, metadata, "FindCoordinator"),
         _api(11, 5, consumer, "JoinGroup"),
         _api(12, 3, consumer, "Heartbeat"),
@@ -100,8 +100,12 @@ APIS = {
         _api(19, 4, admin, "CreateTopics"),
         _api(20, 3, admin, "DeleteTopics"),
         _api(21, 1, admin, "DeleteRecords"),
-        _api(22, 1, producer, "InitProducerId", limit_bytes=4 * KIB),
+        _api(22, 4, producer, "InitProducerId", limit_bytes=4 * KIB),
         _api(23, 3, consumer, "OffsetForLeaderEpoch"),
+        _api(24, 3, producer, "AddPartitionsToTxn"),
+        _api(25, 3, producer, "AddOffsetsToTxn", limit_bytes=4 * KIB),
+        _api(26, 3, producer, "EndTxn", limit_bytes=4 * KIB),
+        _api(28, 3, producer, "TxnOffsetCommit"),
         _api(29, 1, admin, "DescribeAcls"),
         _api(32, 3, admin, "DescribeConfigs"),
         _api(33, 1, admin, "AlterConfigs"),
@@ -116,6 +120,8 @@ APIS = {
         _api(46, 0, admin, "ListPartitionReassignments"),
         _api(47, 0, consumer, "OffsetDelete"),
         _api(60, 1, admin, "DescribeCluster"),
+        _api(65, 0, admin, "DescribeTransactions", limit_bytes=256 * KIB),
+        _api(66, 1, admin, "ListTransactions", limit_bytes=64 * KIB),
     )
 }
 """By key. The order is that of ApiVersions' answer."""

@@ -12,8 +12,8 @@ What a client gets of an entry (`ShownEntries`) is the stored set, a converted o
 large conversion would hold up all other clients for seconds, so it is left to a thread: the reader
 gets a `NeedsThreadError` with the function to run there, and its result is put into `made` before
 all is read again. `Conversions` runs each such function once, however many clients ask for its
-entry, and also keeps small results that took a compression: a compressed set of magic 0 needs one,
-since its inner offsets are absolute, so it is compressed once for all who read it together.
+entry, and also keeps small results that took a compression: so a copied set of magic 0, whose inner
+offsets are those of another log, is compressed once for all who read it together.
 
 The memory of what is read is reserved before (`OutputMemory.reserve`), until it is written and
 counts as unsent: else hundreds of clients that ask at once would have an answer each in memory.
@@ -495,14 +495,15 @@ class ShownEntries:
                 return self._converted(partition, entry, epoch, fetch_offset, broker_time_ms)
             except UnconvertibleEntryError as error:
                 return self._hole(partition, entry, epoch, error.reason)
-        stored = StoredSet(entry.body, entry.first_index, epoch, broker_time_ms)
+        inner = metadata.inner_base_offset if metadata.HasField("inner_base_offset") else None
+        stored = StoredSet(entry.body, entry.first_index, epoch, broker_time_ms, inner)
         try:
             fetched = self._fetched(partition, entry, stored, fetch_offset)
         except CodecError:
             raise
         except RecordSetError as error:
             return self._hole(partition, entry, epoch, str(error))
-        is_converted = stored_magic(stored.body) > self._max_magic
+        is_converted = stored_magic(stored.body) > self._max_magic or fetched.work.compressions > 0
         return Shown(fetched.parts, not is_converted, is_converted)
 
     def _fetched(

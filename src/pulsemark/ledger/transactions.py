@@ -43,7 +43,7 @@ MAX_NOTED_STRETCHES = 20_000
 PENDING_EVENTS = 1_000
 """So many appended entries may wait for someone to ask; then the durable ones take effect."""
 READ_ENTRIES = 1_000
-_TRANSACTION, _IS_CONTROL = b"\xb2\x07", b"\xa8\x06\x01"
+_TRANSACTION, _IS_CONTROL = b"\xba\x07", b"\xa8\x06\x01"
 """The encoded tag of the field ``transaction``, and the field ``entry_kind`` of a control entry."""
 
 COMMITTED, ABORTED = CONTROL_TXN_COMMIT, CONTROL_TXN_ABORT
@@ -202,6 +202,16 @@ class Transactions:
         with self._lock:
             first = next(iter(self.open.values()), None)
         return next_index if first is None else min(first[0].first_index, next_index)
+
+    def is_open(self, transaction: str, log: TransactionLog) -> bool:
+        """Whether a transaction has entries here and was not ended, with what is appended."""
+        self.settle(log.end_position)
+        with self._lock:
+            found = transaction in self.open
+            for *_, event in self._pending:
+                if event.transaction == transaction:
+                    found = event.end is None
+            return found
 
     def hides(self, position: Position) -> bool:
         """Whether the entry at a position was aborted."""

@@ -306,24 +306,30 @@ class LedgerExtent(_message.Message):
     def __init__(self, first: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end_entry_id: _Optional[int] = ..., first_index: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class FollowStateRequest(_message.Message):
-    __slots__ = ("known_digest",)
+    __slots__ = ("known_digest", "oldest_version", "newest_version")
     KNOWN_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     known_digest: bytes
-    def __init__(self, known_digest: _Optional[bytes] = ...) -> None: ...
+    oldest_version: int
+    newest_version: int
+    def __init__(self, known_digest: _Optional[bytes] = ..., oldest_version: _Optional[int] = ..., newest_version: _Optional[int] = ...) -> None: ...
 
 class FollowStateResponse(_message.Message):
-    __slots__ = ("next_ledger_id", "digest", "topics", "values", "cursors")
+    __slots__ = ("next_ledger_id", "digest", "topics", "values", "cursors", "version")
     NEXT_LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     CURSORS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     next_ledger_id: int
     digest: bytes
     topics: _containers.RepeatedCompositeFieldContainer[FollowedTopic]
     values: _containers.RepeatedCompositeFieldContainer[FollowedValue]
     cursors: _containers.RepeatedCompositeFieldContainer[FollowedCursor]
-    def __init__(self, next_ledger_id: _Optional[int] = ..., digest: _Optional[bytes] = ..., topics: _Optional[_Iterable[_Union[FollowedTopic, _Mapping[str, object]]]] = ..., values: _Optional[_Iterable[_Union[FollowedValue, _Mapping[str, object]]]] = ..., cursors: _Optional[_Iterable[_Union[FollowedCursor, _Mapping[str, object]]]] = ...) -> None: ...
+    version: int
+    def __init__(self, next_ledger_id: _Optional[int] = ..., digest: _Optional[bytes] = ..., topics: _Optional[_Iterable[_Union[FollowedTopic, _Mapping[str, object]]]] = ..., values: _Optional[_Iterable[_Union[FollowedValue, _Mapping[str, object]]]] = ..., cursors: _Optional[_Iterable[_Union[FollowedCursor, _Mapping[str, object]]]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class FollowedTopic(_message.Message):
     __slots__ = ("name", "topic_id", "first", "end", "next_index", "entry_count", "append_time_ms")

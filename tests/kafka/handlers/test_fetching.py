@@ -9,11 +9,12 @@ import kafka
 import pytest
 from kafka.consumer.fetcher import RecordTooLargeError
 from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.kafka import reading
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.ledger.topic_log import TopicLog
-from pulsemark.testing.raw_kafka import RawKafka, fetch_fields
+from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
 from ..conftest import create, is_on_loop, ledger_of, record_set, records_of
 
@@ -29,22 +30,45 @@ def test_every_version_gets_what_was_stored(raw, made, version):
     assert part.records[16] == (0 if version < 2 else 1 if version < 4 else 2)
 
 
-def test_a_compressed_set_of_magic_0_is_compressed_once_for_all_its_readers(
-    kafka_broker, raw, topic
-):
-    """A fetch writes its inner offsets, which are absolute, and others share what it wrote."""
+@pytest.mark.parametrize("sent", [0, 1, 2])
+def test_a_compressed_set_of_magic_0_is_sent_as_it_is_stored(kafka_broker, raw, topic, sent):
+    """Its inner offsets are absolute: they are written when it is produced, once for all."""
     figures = kafka_broker.broker.services.kafka.figures
     create(raw, topic, message_format_version="0.9.0")
     values = [b"%d" % number for number in range(20)]
     raw.produce(topic, record_set([b"first"], magic=0), version=0)
-    raw.produce(topic, record_set(values, magic=0, codec=1), version=0)
-    before = figures.compressions, figures.converted_records, figures.sets_converted
-    for _ in range(3):
-        for version in (0, 2, 4, 11):
-            part = raw.fetch(topic, 1, version=version)
-            assert records_of(part.records) == list(enumerate(values, 1))
-    made = figures.compressions, figures.converted_records, figures.sets_converted
-    assert made == (before[0] + 3, before[1] + 3 * len(values), before[2])
+    before = figures.compressions
+    for _ in range(2):
+        version = (0, 2, 3)[sent]
+        raw.produce(topic, record_set(values, magic=sent, codec=1), version=version)
+    assert figures.compressions == before + 2
+    before = figures.compressions, figures.decompressions, figures.sets_converted
+    for version in (0, 2, 4, 11):
+        part = raw.fetch(topic, 1, version=version)
+        assert records_of(part.records) == list(enumerate(values * 2, 1))
+    assert (figures.compressions, figures.decompressions, figures.sets_converted) == before
+
+
+def test_sets_of_magic_0_that_come_at_the_same_time_are_sent_as_stored(kafka_broker, raw, topic):
+    """Large sets are numbered in threads, one after another, and small ones wait for them."""
+    figures = kafka_broker.broker.services.kafka.figures
+    create(raw, topic, message_format_version="0.9.0")
+    large = [b"%d" % number * 30 for number in range(900)]
+    clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(6)]
+    for number, client in enumerate(clients * 3):
+        sent = record_set(large if number % 3 else [b"small"], magic=0, codec=1)
+        client.send(ProduceRequest, 0, **produce_fields([(topic, 0, sent)], -1))
+    for client in clients * 3:
+        answer = client.receive(ProduceRequest, 0)[1]
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    for client in clients:
+        client.close()
+    before = figures.compressions
+    seen: list[int] = []
+    while len(seen) < 6 + 12 * len(large):
+        seen += [offset for offset, _ in records_of(raw.fetch(topic, len(seen), version=0).records)]
+    assert seen == list(range(len(seen)))
+    assert figures.compressions == before
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 2**62])

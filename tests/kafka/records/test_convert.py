@@ -6,7 +6,15 @@ from itertools import product
 
 import pytest
 
-from pulsemark.kafka.records import Codec, CorruptRecordSetError, Work, keep, read
+from pulsemark.kafka.records import (
+    Codec,
+    CorruptRecordSetError,
+    StoredSet,
+    Work,
+    fetch,
+    keep,
+    read,
+)
 from pulsemark.kafka.records.batch import read_header
 
 from .conftest import CELLS, ROWS, TIME_MS, Row, build_set, seen_by_clients, sent_on, stored
@@ -28,6 +36,21 @@ def test_survivors_keep_their_offsets(magic: int, codec: Codec, kept: set[int]) 
         out = sent_on(body, 100, client)
         for seen in seen_by_clients(out, min(magic, client), codec):
             assert [(row[0], row[2], row[3]) for row in seen] == expected
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=str)
+def test_the_offsets_inside_a_wrapper_of_magic_0_stay_absolute(kept: set[int]) -> None:
+    """So what compaction leaves is sent as it is stored, too; a copy at other offsets is not."""
+    made = stored(build_set(0, Codec.GZIP), 0, base_offset=100)
+    assert made.inner_base_offset == 100
+    body = keep(made.body, kept, Work())
+    expected = [(n, ROWS[n].value) for n in sorted(kept)]
+    assert [(r.offset, r.value) for r in read(body)] == expected
+    for base in (100, 0, 7):
+        out = fetch(StoredSet(body, base, inner_base_offset=made.inner_base_offset), 0)
+        assert out.work.compressions == (base != 100)
+        for seen in seen_by_clients(b"".join(out.parts), 0, Codec.GZIP):
+            assert [(row[0] - base, row[3]) for row in seen] == expected
 
 
 @pytest.mark.parametrize(("magic", "codec"), CELLS)

@@ -504,6 +504,12 @@ class BrokerConfig(PolicyDefaults):
     max_kafka_committed_offsets: int = 1_000_000
     #: Idempotent producers remembered for each partition; those that sent last are kept.
     max_kafka_producer_ids_per_partition: int = 1_000
+    #: Transactional ids of Kafka's producers.
+    max_kafka_transactional_ids: int = 10_000
+    #: Partitions and groups of one transaction of a Kafka producer.
+    max_kafka_transaction_partitions: int = 1_000
+    #: The longest transaction.timeout.ms that a Kafka producer may ask for.
+    max_kafka_transaction_timeout_ms: int = 900_000
     #: HTTP connections; above, they are answered with 503.
     max_http_connections: int = setting(1_000, key="maxHttpServerConnections", kind=limit(1))
     #: The body of an HTTP request.

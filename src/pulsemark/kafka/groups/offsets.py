@@ -1,4 +1,4 @@
-"""Committed offsets: in memory, and in a log of the endpoint's own.
+"""The coordinator's log: committed offsets and transactions, in memory and in a log of their own.
 
 Each OffsetCommit is one entry of the log, so that its offsets are stored together or not at all. It
 shares the group commit with all topics, and is shown once it is durable. An entry is JSON::
@@ -6,6 +6,9 @@ shares the group commit with all topics, and is shown once it is durable. An ent
     {"group": "g", "type": "consumer", "offsets": [[topic, partition, offset, epoch, text, ms]]}
     {"group": "g", "dropped": [[topic, partition], ...]}      these offsets were removed
     {"group": "g", "dropped": null}                           all offsets of the group
+    {"transaction": "t", "state": "Ongoing", ...}             the state of a `Transaction`
+    {"transaction": "t", "state": null}                       this transactional id is forgotten
+    {"transaction": "t", "group": "g", ...}                   offsets that its commit commits
 
 The last entry about an offset counts. When the log has many more entries than there are offsets,
 all offsets are written once more and the entries before that are removed. A crash in between only
@@ -19,11 +22,15 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
 from ...ledger import Appended, CorruptEntryError, Entry, LedgerError, ManagedLedger, Position
 from ..errors import Code, KafkaError
+from ..records import NO_PRODUCER, Producer
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +55,78 @@ class Committed(NamedTuple):
     time_ms: int
 
 
+class State(Enum):
+    """The state of a transactional id, by Kafka's names."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is known how the transaction ends, and not every partition has it yet."""
+        return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+    @property
+    def completed(self) -> State:
+        """What comes after a decided state."""
+        is_commit = self is State.PREPARE_COMMIT
+        return State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id, and its last transaction (`transactions`)."""
+
+    name: str
+    """The transactional id."""
+    producer: Producer
+    timeout_ms: int
+    state: State = State.EMPTY
+    partitions: frozenset[Partition] = frozenset()
+    groups: frozenset[str] = frozenset()
+    marked: Producer = NO_PRODUCER
+    """Whose id the entries of the transaction have: a fenced producer's has another epoch."""
+    started_ms: int = -1
+    updated_ms: int = -1
+    last_epoch: int = -1
+    """The epoch whose producer may have the present one, too, if it asks again; -1: none may."""
+
+    def record(self) -> dict[str, Any]:
+        """Its entry in the log."""
+        return {
+            "transaction": self.name,
+            "state": self.state.value,
+            "producer": self.producer,
+            "timeout_ms": self.timeout_ms,
+            "partitions": sorted(self.partitions),
+            "groups": sorted(self.groups),
+            "marked": self.marked,
+            "started_ms": self.started_ms,
+            "updated_ms": self.updated_ms,
+            "last_epoch": self.last_epoch,
+        }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Transaction:
+        """What an entry says."""
+        return cls(
+            record["transaction"],
+            Producer(*record["producer"]),
+            record["timeout_ms"],
+            State(record["state"]),
+            frozenset((topic, index) for topic, index in record["partitions"]),
+            frozenset(record["groups"]),
+            Producer(*record["marked"]),
+            record["started_ms"],
+            record["updated_ms"],
+            record["last_epoch"],
+        )
+
+
 class Offsets:
     """The committed offsets of all groups."""
 
@@ -67,6 +146,10 @@ class Offsets:
         self.types: dict[str, str] = {}
         """The protocol type of each group that has offsets."""
         self.count = 0
+        self.transactions: dict[str, Transaction] = {}
+        """By transactional id."""
+        self._uncommitted: dict[str, dict[str, dict[str, Any]]] = {}
+        """By transactional id and group: the record of the offsets that its commit commits."""
         self._entries = 0
         self._is_rewriting = False
         self._pending = 0
@@ -116,14 +199,25 @@ class Offsets:
         """The committed offsets of a group."""
         return self._by_group.get(group, {})
 
+    def unstable_of(self, group: str) -> set[Partition]:
+        """The partitions of which a transaction has committed an offset, and has not ended."""
+        records = (groups.get(group) for groups in self._uncommitted.values())
+        return {(row[0], row[1]) for record in records if record for row in record["offsets"]}
+
     # -- changing -------------------------------------------------------------------------------
 
     def commit(
-        self, group: str, kind: str, offsets: Mapping[Partition, Committed], done: Done
+        self,
+        group: str,
+        kind: str,
+        offsets: Mapping[Partition, Committed],
+        done: Done,
+        transaction: str | None = None,
     ) -> None:
         """Store offsets of a group; `done` gets None once they are durable and shown.
 
-        Raises KafkaError above the limits of offsets, LedgerError: then nothing was stored.
+        Those of a ``transaction``, a transactional id, are shown when it is committed. Raises
+        KafkaError above the limits of offsets, LedgerError: then nothing was stored.
         """
         if len(offsets) > MAX_OFFSETS_PER_COMMIT:
             raise KafkaError(
@@ -132,13 +226,32 @@ class Offsets:
             )
         known = self._by_group.get(group, {})
         new = sum(partition not in known for partition in offsets)
+        if transaction is not None:
+            new += self._uncommitted_count
         if new and self.count + new > self._max_offsets:
             raise KafkaError(
                 Code.INVALID_COMMIT_OFFSET_SIZE,
                 f"{self.count} offsets are committed, and the limit is {self._max_offsets}: "
                 "raise max_kafka_committed_offsets or delete groups",
             )
-        self._append(_record(group, kind, offsets.items()), done)
+        record = _record(group, kind, offsets.items())
+        self._append(
+            record if transaction is None else {"transaction": transaction, **record}, done
+        )
+
+    @property
+    def _uncommitted_count(self) -> int:
+        groups = (each.values() for each in self._uncommitted.values())
+        return sum(len(record["offsets"]) for records in groups for record in records)
+
+    def store_transaction(self, new: Transaction, done: Done) -> None:
+        """Store the state of a transactional id. As `commit`. Raises LedgerError."""
+        self._append(new.record(), done)
+
+    def forget_transaction(self, name: str) -> None:
+        """Forget a transactional id. Nobody waits for it."""
+        with suppress(LedgerError):
+            self._append({"transaction": name, "state": None}, lambda _: None)
 
     def drop(self, group: str, partitions: Iterable[Partition] | None, done: Done) -> None:
         """Remove offsets of a group, or all of them. As `commit`. Raises LedgerError."""
@@ -149,7 +262,7 @@ class Offsets:
         """As `drop`; a future that is done when it is, or has the LedgerError."""
         dropped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            self.drop(group, partitions, partial(_settle, dropped))
+            self.drop(group, partitions, partial(settle, dropped))
         except LedgerError as error:
             dropped.set_exception(error)
         return dropped
@@ -177,7 +290,7 @@ class Offsets:
                 self._take(record)
             self._pending -= 1
             if not self._pending and self._all_settled is not None:
-                _settle(self._all_settled, None)
+                settle(self._all_settled, None)
             done(error)
 
         appended.commit.add_done_callback(settled)
@@ -190,6 +303,9 @@ class Offsets:
 
     def _take(self, record: dict[str, Any]) -> None:
         """Show what an entry says."""
+        if "transaction" in record:
+            self._take_of_transaction(record["transaction"], record)
+            return
         group = record["group"]
         if "dropped" in record:
             self._forget(group, record["dropped"])
@@ -201,6 +317,22 @@ class Offsets:
             self._groups_of.setdefault(topic, set()).add(group)
         self.count += len(offsets) - before
         self.types[group] = record["type"]
+
+    def _take_of_transaction(self, name: str, record: dict[str, Any]) -> None:
+        if "group" in record:
+            groups = self._uncommitted.setdefault(name, {})
+            known = groups.get(record["group"], {"offsets": ()})
+            rows = {(row[0], row[1]): row for row in (*known["offsets"], *record["offsets"])}
+            groups[record["group"]] = {**record, "offsets": list(rows.values())}
+            return
+        if record["state"] is None:
+            self.transactions.pop(name, None)
+        else:
+            self.transactions[name] = Transaction.of(record)
+        if record["state"] != State.ONGOING.value:
+            for offsets in self._uncommitted.pop(name, {}).values():
+                if record["state"] == State.PREPARE_COMMIT.value:
+                    self._take({key: offsets[key] for key in ("group", "type", "offsets")})
 
     def _forget(self, group: str, dropped: list[list[Any]] | None) -> None:
         offsets = self._by_group.get(group)
@@ -226,7 +358,8 @@ class Offsets:
     @property
     def is_due(self) -> bool:
         """Whether the log should be rewritten."""
-        return not self._is_rewriting and self._entries > 2 * self.count + REWRITE_AT_LEAST
+        needed = self.count + len(self.transactions)
+        return not self._is_rewriting and self._entries > 2 * needed + REWRITE_AT_LEAST
 
     async def rewrite(self) -> None:
         """Write all offsets once more, and remove the entries before that.
@@ -254,6 +387,9 @@ class Offsets:
                 for start in range(0, len(items), OFFSETS_PER_ENTRY):
                     part = items[start : start + OFFSETS_PER_ENTRY]
                     written.append(self._write(_record(group, self.types[group], part)))
+            written += [self._write(each.record()) for each in self.transactions.values()]
+            for groups in self._uncommitted.values():
+                written += [self._write(record) for record in groups.values()]
             return (written[0].position if written else before), written
         finally:
             self._all_settled = None
@@ -279,7 +415,8 @@ def _record(
     return {"group": group, "type": kind, "offsets": rows}
 
 
-def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
+def settle(done: asyncio.Future[None], error: BaseException | None) -> None:
+    """Let a future be done, if it is not, with an error or without."""
     if done.done():
         return
     if error is None:

@@ -15,6 +15,7 @@ from . import (
     offsets,
     producing,
     topics,
+    transactions,
 )
 
 __all__ = ["HANDLERS"]
@@ -28,5 +29,6 @@ for _module in (
     offsets,
     producing,
     topics,
+    transactions,
 ):
     HANDLERS.update(_module.HANDLERS)

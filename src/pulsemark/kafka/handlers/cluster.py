@@ -489,11 +489,11 @@ async def _described(session: KafkaSession, name: str, count: int) -> Any:
 
 
 async def find_coordinator(session: KafkaSession, request: Request) -> None:
-    """The broker that coordinates groups; it also refuses transactions."""
+    """The broker that coordinates groups and transactions."""
     kind = request.body.key_type if request.version >= 1 else GROUP
     found: tuple[Node, int] | None = None
     code = Code.NONE if kind in (GROUP, TRANSACTION) else Code.INVALID_REQUEST
-    # InitProducerId says that there are no transactions: an error here is not shown by librdkafka.
+    # In a cluster InitProducerId refuses them: librdkafka does not show an error of this answer.
     if kind == GROUP:
         code = session.access.group_code(request.body.key or "")
     if code is Code.NONE:

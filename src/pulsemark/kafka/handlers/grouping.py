@@ -7,7 +7,7 @@ change is answered when it is durable; DescribeGroups, ListGroups and DeleteGrou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -296,6 +296,8 @@ AT_ONCE_PARTITIONS = 500
 MAX_METADATA_BYTES = 4_096
 """offset.metadata.max.bytes"""
 MAX_CHARACTER_BYTES = 4
+STABLE_VERSION = 7
+"""From this version of OffsetFetch on, a client may ask for stable offsets only (KIP-447)."""
 NOT_COMMITTED = Committed(-1, -1, "", -1)
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -415,6 +417,9 @@ async def offset_fetch(session: KafkaSession, request: Request) -> None:
     group = request.body.group_id or ""
     code = session.group_code(group)
     offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
+    unstable: Collection[Partition] = ()
+    if request.version >= STABLE_VERSION and request.body.require_stable:
+        unstable = session.endpoint.offsets.unstable_of(group)
     by_topic: dict[str, list[Any]] = {}
 
     def answer_bytes(at: Partition) -> int:
@@ -425,6 +430,8 @@ async def offset_fetch(session: KafkaSession, request: Request) -> None:
         found = _code(session, code, topic)
         if request.body.topics is None and found is not Code.NONE:
             continue
+        if found is Code.NONE and (topic, index) in unstable:
+            found = Code.UNSTABLE_OFFSET_COMMIT
         by_topic.setdefault(topic, []).append(_fetched(index, offsets.get((topic, index)), found))
     topics = [_FetchedTopic(name=name, partitions=each) for name, each in by_topic.items()]
     response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=code)

@@ -1,4 +1,4 @@
-"""Produce and InitProducerId: stores record sets, and answers when all are durable.
+"""Produce: stores record sets, and answers when all are durable.
 
 The steps: open the partitions, check each set, then append all in one step of the event loop, so
 that no other request comes in between. A set that is refused does not keep the others from being
@@ -17,23 +17,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
+from kafka.protocol.producer import ProduceResponse
 
 from ...ledger import Appended, Batch, EntryTooLargeError, LedgerError
 from ...metadata import BrokerEntryMetadata, Buffer, Sender, StampError
 from ..access import Operation
-from ..endpoint import Handler, KafkaSession, one_part, parts_of
-from ..errors import MESSAGE_LENGTH, NO_TRANSACTIONS, Code, KafkaError
+from ..endpoint import Handler, KafkaSession, parts_of
+from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..partitions import Batch as SentBatch
 from ..partitions import KafkaPartition
 from ..protocol import Request
 from ..records import (
     EntryRules,
     Produced,
+    Producer,
+    ProducerState,
     RecordSetError,
     RecordSetTooLargeError,
     validate_produced,
@@ -77,7 +79,7 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
     if sum(len(topic.partition_data or ()) for topic in body.topic_data or ()) > AT_ONCE_PARTS:
         return _produce_many(session, request)
     publish = _publish(session, request, list(_parts(session, request)))
-    refusal = _refusal(request)
+    refusal = _refusal(session, request)
     if refusal is not None:
         for part in publish.parts:
             part.refuse(*refusal)
@@ -90,7 +92,8 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
 
 
 def _publish(session: KafkaSession, request: Request, parts: list[Part]) -> Publish:
-    return Publish(session, request.version, request.client_id, parts)
+    transactional_id = request.body.transactional_id if request.version >= 3 else None
+    return Publish(session, request.version, request.client_id, parts, transactional_id)
 
 
 def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
@@ -103,19 +106,26 @@ def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
             yield part
 
 
-def _refusal(request: Request) -> tuple[Code, str] | None:
+def _refusal(session: KafkaSession, request: Request) -> tuple[Code, str] | None:
     """Why no set of the request can be stored."""
     body = request.body
     if body.acks not in ACKS:
         return Code.INVALID_REQUIRED_ACKS, f"acks={body.acks}: must be -1, 0 or 1"
     if request.version >= 3 and body.transactional_id is not None:
-        return NO_TRANSACTIONS, "this broker serves no transactions"
+        try:
+            session.access.check_transactional_id()
+            session.endpoint.transactions  # noqa: B018 - whether they are served
+        except KafkaError as refusal:
+            return refusal.code, refusal.message
     return None
 
 
 async def _prepare_and_run(session: KafkaSession, request: Request, publish: Publish) -> None:
-    await publish.prepare()
-    _run(session, request, publish)
+    try:
+        await publish.prepare()
+        _run(session, request, publish)
+    finally:
+        publish.let_others_number()
 
 
 def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
@@ -131,14 +141,17 @@ async def _produce_many(session: KafkaSession, request: Request) -> None:
     publish = _publish(
         session, request, [part async for part in session.in_turns(_parts(session, request))]
     )
-    refusal = _refusal(request)
+    refusal = _refusal(session, request)
     if refusal is not None:
         async for part in session.in_turns(publish.parts):
             part.refuse(*refusal)
     else:
         await publish.prepare()
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    await publish.run_in_turns(lambda: None if done.done() else done.set_result(None))
+    try:
+        await publish.run_in_turns(lambda: None if done.done() else done.set_result(None))
+    finally:
+        publish.let_others_number()
     await done
     if not request.body.acks:
         session.answer_nothing(request)
@@ -226,9 +239,15 @@ class Publish:
     """One Produce request."""
 
     def __init__(
-        self, session: KafkaSession, version: int, client_id: str, parts: list[Part]
+        self,
+        session: KafkaSession,
+        version: int,
+        client_id: str,
+        parts: list[Part],
+        transactional_id: str | None,
     ) -> None:
         self._session = session
+        self._transactional_id = transactional_id
         self._endpoint = session.endpoint
         self._version = version
         self._sender = Sender(client_id, client_version="kafka", address=session.address)
@@ -240,6 +259,8 @@ class Publish:
         self._is_counted = False
         self._waiting = 1
         self._done: Callable[[], None] = _nothing
+        #: Of the partitions whose next offset a set of this request has inside.
+        self._numbering: list[asyncio.Lock] = []
 
     # -- before ---------------------------------------------------------------------------------
 
@@ -263,6 +284,8 @@ class Publish:
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
+            if part.partition.numbering.locked() and _has_offsets_inside(part):
+                return False
             steps += _steps(part.records)
         if steps > ON_LOOP.records:
             return False
@@ -274,15 +297,19 @@ class Publish:
         try:
             async for part in self._session.in_turns(self.parts):
                 if part.code is Code.NONE and not part.is_checked:
-                    await self._prepare(part)
+                    await self._prepare(part, self._open)
+            # In one order for all requests, so that no two wait for each other.
+            for part in sorted(self.parts, key=lambda part: (part.topic, part.index)):
+                if part.code is Code.NONE and not part.is_checked:
+                    await self._prepare(part, self._number)
         except BaseException:
+            self.let_others_number()
             self._uncount()
             raise
 
-    async def _prepare(self, part: Part) -> None:
+    async def _prepare(self, part: Part, step: Callable[[Part], Awaitable[None]]) -> None:
         try:
-            await self._open(part)
-            await self._check_in_its_lane(part)
+            await step(part)
         except KafkaError as refusal:
             part.refuse(refusal.code, refusal.message)
         except (LedgerError, OSError) as error:
@@ -298,6 +325,22 @@ class Publish:
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)
+        if not _has_offsets_inside(part):
+            await self._check_in_its_lane(part)
+
+    async def _number(self, part: Part) -> None:
+        """Check a set that gets the log's offsets inside, and let no other one in between."""
+        assert part.partition is not None
+        lock = part.partition.numbering
+        if lock not in self._numbering:
+            await lock.acquire()
+            self._numbering.append(lock)
+        await self._check_in_its_lane(part)
+
+    def let_others_number(self) -> None:
+        """The sets are appended, or will not be."""
+        while self._numbering:
+            self._numbering.pop().release()
 
     async def _check_in_its_lane(self, part: Part) -> None:
         if self._check(part, ON_LOOP):
@@ -323,12 +366,16 @@ class Publish:
                 f"{part.topic} has entries in Pulsar's format; its entryFormat must be kafka",
             )
             return True
+        numbers = _has_offsets_inside(part)
+        if numbers:
+            rules = replace(rules, base_offset=part.partition.ledger.tail.next_index)
         limits = rules
         if bounds is not None and part.records is not None:
             if not _is_within(bounds, part.records, rules.magic):
                 return False
-            if _is_compressed(part.records) and bounds.raw_bytes < rules.max_raw_bytes:
-                limits = replace(rules, max_raw_bytes=bounds.raw_bytes)
+            raw_bytes = bounds.raw_bytes // (CONVERTED_RECORDS if numbers else 1)
+            if _is_compressed(part.records) and raw_bytes < rules.max_raw_bytes:
+                limits = replace(rules, max_raw_bytes=raw_bytes)
         try:
             produced = validate_produced(part.records, self._version, limits, is_given=True)
         except RecordSetTooLargeError as error:
@@ -381,7 +428,7 @@ class Publish:
         if part.code is not Code.NONE or part.produced is None:
             return
         try:
-            self._append(part, part.produced)
+            self._append(part, self._numbered(part, part.produced))
         except KafkaError as refusal:
             part.refuse(refusal.code, refusal.message)
         except (LedgerError, StampError) as error:
@@ -411,6 +458,9 @@ class Publish:
             raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the topic is being closed; try again")
         topics = self._endpoint.ports.topics
         topics.check_set(partition.opened, len(produced.stored))
+        tags = _tags_of(produced)
+        if produced.producer is not None and produced.producer.is_transactional:
+            tags.transaction = self._transaction_of(part, produced.producer)
         sent = _sent_batch(produced)
         if sent is not None and partition.sequences is None:
             # A commit failed after `prepare`: whether this batch was stored must be found out.
@@ -424,7 +474,7 @@ class Publish:
         appended = partition.ledger.append(
             produced.stored,
             message_count=produced.message_count,
-            base=_tags_of(produced),
+            base=tags,
             sender=self._sender,
         )
         part.appended = appended
@@ -441,6 +491,30 @@ class Publish:
         partition.last_commit = appended.commit
         if sent is not None and partition.sequences is not None:
             partition.sequences.add(sent, part.base_offset, part.time_ms)
+
+    def _transaction_of(self, part: Part, state: ProducerState) -> str:
+        """The id of the transaction that a set belongs to. Raises KafkaError: it is not open."""
+        if self._transactional_id is None:
+            raise KafkaError(
+                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch in a request without a transactional id",
+            )
+        producer = Producer(state.producer_id, state.epoch)
+        return self._endpoint.transactions.check_write(
+            self._transactional_id, producer, (part.topic, part.index)
+        )
+
+    def _numbered(self, part: Part, produced: Produced) -> Produced:
+        """The set with the log's next offset in it, also if something came after its check.
+
+        Then a large one is stored as it is, and each fetch numbers it.
+        """
+        inside = produced.inner_base_offset
+        assert part.partition is not None
+        if inside is None or inside == part.partition.ledger.tail.next_index:
+            return produced
+        self._check(part, ON_LOOP)
+        return part.produced or produced
 
     def _failed(self, part: Part, error: Exception) -> None:
         log.warning(
@@ -504,6 +578,8 @@ def _tags_of(produced: Produced) -> BrokerEntryMetadata:
         tags.tombstone = True
     if produced.raw_size_bytes:
         tags.raw_size_bytes = produced.raw_size_bytes
+    if produced.inner_base_offset is not None:
+        tags.inner_base_offset = produced.inner_base_offset
     return tags
 
 
@@ -511,6 +587,14 @@ def _is_compressed(records: Buffer) -> bool:
     if len(records) <= ATTRIBUTES_AT:
         return False
     return bool(records[ATTRIBUTES_AT if records[MAGIC_AT] == 2 else MAGIC_AT + 1] & 7)
+
+
+def _has_offsets_inside(part: Part) -> bool:
+    """Whether the set is stored with the log's offsets in it: as a compressed one of magic 0."""
+    if part.records is None or part.partition is None or not _is_compressed(part.records):
+        return False
+    rules = part.partition.rules_for_sets()
+    return rules is not None and not rules.magic
 
 
 def _records_in(records: Buffer) -> int:
@@ -553,34 +637,6 @@ def _sent_batch(produced: Produced) -> SentBatch | None:
     return SentBatch(state.producer_id, state.epoch, state.base_sequence, produced.message_count)
 
 
-async def init_producer_id(session: KafkaSession, request: Request) -> None:
-    """A new producer id. There are no transactions."""
-    code, producer_id = Code.NONE, -1
-    if request.body.transactional_id is not None:
-        code = NO_TRANSACTIONS
-        log.info(
-            "%s: a producer with the transactional id %r was refused: transactions are not served",
-            session.address,
-            request.body.transactional_id[:100],
-        )
-    else:
-        try:
-            session.access.check_writes_somewhere()
-            producer_id = await session.endpoint.producer_ids.take()
-        except KafkaError as refusal:
-            code = refusal.code
-        except LedgerError:
-            code = Code.COORDINATOR_NOT_AVAILABLE
-    response = InitProducerIdResponse(
-        throttle_time_ms=0,
-        error_code=code,
-        producer_id=producer_id,
-        producer_epoch=0 if code is Code.NONE else -1,
-    )
-    session.answer(request, response)
-
-
 HANDLERS: dict[int, Handler] = {
     0: Handler(produce, parts_of("topic_data", "partition_data")),
-    22: Handler(init_producer_id, one_part),
 }

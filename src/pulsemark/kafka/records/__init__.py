@@ -21,7 +21,7 @@ disks are `RecordSetError`, with Kafka's code. None of this is fast enough for a
 set has very many records: a million takes a second. A caller hands large sets to a thread.
 """
 
-from .batch import Producer, control_batch, empty_batch, producer_of
+from .batch import NO_PRODUCER, Producer, control_batch, empty_batch, producer_of
 from .convert import keep
 from .fetched import (
     Fetched,
@@ -48,7 +48,6 @@ from .record import (
     RecordSetError,
     RecordSetTooLargeError,
     RecordTimeError,
-    TransactionError,
     Work,
 )
 from .rules import (
@@ -65,6 +64,7 @@ from .rules import (
 __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_RAW_BYTES",
+    "NO_PRODUCER",
     "NO_TIME_MS",
     "TOMBSTONE_FLAG",
     "Codec",
@@ -84,7 +84,6 @@ __all__ = [
     "RecordTimeError",
     "StoredSet",
     "TombstoneStage",
-    "TransactionError",
     "UnconvertibleEntryError",
     "Work",
     "batch_as_stored",

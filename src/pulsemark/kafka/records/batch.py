@@ -264,6 +264,9 @@ class Producer(NamedTuple):
         return f"{self.producer_id}:{self.epoch}"
 
 
+NO_PRODUCER = Producer(-1, -1)
+
+
 def producer_of(transaction: str) -> Producer | None:
     """The producer whose transaction has this id; None: it is not one of a Kafka client."""
     parts = transaction.split(":")

@@ -15,8 +15,8 @@ offsets of removed records are holes. What stays of a set:
 - magic 2: the same batch with fewer records. Its last offset delta, producer and sequence stay, so
   offsets and duplicates are still known; without any record it is an empty batch.
 - magic 1 and 0, plain: the messages that stay, byte for byte.
-- wrapper: a wrapper of those that stay, their offsets as they were; its own offset is the last one
-  of them. Consumers count back from it, so holes do no harm.
+- wrapper: a wrapper of those that stay, the offsets inside as they were; its own offset is the last
+  one of them. Consumers count back from it, so holes do no harm.
 
 Sets are not merged: each stays an entry of its own with its own place, time and source format.
 """
@@ -50,7 +50,13 @@ def to_magic_2(records: Iterable[Record], fields: BatchFields, work: Work) -> by
 
 
 def to_legacy(
-    records: Iterable[Record], magic: int, codec: int, work: Work, base: int = 0, bits: int = 0
+    records: Iterable[Record],
+    magic: int,
+    codec: int,
+    work: Work,
+    base: int = 0,
+    bits: int = 0,
+    inner_base: int | None = None,
 ) -> bytes:
     """A set of magic 0 or 1, compressed as the source was; empty without records.
 
@@ -61,6 +67,7 @@ def to_legacy(
         work: what it costs.
         base: the offset of the entry's first message; 0 for the form that is stored.
         bits: further attributes of the messages: `LOG_APPEND_TIME`.
+        inner_base: as `pack_wrapper`.
 
     Raises:
         CodecError: zstd, or the library of the codec is not installed.
@@ -69,7 +76,7 @@ def to_legacy(
         raise CodecError(f"zstd cannot be sent as magic {magic}")
     old = map(to_old, counted(records, work))
     if codec != Codec.NONE:
-        return pack_wrapper(old, magic, codec, work, base, bits)
+        return pack_wrapper(old, magic, codec, work, base, bits, inner_base)
     raw = bytearray()
     for record in old:
         raw += plain_message(record, magic, bits, base)
@@ -127,10 +134,14 @@ def _keep_of_messages(
             continue
         raw = legacy.open_wrapper(message, max_raw_bytes, work)
         records = (r for r in legacy.wrapped_records(message, raw) if r.offset in kept)
-        bits = message.attributes & LOG_APPEND_TIME
         parts.append(
             legacy.pack_wrapper(
-                counted(records, work), message.magic, message.codec, work, bits=bits
+                counted(records, work),
+                message.magic,
+                message.codec,
+                work,
+                bits=message.attributes & LOG_APPEND_TIME,
+                inner_base=legacy.last_inner_offset(raw) - message.offset,
             )
         )
     return b"".join(parts)

@@ -11,7 +11,8 @@ stored, and sent as it is       written on a fetch
 magic 2                         base offset, leader epoch: outside the checksum
 magic 1, wrapper                its offset: outside the checksum
 magic 0 or 1, plain             each message's offset
-magic 0, wrapper                rebuilt with absolute inner offsets: decompressed, compressed
+magic 0, wrapper                its offset, if the offsets inside are the log's; else it is rebuilt:
+                                decompressed, compressed
 magic 1, 2 with LogAppendTime   also the attributes' bit, the time, the checksum; no record
 ==============================  ===============================================================
 
@@ -54,6 +55,8 @@ class StoredSet:
     leader_epoch: int = 0
     broker_time_ms: int | None = None
     """The time that consumers are to see for all its records (LogAppendTime); None: their own."""
+    inner_base_offset: int | None = None
+    """Of a wrapper of magic 0: the offset that its first message has inside; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,8 @@ def _messages(
         (relative,) = layout.OFFSET.unpack_from(body, span.start)
         if stored.base_offset + relative < fetch_offset and not codec_of(body, 0):
             continue
-        if span.magic == 0 and codec_of(body, 0):
+        is_foreign = stored.inner_base_offset != stored.base_offset
+        if span.magic == 0 and codec_of(body, 0) and is_foreign:
             wrapper = read_message(body, span)
             raw = legacy.open_wrapper(wrapper, max_raw_bytes, work)
             records = counted(legacy.wrapped_records(wrapper, raw), work)

@@ -9,7 +9,9 @@ mean is where the magics differ:
   offset of the last one. So absolute = wrapper's - last inner + inner, and a broker writes 8 bytes.
   With the wrapper's `LOG_APPEND_TIME` bit its time is that of all inner messages.
 
-An entry is stored in one form for both: all offsets count from the entry's first message on.
+An entry is stored in one form for both: offsets count from the entry's first message on. Only those
+inside a wrapper of magic 0 may count from another base, such as the entry's own offset (the
+prefix's ``inner_base_offset``); whoever counts back from the wrapper's need not know.
 """
 
 from __future__ import annotations
@@ -138,9 +140,7 @@ def wrapped_records(wrapper: Message, raw: bytes) -> Iterator[Record]:
 
     ``raw`` is its set, decompressed. Raises as `inner_messages`.
     """
-    last = 0
-    for span in spans(raw):
-        (last,) = layout.OFFSET.unpack_from(raw, span.start)
+    last = last_inner_offset(raw)
     own_time = not (wrapper.magic and wrapper.attributes & LOG_APPEND_TIME)
     for message in inner_messages(raw, wrapper.magic):
         yield Record(
@@ -149,6 +149,14 @@ def wrapped_records(wrapper: Message, raw: bytes) -> Iterator[Record]:
             message.key,
             message.value,
         )
+
+
+def last_inner_offset(raw: bytes) -> int:
+    """The offset of the last message in a wrapper's set, as it is there; 0 without messages."""
+    last = 0
+    for span in spans(raw):
+        (last,) = layout.OFFSET.unpack_from(raw, span.start)
+    return last
 
 
 def read_records(records: Buffer, max_bytes: int, work: Work) -> Iterator[Record]:
@@ -190,16 +198,24 @@ def _pack(
 
 
 def pack_wrapper(
-    records: Iterable[Record], magic: int, codec: int, work: Work, base: int = 0, bits: int = 0
+    records: Iterable[Record],
+    magic: int,
+    codec: int,
+    work: Work,
+    base: int = 0,
+    bits: int = 0,
+    inner_base: int | None = None,
 ) -> bytes:
     """A wrapper of these records, whose offsets count from ``base`` on; empty without records.
 
-    Magic 0 gets the absolute offsets in it, magic 1 only in the wrapper. The wrapper's time is the
-    latest inner one. ``bits`` are attributes beside the codec. Raises CodecError.
+    Magic 0 gets the absolute offsets in it, magic 1 only in the wrapper; ``inner_base`` is another
+    base of those inside. The wrapper's time is the latest inner one. ``bits`` are attributes beside
+    the codec. Raises CodecError.
     """
     raw = bytearray()
     last, time_ms = -1, NO_TIME_MS
-    inner_base = 0 if magic else base
+    if inner_base is None:
+        inner_base = 0 if magic else base
     for record in records:
         last, time_ms = record.offset, max(time_ms, record.time_ms)
         raw += plain_message(record, magic, bits, inner_base)

@@ -16,7 +16,9 @@ wrong; the records' bytes stay the producer's, but for the tombstone flag that a
 The stored form of a set is the set as if its first message had offset 0: batches of magic 2 have
 base offset 0, messages of magic 0 and 1 the offsets 0, 1, 2 ..., wrappers the last of them. A fetch
 adds the entry's base (`fetched`). So the first two bytes of an entry are zero, which is neither a
-prefix nor Pulsar's checksum, whatever offset the producer sent.
+prefix nor Pulsar's checksum, whatever offset the producer sent. Only inside a wrapper of magic 0
+are the offsets those of the log (`EntryRules.base_offset`), for a consumer takes them as they are:
+it is compressed again here, once, as in KIP-31's first phase, and not at each fetch.
 
 Where Kafka differs: an uncompressed batch of magic 2 whose records are not numbered 0, 1, 2 ... is
 refused; Kafka stores it, and its consumers then see the wrong offsets.
@@ -59,7 +61,6 @@ from .record import (
     Record,
     RecordSetTooLargeError,
     RecordTimeError,
-    TransactionError,
     Work,
 )
 from .rules import (
@@ -188,7 +189,7 @@ def _store_wrapper(records: memoryview, wrapper: Message, rules: EntryRules) -> 
         raise InvalidRecordSetError(f"{len(raw) - scan.end} of {len(raw)} bytes are not a message")
     _check_keys(scan, rules)
     same = rules.magic == wrapper.magic
-    if same and scan.numbered:
+    if same and scan.numbered and not inner_base(rules):
         stored = bytearray(records)
         own_time = wrapper.magic and not wrapper.attributes & LOG_APPEND_TIME
         late = own_time and wrapper.time_ms != scan.max_time_ms
@@ -198,7 +199,15 @@ def _store_wrapper(records: memoryview, wrapper: Message, rules: EntryRules) -> 
     if same:
         bits = wrapper.attributes & LOG_APPEND_TIME
         body = check_stored(
-            pack_wrapper(counted(inner, work), rules.magic, wrapper.codec, work, bits=bits), rules
+            pack_wrapper(
+                counted(inner, work),
+                rules.magic,
+                wrapper.codec,
+                work,
+                bits=bits,
+                inner_base=inner_base(rules),
+            ),
+            rules,
         )
     else:
         body = _converted(inner, wrapper.codec, rules, work)
@@ -209,8 +218,13 @@ def _converted(records: Iterable[Record], codec: int, rules: EntryRules, work: W
     if rules.magic == 2:
         body = to_magic_2(records, BatchFields(codec=codec), work)
     else:
-        body = to_legacy(records, rules.magic, codec, work)
+        body = to_legacy(records, rules.magic, codec, work, inner_base=inner_base(rules))
     return check_stored(body, rules)
+
+
+def inner_base(rules: EntryRules) -> int:
+    """What the offsets inside a wrapper count from."""
+    return 0 if rules.magic else rules.base_offset
 
 
 def _produced(
@@ -225,8 +239,14 @@ def _produced(
         raw_size_bytes=raw_size,
         tombstone=scan.nulls == scan.count,
         in_place=in_place,
+        inner_base_offset=_inner_base_of(body, rules),
         work=work,
     )
+
+
+def _inner_base_of(body: Buffer, rules: EntryRules) -> int | None:
+    is_wrapper = not rules.magic and body[layout.MESSAGE_ATTRIBUTES_AT] & CODEC_MASK
+    return rules.base_offset if is_wrapper else None
 
 
 def store_batch(
@@ -262,9 +282,15 @@ def store_batch(
         raw_size_bytes=len(raw) - at,
         tombstone=scan.flags + (scan.nulls if null_deletes else 0) == header.record_count,
         in_place=in_place,
-        producer=ProducerState(header.producer_id, header.producer_epoch, header.base_sequence)
+        producer=ProducerState(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            bool(header.attributes & layout.TRANSACTIONAL),
+        )
         if has_id
         else None,
+        inner_base_offset=_inner_base_of(body, rules),
         work=work,
     )
 
@@ -312,8 +338,8 @@ def _check_header(
     codec = attributes & CODEC_MASK
     if codec == Codec.ZSTD and produce_version < ZSTD_VERSION:
         raise CodecError(f"zstd in version {produce_version} of Produce")
-    if attributes & layout.TRANSACTIONAL:
-        raise TransactionError("a transactional batch")
+    if attributes & layout.TRANSACTIONAL and header.producer_id < 0:
+        raise InvalidRecordSetError("a transactional batch without producer id")
     if header.base_offset:
         raise InvalidRecordSetError(f"a batch with base offset {header.base_offset}")
     if len(batch) > rules.max_batch_bytes:
@@ -376,7 +402,10 @@ def _rebuilt(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, wor
         records = renumbered(records)
     bits = header.attributes & LOG_APPEND_TIME
     if rules.magic < 2:
-        return check_stored(to_legacy(records, rules.magic, codec, work, bits=bits), rules)
+        base = inner_base(rules)
+        return check_stored(
+            to_legacy(records, rules.magic, codec, work, bits=bits, inner_base=base), rules
+        )
     fields = BatchFields(
         codec=codec,
         attributes=header.attributes & ~CODEC_MASK,

@@ -115,12 +115,6 @@ class FormatTooOldError(RecordSetError):
     code = 43
 
 
-class TransactionError(RecordSetError):
-    """A transactional batch: there are no transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)."""
-
-    code = 53
-
-
 class CodecError(RecordSetError):
     """The codec cannot be used here (UNSUPPORTED_COMPRESSION_TYPE)."""
 

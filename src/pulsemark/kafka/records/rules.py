@@ -75,6 +75,8 @@ class EntryRules:
     """max.message.bytes: of a batch, or of each message of magic 0 and 1; as sent and as stored."""
     max_raw_bytes: int = MAX_RAW_BYTES
     """Of a compressed set, decompressed."""
+    base_offset: int = 0
+    """The offset that the first message will have: a compressed set of magic 0 gets it inside."""
 
     def __post_init__(self) -> None:
         if self.magic not in (0, 1, 2):
@@ -88,6 +90,7 @@ class ProducerState:
     producer_id: int
     epoch: int
     base_sequence: int
+    is_transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class Produced:
     in_place: bool
     """Whether the records' bytes are the producer's."""
     producer: ProducerState | None = None
+    inner_base_offset: int | None = None
+    """Of a compressed set of magic 0: the offset that its first message has inside it."""
     work: Work = field(default_factory=Work)
 
     @property

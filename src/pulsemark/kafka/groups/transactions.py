@@ -1,0 +1,378 @@
+"""The transactions of Kafka's clients: which producer has one, and how it ends (KIP-98).
+
+A producer with a transactional id gets a producer id and an epoch (`Coordinator.init`). It names
+the partitions and groups of a transaction before it uses them, and then ends it. A later producer
+with the same transactional id gets the next epoch, and fences earlier ones: their transaction is
+aborted, and whatever they send is refused. So does a transaction that takes longer than its
+producer said.
+
+**The end of a transaction** takes three steps:
+
+1. A record in the groups' log (`offsets`): `PrepareCommit` or `PrepareAbort`. Once it is durable
+   the end is decided. The same record commits the group offsets of the transaction, or drops them.
+2. A control entry in each partition that has entries of it (`ledger.transactions`).
+3. A record: `CompleteCommit` or `CompleteAbort`. Then the producer may begin the next one.
+
+After a crash the steps from 2 on are done again; a partition where the transaction is no longer
+open gets no second control entry.
+
+A partition takes a batch of a transaction only if the coordinator has that transaction open, for
+this producer id and epoch, with this partition in it (KIP-890): a batch that comes late, after its
+transaction has ended, cannot begin another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...ledger import Appended, LedgerError
+from ...proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT
+from ..errors import Code, KafkaError
+from ..ports import KafkaOptions, TopicsPort
+from ..records import NO_PRODUCER, Producer
+from .offsets import Committed, Offsets, Partition, State, Transaction, settle
+
+if TYPE_CHECKING:
+    from ..partitions import Partitions, ProducerIds
+
+log = logging.getLogger(__name__)
+
+MAX_EPOCH = 2**15 - 1
+"""The producer with this epoch is fenced and gets no other; the next one has another id."""
+EXPIRES_MS = 7 * 24 * 60 * 60 * 1000
+"""A transactional id that is not used for so long is forgotten (transactional.id.expiration.ms)."""
+RETRY_S, RETRY_MAX_S = 0.1, 5.0
+WAIT_S = 5.0
+"""So long the answer to an EndTxn waits for the control entries. The end is decided before."""
+
+
+class TransactionCoordinator:
+    """The transactions of all producers with a transactional id."""
+
+    def __init__(
+        self,
+        offsets: Offsets,
+        partitions: Partitions,
+        topics: TopicsPort,
+        producer_ids: ProducerIds,
+        options: KafkaOptions,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._offsets = offsets
+        self._partitions = partitions
+        self._topics = topics
+        self._producer_ids = producer_ids
+        self._options = options
+        self._now_ms = now_ms
+        self._storing: set[str] = set()
+        """The transactional ids whose next state is not durable yet."""
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        for name, known in self.known.items():
+            if known.state.is_decided:
+                self._finish(name)
+
+    @property
+    def known(self) -> Mapping[str, Transaction]:
+        """The last transaction of each transactional id."""
+        return self._offsets.transactions
+
+    # -- what clients ask -----------------------------------------------------------------------
+
+    async def init(self, name: str, timeout_ms: int, claimed: Producer = NO_PRODUCER) -> Producer:
+        """The producer id and the next epoch of a transactional id. Raises KafkaError.
+
+        ``claimed``: what the client had before, if it only wants its next epoch (KIP-360).
+        """
+        if not name:
+            raise KafkaError(Code.INVALID_REQUEST, "the transactional id is empty")
+        if not 0 < timeout_ms <= self._options.max_transaction_timeout_ms:
+            raise KafkaError(
+                Code.INVALID_TRANSACTION_TIMEOUT,
+                f"transaction.timeout.ms is {timeout_ms}; the limit is "
+                f"{self._options.max_transaction_timeout_ms}",
+            )
+        known = self._settled(name)
+        if known is None:
+            known = await self._new(name, timeout_ms)
+            return known.producer
+        if claimed not in (NO_PRODUCER, known.producer):
+            if claimed == known.producer._replace(epoch=known.last_epoch):
+                return known.producer
+            raise _fenced(known, claimed)
+        last_epoch = -1 if claimed == NO_PRODUCER else claimed.epoch
+        if known.state is State.ONGOING:
+            await self._decide(known, State.PREPARE_ABORT, fences=True, last_epoch=last_epoch)
+            raise _busy(name)
+        producer = known.producer._replace(epoch=known.producer.epoch + 1)
+        if producer.epoch >= MAX_EPOCH:
+            producer, last_epoch = Producer(await self._producer_ids.take(), 0), -1
+        new = replace(known, producer=producer, timeout_ms=timeout_ms, state=State.EMPTY)
+        await self._store(replace(new, last_epoch=last_epoch))
+        return producer
+
+    async def _new(self, name: str, timeout_ms: int) -> Transaction:
+        if len(self.known) + len(self._storing) >= self._options.max_transactional_ids:
+            log.warning(
+                "transactional id %r was refused: there are %d (pulsemarkMaxKafkaTransactionalIds)",
+                name[:100],
+                len(self.known),
+            )
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, "there are too many transactional ids")
+        self._storing.add(name)
+        try:
+            producer = Producer(await self._producer_ids.take(), 0)
+        finally:
+            self._storing.discard(name)
+        new = Transaction(name, producer, timeout_ms)
+        await self._store(new)
+        return new
+
+    async def add(
+        self,
+        name: str,
+        producer: Producer,
+        partitions: Collection[Partition] = (),
+        groups: Collection[str] = (),
+    ) -> None:
+        """Let partitions, or groups whose offsets are committed, be in the transaction; begin it if
+        none is open. Durable on return. Raises KafkaError.
+        """
+        known = self._of(name, producer)
+        is_open = known.state is State.ONGOING
+        if is_open and known.partitions.issuperset(partitions) and known.groups.issuperset(groups):
+            return
+        now_ms = self._now_ms()
+        new = replace(
+            known,
+            state=State.ONGOING,
+            partitions=frozenset(partitions) | (known.partitions if is_open else frozenset()),
+            groups=frozenset(groups) | (known.groups if is_open else frozenset()),
+            started_ms=known.started_ms if is_open else now_ms,
+            marked=producer,
+        )
+        most = self._options.max_transaction_partitions
+        if len(new.partitions) + len(new.groups) > most:
+            raise KafkaError(
+                Code.POLICY_VIOLATION,
+                f"a transaction with more than {most} partitions and groups "
+                "(pulsemarkMaxKafkaTransactionPartitions)",
+            )
+        await self._store(new)
+
+    async def commit_offsets(
+        self,
+        name: str,
+        producer: Producer,
+        group: str,
+        kind: str,
+        offsets: Mapping[Partition, Committed],
+    ) -> None:
+        """Commit a group's offsets with the transaction. Durable on return. Raises KafkaError."""
+        known = self._of(name, producer)
+        if known.state is not State.ONGOING or group not in known.groups:
+            raise KafkaError(Code.INVALID_TXN_STATE, f"group {group!r} is not in the transaction")
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._offsets.commit(
+            group, kind, offsets, lambda error: settle(stored, error), transaction=name
+        )
+        await stored
+
+    async def end(self, name: str, producer: Producer, *, commits: bool) -> None:
+        """End the transaction. The end is durable on return. Raises KafkaError."""
+        known = self._of(name, producer, ending=True)
+        wanted = State.PREPARE_COMMIT if commits else State.PREPARE_ABORT
+        if known.state is not State.ONGOING:
+            if known.state is wanted:
+                raise _busy(name)
+            if known.state is wanted.completed:
+                return  # the answer was lost
+            raise KafkaError(
+                Code.INVALID_TXN_STATE, f"the transaction of {name!r} is {known.state.value}"
+            )
+        await self._decide(known, wanted)
+        ending = self._ending.get(name)
+        if ending is not None:
+            await asyncio.wait([ending], timeout=WAIT_S)
+
+    def check_write(self, name: str, producer: Producer, partition: Partition) -> str:
+        """The transaction's id for stamps. Raises KafkaError unless it is open with the partition.
+
+        Called in the same turn of the loop in which the batch is appended.
+        """
+        known = self.known.get(name)
+        if known is None or known.producer.producer_id != producer.producer_id:
+            raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING, f"{producer} is not {name!r}")
+        if known.producer != producer:
+            raise KafkaError(
+                Code.INVALID_PRODUCER_EPOCH, f"{name!r} has {known.producer}, not {producer}"
+            )
+        if known.state is not State.ONGOING or partition not in known.partitions:
+            raise KafkaError(
+                Code.INVALID_TXN_STATE, f"{partition} is in no open transaction of {name!r}"
+            )
+        return producer.transaction
+
+    # -- states ---------------------------------------------------------------------------------
+
+    def _settled(self, name: str) -> Transaction | None:
+        """The transaction of a transactional id. Raises KafkaError while it changes."""
+        known = self.known.get(name)
+        if name in self._storing or (known is not None and known.state.is_decided):
+            raise _busy(name)
+        return known
+
+    def _of(self, name: str, producer: Producer, *, ending: bool = False) -> Transaction:
+        """The transaction of a producer that asks for something. Raises KafkaError."""
+        known = self.known.get(name)
+        if known is None or known.producer.producer_id != producer.producer_id:
+            raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING, f"{producer} is not {name!r}")
+        if known.producer != producer:
+            raise _fenced(known, producer)
+        if name in self._storing or (known.state.is_decided and not ending):
+            raise _busy(name)
+        return known
+
+    async def _store(self, new: Transaction) -> None:
+        """Make a state durable; then it counts. Raises KafkaError."""
+        name = new.name
+        if name in self._storing:
+            raise _busy(name)
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: BaseException | None) -> None:
+            # Also called when nobody waits any more.
+            self._storing.discard(name)
+            settle(stored, error)
+
+        self._storing.add(name)
+        try:
+            self._offsets.store_transaction(replace(new, updated_ms=self._now_ms()), done)
+        except LedgerError as error:
+            done(error)
+        try:
+            await stored
+        except LedgerError as error:
+            log.warning("the transaction of %r was not stored: %s", name[:100], error)
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    async def _decide(
+        self, known: Transaction, state: State, *, fences: bool = False, last_epoch: int = -1
+    ) -> None:
+        """Decide how a transaction ends, durably, and begin to end it. Raises KafkaError.
+
+        ``fences``: its producer gets nothing done any more, until it asks for its next epoch, if it
+        may (``last_epoch``).
+        """
+        new = replace(known, state=state)
+        if fences:
+            epoch = min(known.producer.epoch + 1, MAX_EPOCH)
+            producer = known.producer._replace(epoch=epoch)
+            new = replace(new, producer=producer, last_epoch=last_epoch)
+        # Also if the client goes away meanwhile: what is decided is carried out.
+        deciding = asyncio.ensure_future(self._store(new))
+        deciding.add_done_callback(lambda done: self._decided(known.name, done))
+        await asyncio.shield(deciding)
+
+    def _decided(self, name: str, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._finish(name)
+
+    def _finish(self, name: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._end(name))
+        self._ending[name] = task
+        task.add_done_callback(lambda _: self._ending.pop(name, None))
+
+    async def _end(self, name: str) -> None:
+        """Write the control entries, and that all are there; again and again until it is done."""
+        retry_s = RETRY_S
+        while True:
+            known = self.known[name]
+            try:
+                await self._write_ends(known)
+                await self._store(
+                    replace(
+                        known,
+                        state=known.state.completed,
+                        partitions=frozenset(),
+                        groups=frozenset(),
+                    )
+                )
+            except (KafkaError, LedgerError, OSError) as error:
+                log.warning("the transaction of %r has not ended yet: %s", name[:100], error)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, RETRY_MAX_S)
+            else:
+                return
+
+    async def _write_ends(self, known: Transaction) -> None:
+        kind = CONTROL_TXN_COMMIT if known.state is State.PREPARE_COMMIT else CONTROL_TXN_ABORT
+        transaction = known.marked.transaction
+        appended: list[Appended] = []
+        for topic, index in sorted(known.partitions):
+            try:
+                partition = await self._partitions.open(topic, index)
+            except KafkaError as refusal:
+                if refusal.code is Code.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue  # it was deleted
+                raise
+            transactions = partition.ledger.transactions
+            if transactions is None or not transactions.is_open(transaction, partition.ledger):
+                continue
+            await self._topics.begin_epoch(partition.opened)
+            one = partition.ledger.append_control(kind, transaction)
+            partition.last_commit = one.commit
+            appended.append(one)
+        for each in appended:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            each.commit.add_done_callback(lambda _, done=done: settle(done, None))
+            await done
+            if each.error is not None:
+                raise LedgerError(str(each.error))
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def check_time(self) -> None:
+        """Called about once a second: abort what takes too long, forget ids that are not used."""
+        now_ms = self._now_ms()
+        for known in tuple(self.known.values()):
+            if known.name in self._storing:
+                continue
+            if known.state is State.ONGOING:
+                if now_ms - known.started_ms >= known.timeout_ms:
+                    log.info(
+                        "the transaction of %r is aborted: it has lasted for %d ms",
+                        known.name[:100],
+                        now_ms - known.started_ms,
+                    )
+                    aborting = asyncio.ensure_future(
+                        self._decide(
+                            known,
+                            State.PREPARE_ABORT,
+                            fences=True,
+                            last_epoch=known.producer.epoch,
+                        )
+                    )
+                    aborting.add_done_callback(lambda done: done.cancelled() or done.exception())
+            elif not known.state.is_decided and now_ms - known.updated_ms > EXPIRES_MS:
+                self._offsets.forget_transaction(known.name)
+
+    def close(self) -> None:
+        """End nothing any more: the next owner does."""
+        for task in tuple(self._ending.values()):
+            task.cancel()
+
+
+def _busy(name: str) -> KafkaError:
+    return KafkaError(
+        Code.CONCURRENT_TRANSACTIONS, f"the last transaction of {name!r} is being ended"
+    )
+
+
+def _fenced(known: Transaction, producer: Producer) -> KafkaError:
+    return KafkaError(
+        Code.PRODUCER_FENCED, f"{known.name!r} has {known.producer} now, not {producer}"
+    )

@@ -1,0 +1,308 @@
+"""Transactions: InitProducerId, and what a producer with a transactional id asks (KIP-98, KIP-447).
+
+The coordinator (`groups.transactions`) decides; here are the requests' parts and versions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+from kafka.protocol.admin import DescribeTransactionsResponse, ListTransactionsResponse
+from kafka.protocol.producer import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+    InitProducerIdResponse,
+    TxnOffsetCommitResponse,
+)
+
+from ...ledger import LedgerError
+from ..access import Operation
+from ..endpoint import PART_BYTES, Handler, KafkaSession, one_part, parts_of
+from ..errors import Code, KafkaError
+from ..groups.offsets import Committed, Partition, State, Transaction
+from ..protocol import Request
+from ..records import NO_PRODUCER, Producer
+from .grouping import MAX_METADATA_BYTES
+
+log = logging.getLogger(__name__)
+
+#: From these versions on, a client knows the code PRODUCER_FENCED.
+FENCED_VERSIONS = {22: 4, 24: 2, 25: 2, 26: 2}
+_Added = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_Offsets = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_Described = DescribeTransactionsResponse.TransactionState
+
+
+async def _code_of(request: Request, work: Awaitable[Any]) -> Code:
+    """The code of a request that is answered with one code alone."""
+    try:
+        await work
+    except KafkaError as refusal:
+        return _known_code(request, refusal)
+    except LedgerError:
+        return Code.COORDINATOR_NOT_AVAILABLE
+    return Code.NONE
+
+
+def _known_code(request: Request, refusal: KafkaError) -> Code:
+    """The code as a client of this version knows it."""
+    since = FENCED_VERSIONS.get(request.api.key)
+    if refusal.code is Code.PRODUCER_FENCED and (since is None or request.version < since):
+        return Code.INVALID_PRODUCER_EPOCH
+    return refusal.code
+
+
+def _producer(body: Any) -> Producer:
+    return Producer(body.producer_id, body.producer_epoch)
+
+
+async def init_producer_id(session: KafkaSession, request: Request) -> None:
+    """A new producer id; or the next epoch of a transactional id."""
+    body = request.body
+    found = NO_PRODUCER
+
+    async def work() -> None:
+        nonlocal found
+        endpoint = session.endpoint
+        if body.transactional_id is None:
+            session.access.check_writes_somewhere()
+            found = Producer(await endpoint.producer_ids.take(), 0)
+            return
+        session.access.check_transactional_id()
+        claimed = _producer(body) if request.version >= 3 else NO_PRODUCER
+        found = await endpoint.transactions.init(
+            body.transactional_id, body.transaction_timeout_ms, claimed
+        )
+
+    code = await _code_of(request, work())
+    if code is not Code.NONE:
+        log.info("%s: InitProducerId is answered with %s", session.address, code.name)
+    response = InitProducerIdResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        producer_id=found.producer_id if code is Code.NONE else -1,
+        producer_epoch=found.epoch if code is Code.NONE else -1,
+    )
+    session.answer(request, response)
+
+
+async def add_partitions(session: KafkaSession, request: Request) -> None:
+    """Let partitions be in a transaction: all that are named, or none."""
+    body, codes = request.body, dict[Partition, Code]()
+    port = session.endpoint.ports.topics
+    named = (
+        (t.name or "", index) for t in body.v3_and_below_topics or () for index in t.partitions
+    )
+    async for name, index in session.named(named):
+        code = Code.NONE
+        if not session.access.may(Operation.WRITE, name):
+            code = Code.TOPIC_AUTHORIZATION_FAILED
+        elif not 0 <= index < port.partitions_of(name):
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        codes[name, index] = code
+    if any(codes.values()):
+        codes = {at: code or Code.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
+    else:
+
+        async def work() -> None:
+            session.access.check_transactional_id()
+            transactions = session.endpoint.transactions
+            producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+            await transactions.add(body.v3_and_below_transactional_id or "", producer, codes)
+
+        codes = dict.fromkeys(codes, await _code_of(request, work()))
+    by_topic: dict[str, list[Any]] = {}
+    for (name, index), code in codes.items():
+        by_topic.setdefault(name, []).append(
+            _Added.AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=code
+            )
+        )
+    results = [_Added(name=name, results_by_partition=each) for name, each in by_topic.items()]
+    response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+    await session.answer_by_size(request, response, len(codes))
+
+
+async def add_offsets(session: KafkaSession, request: Request) -> None:
+    """Let a group's offsets be committed with a transaction."""
+    body = request.body
+
+    async def work() -> None:
+        session.access.check_transactional_id()
+        if code := session.group_code(body.group_id or ""):
+            raise KafkaError(code, "the group cannot be used")
+        transactions = session.endpoint.transactions
+        await transactions.add(
+            body.transactional_id or "", _producer(body), groups=[body.group_id or ""]
+        )
+
+    code = await _code_of(request, work())
+    session.answer(request, AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code))
+
+
+async def end(session: KafkaSession, request: Request) -> None:
+    """Commit or abort a transaction."""
+    body = request.body
+
+    async def work() -> None:
+        session.access.check_transactional_id()
+        transactions = session.endpoint.transactions
+        await transactions.end(
+            body.transactional_id or "", _producer(body), commits=bool(body.committed)
+        )
+
+    code = await _code_of(request, work())
+    session.answer(request, EndTxnResponse(throttle_time_ms=0, error_code=code))
+
+
+async def commit_offsets(session: KafkaSession, request: Request) -> None:
+    """Commit a group's offsets with a transaction: they count once it is committed."""
+    body, endpoint = request.body, session.endpoint
+    group, version = body.group_id or "", request.version
+    codes: dict[Partition, Code] = {}
+    offsets: dict[Partition, Committed] = {}
+    now_ms = endpoint.ports.now_ms()
+    named = ((t.name or "", each) for t in body.topics or () for each in t.partitions or ())
+    async for name, each in session.named(named, key=lambda at: (at[0], at[1].partition_index)):
+        at, text = (name, each.partition_index), each.committed_metadata or ""
+        if not session.access.may(Operation.READ, name):
+            codes[at] = Code.TOPIC_AUTHORIZATION_FAILED
+        elif not 0 <= at[1] < endpoint.ports.topics.partitions_of(name):
+            codes[at] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        elif len(text.encode()) > MAX_METADATA_BYTES:
+            codes[at] = Code.OFFSET_METADATA_TOO_LARGE
+        else:
+            codes[at] = Code.NONE
+            epoch = each.committed_leader_epoch if version >= 2 else -1
+            offsets[at] = Committed(each.committed_offset, epoch, text, now_ms)
+
+    async def work() -> None:
+        session.access.check_transactional_id()
+        if code := session.group_code(group):
+            raise KafkaError(code, "the group cannot be used")
+        if version >= 3 and body.generation_id >= 0:
+            code = endpoint.groups.check_commit(
+                group, body.generation_id, body.member_id or "", body.group_instance_id
+            )
+            if code:
+                raise KafkaError(code, "the member's generation is over")
+        known = endpoint.groups.groups.get(group)
+        kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
+        transactions = endpoint.transactions
+        await transactions.commit_offsets(
+            body.transactional_id or "", _producer(body), group, kind, offsets
+        )
+
+    if offsets:
+        code = await _code_of(request, work())
+        codes.update(dict.fromkeys(offsets, code))
+    by_topic: dict[str, list[Any]] = {}
+    for (name, index), code in codes.items():
+        by_topic.setdefault(name, []).append(
+            _Offsets.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+        )
+    topics = [_Offsets(name=name, partitions=each) for name, each in by_topic.items()]
+    response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, len(codes))
+
+
+# -- administration -------------------------------------------------------------------------------
+
+
+async def describe(session: KafkaSession, request: Request) -> None:
+    """The states of transactional ids (KIP-664)."""
+    named = (name or "" for name in request.body.transactional_ids or ())
+    names = session.named(named, lambda name: _answer_bytes(session, name))
+    states = [_description(session, name) async for name in names]
+    response = DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+    await session.answer_by_size(request, response, len(states))
+
+
+def _answer_bytes(session: KafkaSession, name: str) -> int:
+    known = _known(session).get(name)
+    return PART_BYTES + len(name) + (0 if known is None else PART_BYTES * len(known.partitions))
+
+
+def _known(session: KafkaSession) -> Any:
+    try:
+        return session.endpoint.transactions.known
+    except KafkaError:
+        return {}
+
+
+def _description(session: KafkaSession, name: str) -> Any:
+    known: Transaction | None = _known(session).get(name)
+    code = Code.TRANSACTIONAL_ID_NOT_FOUND if known is None else Code.NONE
+    try:
+        session.access.check_transactional_id()
+    except KafkaError as refusal:
+        known, code = None, refusal.code
+    by_topic: dict[str, list[int]] = {}
+    if known is None:
+        known = Transaction(name, NO_PRODUCER, 0)
+    for topic, index in sorted(known.partitions):
+        if session.access.may(Operation.DESCRIBE, topic):
+            by_topic.setdefault(topic, []).append(index)
+    return _Described(
+        error_code=code,
+        transactional_id=name,
+        transaction_state=known.state.value if code is Code.NONE else "",
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms if known.state is State.ONGOING else -1,
+        producer_id=known.producer.producer_id,
+        producer_epoch=known.producer.epoch,
+        topics=[_Described.TopicData(topic=each, partitions=by_topic[each]) for each in by_topic],
+    )
+
+
+async def list_all(session: KafkaSession, request: Request) -> None:
+    """The transactional ids, filtered by state, producer id and age (KIP-664, KIP-994)."""
+    body, now_ms = request.body, session.endpoint.ports.now_ms()
+    names = {each.value for each in State}
+    unknown = [each or "" for each in body.state_filters or () if each not in names]
+    least_ms = body.duration_filter if request.version >= 1 else -1
+    found = []
+    async for known in session.in_turns(tuple(_known(session).values())):
+        is_old = known.state is State.ONGOING and now_ms - known.started_ms > least_ms
+        if (
+            (not body.state_filters or known.state.value in body.state_filters)
+            and (not body.producer_id_filters or known.producer[0] in body.producer_id_filters)
+            and (least_ms < 0 or is_old)
+        ):
+            found.append(
+                ListTransactionsResponse.TransactionState(
+                    transactional_id=known.name,
+                    producer_id=known.producer.producer_id,
+                    transaction_state=known.state.value,
+                )
+            )
+    try:
+        session.access.check_transactional_id()
+    except KafkaError:
+        found = []  # as Kafka, which shows each client its own
+    response = ListTransactionsResponse(
+        throttle_time_ms=0,
+        error_code=Code.NONE,
+        unknown_state_filters=unknown,
+        transaction_states=found,
+    )
+    await session.answer_by_size(request, response, len(found))
+
+
+def _parts_of_list(session: KafkaSession, request: Request) -> int:
+    filters = parts_of("state_filters")(session, request)
+    return filters + parts_of("producer_id_filters")(session, request) + len(_known(session))
+
+
+HANDLERS: dict[int, Handler] = {
+    22: Handler(init_producer_id, one_part),
+    24: Handler(add_partitions, parts_of("v3_and_below_topics", "partitions")),
+    25: Handler(add_offsets, one_part),
+    26: Handler(end, one_part),
+    28: Handler(commit_offsets, parts_of("topics", "partitions")),
+    65: Handler(describe, parts_of("transactional_ids")),
+    66: Handler(list_all, _parts_of_list),
+}
