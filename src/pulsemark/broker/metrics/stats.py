@@ -383,11 +383,16 @@ def _bytes_of_rows(segment: Run, first: int, last: int) -> int:
         raise
 
 
+def ongoing_transactions(topic: Topic) -> int:
+    """How many open transactions have messages in a topic."""
+    known = topic.ledger.transactions
+    return 0 if known is None else len(known.open)
+
+
 def transaction_counts(topic: Topic) -> dict[str, int]:
     """Transactions with messages in a topic, and those that ended since it was opened."""
-    known = topic.ledger.transactions
     return {
-        "ongoingTxnCount": 0 if known is None else len(known.open),
+        "ongoingTxnCount": ongoing_transactions(topic),
         "abortedTxnCount": topic.counters.aborted_transactions,
         "committedTxnCount": topic.counters.committed_transactions,
     }

@@ -22,7 +22,7 @@ from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import Subscription
 from ..subscriptions.tag_filter import message_counts
 from ..topics.topic import Topic
-from .stats import bytes_from, storage_size_bytes
+from .stats import bytes_from, ongoing_transactions, storage_size_bytes
 
 # The figures of topics and subscriptions on the metrics page: names, meanings, where they are.
 
@@ -194,7 +194,7 @@ TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
     (
         "pulsar_txn_tb_active_total",
         "Open transactions with messages in it",
-        lambda t: 0 if t.ledger.transactions is None else len(t.ledger.transactions.open),
+        lambda t: ongoing_transactions(t) if t.is_persistent else 0,
     ),
     (
         "pulsar_txn_tb_committed_total",
