@@ -38,7 +38,7 @@ class TransactionClient:
             lambda request_id: commands.frame(kind, body(request_id=request_id, **fields))
         )
 
-    def begin(self, timeout_ms: int = 60_000) -> dict[str, int]:
+    def begin(self, timeout_ms: int = 60_000) -> Any:
         """The id of a new transaction."""
         begun = self._ask(T.NEW_TXN, pb.CommandNewTxn, txn_ttl_millis=timeout_ms, tc_id=0)
         return {
@@ -46,16 +46,16 @@ class TransactionClient:
             "txnid_least_bits": begun.txnid_least_bits,
         }
 
-    def add(self, txn: dict[str, int], *topics: str) -> None:
+    def add(self, txn: Any, *topics: str) -> None:
         """It will send to these topics."""
         self._ask(T.ADD_PARTITION_TO_TXN, pb.CommandAddPartitionToTxn, partitions=topics, **txn)
 
-    def end(self, txn: dict[str, int], *, committed: bool) -> None:
+    def end(self, txn: Any, *, committed: bool) -> None:
         """Commit it, or abort it."""
         action = pb.COMMIT if committed else pb.ABORT
         self._ask(T.END_TXN, pb.CommandEndTxn, txn_action=action, **txn)
 
-    def send(self, producer: RawProducer, body: bytes, txn: dict[str, int]) -> MessageId:
+    def send(self, producer: RawProducer, body: bytes, txn: Any) -> MessageId:
         """Send a message in a transaction; its id."""
         message = unbatched_message(body, publish_time_ms=1)
         command = pb.CommandSend(producer_id=producer.producer_id, sequence_id=0, **txn)
@@ -69,7 +69,7 @@ class TransactionClient:
         self,
         consumer: RawConsumer,
         message_id: MessageId,
-        txn: dict[str, int],
+        txn: Any,
         *,
         up_to: bool = False,
     ) -> None:
