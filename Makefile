@@ -17,8 +17,9 @@ DEMO_STAMP := $(VENV)/.pulsemark-demo-setup
 DEMO_KAFKA_STAMP := $(VENV)/.pulsemark-demo-kafka-setup
 
 PYTEST_ARGS ?=
-# One process for each of the machine's cores; a class of tests is never torn apart.
-PYTEST_WORKERS ?= auto
+# One process more than the machine has cores: many tests wait for processes that they have started.
+# A class of tests is never torn apart.
+PYTEST_WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 SEED ?= 1
@@ -34,7 +35,7 @@ PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 # Histories of `make bookkeeper-simulation`, of each kind.
 SIMULATION_SEEDS ?= 3000
 
-.PHONY: bookkeeper-simulation help setup docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
+.PHONY: bookkeeper-simulation help setup dist docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-go-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -81,6 +82,9 @@ test: $(STAMP) ## Run all tests
 		test $$? -eq 1 || exit 1; \
 		echo "What failed runs once more, alone: a test that passes only then must be made independent of the load."; \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+
+dist: $(STAMP) ## Build sdist and wheel into dist/, twice the same bytes, and check what an index would show
+	.ci/dist
 
 docs: $(STAMP) ## Build the documentation site into build/site, and check its links
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[docs]'
@@ -130,8 +134,12 @@ fuzz-long: $(STAMP) ## Fuzz parser and brokers, every command and route: MINUTES
 		broker=$$?; wait $$wire && exit $$broker
 
 .PHONY: histories
-histories: $(STAMP) ## Judge a broker by what its clients saw, under faults: MINUTES=10 FAULTS=kill,pause SEED=1
-	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS))
+histories: $(STAMP) ## Judge a broker by what its clients saw, under faults: MINUTES=10 FAULTS=kill,pause ON=broker|workers|cluster SEED=1
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ON),--on $(ON))
+
+.PHONY: virtual-histories
+virtual-histories: $(STAMP) ## The same in virtual time, on a simulated disk that loses power: MINUTES=600 SEED=1
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --virtual $(MINUTES)
 
 .PHONY: mutants
 mutants: $(STAMP) ## Whether those histories find brokers that do wrong on purpose
@@ -144,9 +152,13 @@ compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
 	$(BIN)/python bench/compare_pulsar.py "$(PULSAR_HOME)"
 
+.PHONY: spark-kafka
+spark-kafka: $(STAMP) ## Spark's own source and sink for Kafka against a broker's Kafka endpoint, with kills (needs Maven once)
+	$(BIN)/python campaigns/spark_kafka.py --seed $(SEED)
+
 pipeline-kills: $(STAMP) ## Kill Spark's writing jobs, drivers and workers, and run them again: SEED=1 CYCLES=100
 	$(BIN)/python campaigns/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python campaigns/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 18
+	$(BIN)/python campaigns/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 20
 
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
@@ -154,7 +166,8 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	PULSEMARK_REGISTRY_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 7200 \
 		tests/broker/test_registries.py
 	$(BIN)/python campaigns/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python campaigns/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES)
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --virtual 600
 	$(BIN)/python campaigns/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python campaigns/full_disk_campaign.py --cycles 20
 	$(BIN)/python campaigns/kafka_campaigns.py kill --cycles 20

@@ -95,20 +95,21 @@ def run_once(command: list[str], *, load: int = 0) -> tuple[float, float, float]
     return taken_ms, idle, after
 
 
-def broker(folder: str, *options: str) -> list[str]:
-    """The command of a broker over a new folder."""
-    command = [sys.executable, "-m", "pulsemark", "standalone", "--json", "--data-dir", folder]
+def broker(*options: str) -> list[str]:
+    """The command of a broker."""
+    command = [sys.executable, "-m", "pulsemark", "standalone", "--json"]
     return [*command, "--port", "0", "--http-port", "0", *options]
 
 
 def measure(rounds: int) -> list[Figure]:
-    """All rows; the three programs take turns."""
+    """All rows; the programs take turns."""
     with tempfile.TemporaryDirectory() as folder:
         fresh = (f"{folder}/{number}" for number in count())
-        plain, with_grpc, bare = in_turns(
+        in_memory, plain, with_grpc, bare = in_turns(
             rounds,
-            lambda: run_once(broker(next(fresh)), load=2_000),
-            lambda: run_once(broker(next(fresh), "--grpc-port", "0")),
+            lambda: run_once(broker("--storage", "memory")),
+            lambda: run_once(broker("--data-dir", next(fresh)), load=2_000),
+            lambda: run_once(broker("--data-dir", next(fresh), "--grpc-port", "0")),
             lambda: run_once([sys.executable, "-c", BARE]),
         )
 
@@ -116,6 +117,7 @@ def measure(rounds: int) -> list[Figure]:
         return [row[place] for row in rows]
 
     return [
+        lower("start to healthy, in memory", column(in_memory, 0), column(bare, 0), "ms"),
         lower("start to healthy", column(plain, 0), column(bare, 0), "ms"),
         lower("start to healthy, with gRPC", column(with_grpc, 0), column(bare, 0), "ms"),
         lower("PSS, idle", column(plain, 1), column(bare, 1), "MiB"),

@@ -90,8 +90,8 @@ class Row:
 
 ROWS = {
     "perf unbatched": Row("pulsar-perf produce 100 B, no batching", "/s", True, 1.5),
-    "perf bounded": Row("the same, at most 1,000 messages unanswered", "/s", True, 1.5),
-    "perf batched": Row("pulsar-perf produce 100 B, batching", "/s", True, 1.5),
+    "perf bounded": Row("the same, at most 1,000 messages unanswered", "/s", True, 1.1),
+    "perf batched": Row("pulsar-perf produce 100 B, batching", "/s", True, 1.2),
     "perf large": Row("pulsar-perf produce 128 KiB, no batching", " MB/s", True, 2),
     "perf topics": Row("pulsar-perf produce 100 B, no batching, 1,000 topics", "/s", True, 1.5),
     "cpu unbatched": Row("broker's CPU a message, pulsar-perf 100 B, no batching", " us", False),

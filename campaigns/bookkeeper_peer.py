@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,22 +65,26 @@ def missing() -> str | None:
 
 def fetch() -> Path:
     """Have Maven fetch the jars, unless they are there. Returns their folder."""
-    lib = cache_folder() / "lib"
+    return jars(cache_folder() / "lib", DEPENDENCIES)
+
+
+def jars(lib: Path, wanted: Sequence[tuple[str, str, str]]) -> Path:
+    """A folder of jars with what they need, fetched by Maven unless it is there."""
     if lib.is_dir():
         return lib
     if shutil.which("mvn") is None:
-        raise PeerError("no Maven here: it fetches BookKeeper's jars")
+        raise PeerError("no Maven here: it fetches the jars")
     lib.parent.mkdir(parents=True, exist_ok=True)
     part = lib.with_name(f"lib.part.{os.getpid()}")
     pom = lib.with_name(f"pom.{os.getpid()}.xml")
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
         f"<version>{version}</version></dependency>"
-        for group, name, version in DEPENDENCIES
+        for group, name, version in wanted
     )
     pom.write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>peer</groupId><artifactId>bookkeeper-peer</artifactId><version>1</version>"
+        "<groupId>peer</groupId><artifactId>jars</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>"
     )
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={part}"]

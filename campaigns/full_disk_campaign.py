@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,9 +29,9 @@ from functools import partial
 from pathlib import Path
 
 import pulsar
-from kill_broker_campaign import BrokerProcess
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position
+from pulsemark.testing import BrokerProcess
 
 TOPIC = "persistent://public/default/full"
 SPARE = "persistent://public/default/spare"
@@ -161,7 +160,8 @@ def run(cycles: int, disk: Path) -> Campaign:
     for number in range(0, cycles, 2):
         campaign = Campaign(disk)
         folder = disk / f"data-{number}"
-        broker = BrokerProcess(folder)
+        broker = BrokerProcess(data_dir=folder)
+        broker.start()
         client = pulsar.Client(
             broker.service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
         )
@@ -177,7 +177,7 @@ def run(cycles: int, disk: Path) -> Campaign:
             )
         finally:
             client.close()
-            broker.kill(signal.SIGTERM)
+            broker.stop()
         campaign.check_folder(folder)
         subprocess.run(["rm", "-r", str(folder)], check=True)
         whole.acked += campaign.acked

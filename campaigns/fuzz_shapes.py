@@ -17,7 +17,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pulsemark.broker.http.routing import ROUTES
+from pulsemark.broker.http.routing import all_routes
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import commands
 from pulsemark.wire.connection import TO_SERVER
@@ -122,7 +122,7 @@ def any_request(random: Random) -> tuple[str, str, bytes]:
     """A request to any route: method, path, body."""
     if random.random() < 0.1:
         return random.choice(MAKE_NAMESPACE)
-    route = random.choice(ROUTES)
+    route = random.choice(all_routes())
     path = route.path
     for name in route.names:
         path = path.replace("{" + name + "}", _segment(name, random), 1)

@@ -2,12 +2,17 @@
 
     python campaigns/histories.py [--minutes 10] [--faults kill,pause] [--seed 1] [--mutant NAME]
     python campaigns/histories.py --on workers | cluster
+    python campaigns/histories.py --virtual 600 [--seed 1]
     python campaigns/histories.py --service-url pulsar://HOST:6650 --http-url http://HOST:8080
 
 Official Python clients of Pulsar and kafka-python publish to a topic for each lane, consume, seek
 and acknowledge (`histories_clients.py`), while what they talk to is killed, paused, filled and
 moved in time (`histories_systems.py`). Each step goes into a history. At the end every topic is
 read from its first message, and `pulsemark.testing.histories` finds what cannot have happened.
+
+`--virtual` makes histories of so many minutes of virtual time (`tests/support/simulated_history`),
+ten minutes for each seed: raw clients, a real broker on a simulated disk, kills and power cuts, all
+in this process without sockets and sleeping. A seed repeats exactly.
 
 With `--service-url` the same work is done on another broker, a real Pulsar for example; with
 `--pid`, its process, it is disturbed, too. `--mutant` runs a broker with a fault of its own
@@ -21,6 +26,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -33,12 +39,22 @@ from histories_clients import Run, begin, prepare, read_logs
 from histories_systems import Cluster, Foreign, OneBroker, System, Workers
 from mutants import FAULTS_OF, MUTANTS
 
-from pulsemark.testing.histories import History, check, picture, table
+from pulsemark.testing import BrokerProcessError
+from pulsemark.testing.histories import Anomaly, History, check, picture, table
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.simulated_history import simulated_history
 
 SHOWN = 3
 #: A mutant's histories.
 ROUND_S = 25.0
 ENDED_S = 240.0
+#: Of each virtual history; and those tried for a shorter one of the same seed.
+VIRTUAL_MINUTES, SHORTER = 10.0, (0.5, 1, 2, 4)
+
+
+class NoEndError(Exception):
+    """Clients wait for something that does not come."""
 
 
 def disturb(run: Run, system: System, faults: list[str], until_s: float) -> None:
@@ -59,7 +75,7 @@ def _join(threads: list[threading.Thread]) -> None:
     for thread in threads:
         thread.join(max(0.0, until_s - time.monotonic()))
         if thread.is_alive():
-            raise SystemExit(f"a client did not come to its end: {thread}")
+            raise NoEndError(f"a client did not come to its end: {thread}")
 
 
 def system_of(
@@ -121,11 +137,47 @@ def judge(
     return bool(found)
 
 
+def judge_virtually(seed: int, minutes: float, mutant: str | None) -> bool:
+    """Make histories in virtual time, and print what is wrong in them; whether something is."""
+    began_s, seen, faults, bad = time.process_time(), 0, Counter[str | None](), 0
+    seeds = range(seed, seed + max(1, round(minutes / VIRTUAL_MINUTES)))
+    if mutant is not None:
+        MUTANTS[mutant]()
+    for each in seeds:
+        history, found = _virtual(each, min(minutes, VIRTUAL_MINUTES))
+        seen += len(history.steps)
+        faults.update(fault.value for fault in history.faults)
+        if found:
+            bad += 1
+            shortest = next((m for m in SHORTER if _virtual(each, m)[1]), VIRTUAL_MINUTES)
+            print(f"\nseed {each}, with --virtual {shortest}: {found[0]}", flush=True)
+        if found and mutant is not None:
+            break
+    spent_s = time.process_time() - began_s
+    hours = (each - seed + 1) * min(minutes, VIRTUAL_MINUTES) / 60
+    print(f"{hours:.2f} virtual hours in {spent_s / 3600:.3f} hours of a core: "
+          f"{hours * 3600 / spent_s:.0f} in one; {seen:,} steps, faults: {dict(faults)}; "
+          f"{bad} of {each - seed + 1} histories have an anomaly")  # fmt: skip
+    return bool(bad)
+
+
+def _virtual(seed: int, minutes: float) -> tuple[History, list[Anomaly]]:
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        history = simulated_history(Path(folder) / "data", seed, minutes=minutes)
+    return history, check(history)
+
+
 def finds(arguments: argparse.Namespace, mutant: str, seconds: float) -> bool:
     """Make short histories of a mutant, with other seeds, until one shows it or time is over."""
-    began_s = time.monotonic()
+    began_s, is_found = time.monotonic(), False
     while time.monotonic() < began_s + seconds:
-        if judge(arguments, mutant, FAULTS_OF.get(mutant, []), ROUND_S):
+        try:
+            is_found = judge(arguments, mutant, FAULTS_OF.get(mutant, []), ROUND_S)
+        except (NoEndError, BrokerProcessError) as error:
+            is_found = True
+            print(error)
+        if is_found:
             print(f"FOUND {mutant} after {time.monotonic() - began_s:.0f} s", flush=True)
             return True
         arguments.seed += 1
@@ -141,6 +193,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("build/histories"))
     parser.add_argument("--on", choices=("broker", "workers", "cluster"), default="broker")
+    parser.add_argument("--virtual", type=float, metavar="MINUTES", help="in virtual time")
     parser.add_argument("--mutant", choices=MUTANTS)
     parser.add_argument("--only", nargs="*", default=list(MUTANTS), choices=MUTANTS)
     parser.add_argument("--all-mutants", action="store_true")
@@ -152,6 +205,10 @@ def main() -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     if arguments.service_url and not urlsplit(arguments.http_url or "").netloc:
         parser.error("--service-url needs --http-url")
+    if arguments.virtual:
+        logging.disable()
+        is_wrong = judge_virtually(arguments.seed, arguments.virtual, arguments.mutant)
+        return int(is_wrong is (arguments.mutant is None))
     seconds = 60 * arguments.minutes
     if not arguments.all_mutants:
         is_wrong = judge(arguments, arguments.mutant, arguments.faults, seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
-from pulsemark.client import AdminClient, RawReader, Service
+from pulsemark.client import AdminClient, RawEntry, RawReader, Service
+from pulsemark.client.errors import ClientError, WaitTimeoutError
+from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.histories import Step
 
@@ -36,6 +39,7 @@ DELAY_MS = 2_000
 #: Two of them and one are more than the brokers' largest message (`histories_systems.py`).
 CHUNK_BYTES = 70_000
 ACKNOWLEDGED_AT_ONCE = 5
+READ_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,14 @@ class Lane:
     has_chunks: bool = False
     #: A consumer acknowledges what it has had at once, after some messages.
     is_cumulative: bool = False
-    #: kafka-python publishes to it, too.
+    #: kafka-python publishes to it, and Pulsar's clients consume what it has sent.
     has_kafka_producer: bool = False
+
+    @property
+    def kafka_name(self) -> str:
+        """Its name for Kafka's clients; empty for a lane of Pulsar's clients alone."""
+        is_kafkas = self.kind == "Group" or self.has_kafka_producer
+        return self.name.partition("-partition-")[0] if is_kafkas else ""
 
 
 LANES = (
@@ -64,7 +74,7 @@ LANES = (
     Lane("once", "Exclusive", has_deduplication=True),
     Lane("chunks", "Exclusive", has_deduplication=True, has_chunks=True, rate=4),
     Lane("parts-partition-1", "Failover", consumers=2),
-    Lane("both", "Exclusive", has_kafka_producer=True, rate=30),
+    Lane("both-partition-0", "Exclusive", has_batches=True, has_kafka_producer=True),
     Lane("kafka", "Group"),
 )
 KINDS = {
@@ -92,7 +102,7 @@ class Run:
     @property
     def lanes(self) -> list[Lane]:
         """Those that the broker can serve."""
-        return [lane for lane in LANES if self.kafka_url or lane.kind != "Group"]
+        return [lane for lane in LANES if self.kafka_url or not lane.kafka_name]
 
     def now_ns(self) -> int:
         """Time since the begin."""
@@ -109,12 +119,14 @@ class Run:
 
 
 def prepare(run: Run, admin: AdminClient) -> None:
-    """Make the topics, and give them their policies."""
+    """Make the topics, and give them their policies: nothing is removed."""
+    keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    admin.request("POST", "namespaces/public/default/retention", keep)
     for lane in run.lanes:
-        if lane.kind == "Group":
+        if lane.kafka_name:
             kafka = KafkaAdminClient(bootstrap_servers=run.kafka_url)
             settings = {"message.timestamp.type": "LogAppendTime"}
-            kafka.create_topics([NewTopic(lane.name, 1, 1, topic_configs=settings)])
+            kafka.create_topics([NewTopic(lane.kafka_name, 1, 1, topic_configs=settings)])
             kafka.close()
         elif "-partition-" in lane.name:
             admin.create_topic(lane.name.partition("-partition-")[0], partitions=2)
@@ -133,13 +145,10 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
         for lane in run.lanes
         for number in range(lane.consumers)
     ]
-    ready.wait(180)
-    producers = []
-    for lane in run.lanes:
-        if lane.kind != "Group":
-            producers.append(_thread(produce, run, lane))
-        if lane.kind == "Group" or (lane.has_kafka_producer and run.kafka_url):
-            producers.append(_thread(produce_to_kafka, run, lane))
+    ready.wait(600)
+    producers = [
+        _thread(produce_to_kafka if lane.kafka_name else produce, run, lane) for lane in run.lanes
+    ]
     if not run.has_moved_clock:
         producers.append(_thread(seek, run, LANES[0]))
     return consumers, producers
@@ -208,7 +217,8 @@ def produce(run: Run, lane: Lane) -> None:
             partition_key=key,
             deliver_after=None if delay_ms is None else timedelta(milliseconds=delay_ms),
         )
-    producer.flush()
+    with suppress(pulsar.PulsarException):
+        producer.flush()
     client.close()
 
 
@@ -230,7 +240,8 @@ class Consuming:
             "client": self.name,
             "topic": lane.name,
             "subscription": "s",
-            "kind": lane.kind,
+            # Clients drop messages of which a chunk came twice: what they get has gaps.
+            "kind": "Shared" if lane.has_chunks else lane.kind,
         }
         #: What it was told, and has acknowledged or will, but not as a whole entry yet.
         self._open: list[dict[str, Any]] = []
@@ -240,10 +251,13 @@ class Consuming:
     def open(self) -> None:
         """Subscribe."""
         begin_ns = self.run.now_ns()
-        self.consumer = self.client.subscribe(
-            self.lane.name, "s", KINDS[self.lane.kind], consumer_name=self.name,
-            initial_position=pulsar.InitialPosition.Earliest,
-        )  # fmt: skip
+        while True:
+            with suppress(pulsar.PulsarException):  # no broker is there for long
+                self.consumer = self.client.subscribe(
+                    self.lane.name, "s", KINDS[self.lane.kind], consumer_name=self.name,
+                    initial_position=pulsar.InitialPosition.Earliest,
+                )  # fmt: skip
+                break
         self.run.note("subscribe", begin_ns, **self.about)
         self.away_s = time.monotonic() + self.run.random.uniform(*AWAY_S)
 
@@ -291,7 +305,8 @@ class Consuming:
     def end(self) -> None:
         """There is no more."""
         self.acknowledge_open()
-        self.run.note("drained", self.run.now_ns(), **self.about)
+        if not self.lane.has_chunks:
+            self.run.note("drained", self.run.now_ns(), **self.about)
         self.client.close()
 
 
@@ -306,6 +321,7 @@ def consume(run: Run, lane: Lane, number: int, ready: threading.Barrier) -> None
         if not run.stop.is_set() and time.monotonic() > one.away_s:
             one.close()
             one.open()
+            silent_since_s = time.monotonic()
     one.end()
 
 
@@ -335,35 +351,40 @@ def seek(run: Run, lane: Lane) -> None:
 def produce_to_kafka(run: Run, lane: Lane) -> None:
     """Publish with kafka-python's idempotent producer until the end."""
     producer = KafkaProducer(bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000)
+    unanswered: dict[str, Callable[..., None]] = {}
     number = 0
     while not run.stop.wait(1 / lane.rate):
         value, begin_ns = f"{lane.name}/kafka/{number}", run.now_ns()
         number += 1
-
         about = {"client": f"{lane.name}-kafka-producer", "topic": lane.name, "value": value}
-        note = partial(run.note, "send", begin_ns, is_once=True, **about)
+        unanswered[value] = partial(run.note, "send", begin_ns, is_once=True, **about)
 
-        def sent(told: Any, note: Callable[..., None] = note) -> None:
-            note(position=str(told.offset) if lane.kind == "Group" else None)
+        def sent(told: Any, value: str = value) -> None:
+            unanswered.pop(value)(position=str(told.offset) if lane.kind == "Group" else None)
 
-        def failed(_: BaseException, note: Callable[..., None] = note) -> None:
-            note(ok=None)
+        def failed(_: BaseException, value: str = value) -> None:
+            unanswered.pop(value)(ok=None)
 
         try:
-            producer.send(lane.name, value.encode()).add_callback(sent).add_errback(failed)
+            producer.send(lane.kafka_name, value.encode()).add_callback(sent).add_errback(failed)
         except KafkaError as error:
             failed(error)
             producer.close(timeout=1)
             producer = KafkaProducer(bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000)
-    producer.flush(timeout=60)
+    with suppress(KafkaError):
+        producer.flush(timeout=60)
     producer.close(timeout=10)
+    for note in list(unanswered.values()):
+        note(ok=None)
 
 
 def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
-    return KafkaConsumer(
-        lane.name, bootstrap_servers=run.kafka_url, group_id="s", auto_offset_reset="earliest",
-        auto_commit_interval_ms=500,
-    )  # fmt: skip
+    while True:
+        with suppress(KafkaError):  # no broker is there for long
+            return KafkaConsumer(
+                lane.name, bootstrap_servers=run.kafka_url, group_id="s",
+                auto_offset_reset="earliest", auto_commit_interval_ms=500,
+            )  # fmt: skip
 
 
 def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barrier) -> None:
@@ -384,15 +405,20 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
         begin_ns = run.now_ns()
         if not run.is_sent.is_set():
             silent_since_s = time.monotonic()
-        for records in consumer.poll(500).values():
+        batches: dict[Any, Any] = {}
+        with suppress(KafkaError):  # the broker is away
+            batches = consumer.poll(500)
+        for records in batches.values():
             silent_since_s = time.monotonic()
             for record in records:
                 value, position = record.value.decode(), str(record.offset)
                 run.note("receive", begin_ns, value=value, position=position, **about)
         if not run.stop.is_set() and time.monotonic() > away_s:
-            consumer.close()  # commits what it has had
+            with suppress(KafkaError):
+                consumer.close()  # commits what it has had
             consumer = _kafka_consumer(run, lane)
-            away_s = time.monotonic() + 3 * run.random.uniform(*AWAY_S)
+            silent_since_s = time.monotonic()
+            away_s = silent_since_s + 3 * run.random.uniform(*AWAY_S)
     run.note("drained", begin_ns, **about)
     consumer.close()
 
@@ -400,36 +426,74 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
 # -- the logs at the end ------------------------------------------------------------------------
 
 
-def stamps_of(run: Run, lane: Lane) -> dict[str, tuple[int, int]]:
-    """Index and broker time by position, where the broker shows them (PIP-90)."""
-    if lane.has_chunks:
-        return {}  # a message has an index for each chunk
-    found = {}
+def entries_of(run: Run, lane: Lane) -> list[RawEntry]:
+    """A topic's entries as they are stored, with their stamps where the broker shows them."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
     service = Service(run.service_url, feature_flags=flags)
-    with RawReader(service, lane.name, timeout_s=60) as reader:
-        for entry in reader.entries():
-            if entry.stamp is None:
-                continue
+    found: list[RawEntry] = []
+    for _ in range(READ_TRIES):
+        found.clear()
+        try:
+            with RawReader(service, lane.name, timeout_s=60) as reader:
+                found.extend(reader.entries())
+            break
+        except WaitTimeoutError:
+            break  # what follows cannot be read
+        except ClientError:
+            time.sleep(2)  # the topic is on its way to another broker
+    service.close()
+    return found
+
+
+def stamps_of(run: Run, lane: Lane) -> dict[str, tuple[int, int]]:
+    """Index and broker time by position, where the broker shows them (PIP-90)."""
+    found: dict[str, tuple[int, int]] = {}
+    if lane.has_kafka_producer:
+        return found  # what a Kafka client sent does not say to Pulsar's how many messages it has
+    for entry in entries_of(run, lane):
+        if entry.stamp is not None:
             place, count = f"{entry.position[0]}:{entry.position[1]}", entry.message_count
             for number in range(count):
                 index = entry.stamp.index - count + 1 + number
                 found[f"{place}:{number}"] = index, entry.stamp.broker_timestamp
-    service.close()
     return found
+
+
+def read_chunks(run: Run, lane: Lane) -> None:
+    """Put together what is stored.
+
+    An official reader drops messages whose first chunks are there twice, as after a lost receipt.
+    """
+    parts: dict[str, dict[int, bytes]] = defaultdict(dict)
+    for entry in entries_of(run, lane):
+        header, body = entry.header, bytes(payload_of(entry.body))
+        if header is not None and header.num_chunks_from_msg > 1:
+            parts[header.uuid][header.chunk_id] = body
+            if len(parts[header.uuid]) < header.num_chunks_from_msg:
+                continue
+            body = b"".join(part for _, part in sorted(parts.pop(header.uuid).items()))
+        run.note(
+            "read", run.now_ns(), client="log", topic=lane.name, value=value_of(lane, body),
+            position=f"{entry.position[0]}:{entry.position[1]}:0",
+        )  # fmt: skip
 
 
 def read_logs(run: Run, admin: AdminClient) -> None:
     """Read every topic from its first message to its last, and ask for the backlogs."""
     client = run.client()
     for lane in run.lanes:
-        if lane.kind == "Group":
+        if lane.has_chunks:
+            read_chunks(run, lane)
+        if lane.kind == "Group" or lane.has_chunks:
             continue
         told = stamps_of(run, lane)
         reader = client.create_reader(lane.name, pulsar.MessageId.earliest)
         while reader.has_message_available():
             begin_ns = run.now_ns()
-            message = reader.read_next(60_000)
+            try:
+                message = reader.read_next(30_000)
+            except pulsar.Timeout:
+                break  # what follows cannot be read: it counts as lost
             position = position_of(message.message_id())
             index, time_ms = told.get(position or "", (None, None))
             run.note(
@@ -437,11 +501,10 @@ def read_logs(run: Run, admin: AdminClient) -> None:
                 value=value_of(lane, message.data()), time_ms=time_ms, key=message.partition_key(),
             )  # fmt: skip
         reader.close()
-        if not lane.has_chunks:  # clients drop messages of which they lost a chunk
-            run.note(
-                "backlog", run.now_ns(), client="log", topic=lane.name, subscription="s",
-                count=admin.backlog(lane.name, "s"),
-            )  # fmt: skip
+        run.note(
+            "backlog", run.now_ns(), client="log", topic=lane.name, subscription="s",
+            count=admin.backlog(lane.name, "s"),
+        )  # fmt: skip
     client.close()
     if run.kafka_url:
         read_kafka_logs(run)

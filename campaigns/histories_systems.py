@@ -32,7 +32,15 @@ MAX_MESSAGE_BYTES = 65_536
 DISK_BYTES = 3 << 30
 READY_S = 120.0
 OPTIONS = ("--max-message-size-bytes", str(MAX_MESSAGE_BYTES), "--expose-broker-entry-metadata")
-TOPICS = ("exclusive", "failover", "shared", "keys", "once", "both", "parts-partition-1")
+TOPICS = (
+    "exclusive",
+    "failover",
+    "shared",
+    "keys",
+    "once",
+    "both-partition-0",
+    "parts-partition-1",
+)
 
 
 class PowerDisk:
@@ -227,12 +235,14 @@ class Workers(System):
 
 
 class ClusterBroker(BrokerProcess):
-    """One of several brokers."""
+    """One of several brokers, whose data are on bookies."""
 
-    def __init__(self, peer: BookKeeperPeer) -> None:
-        super().__init__(
-            "--session-timeout-ms", "4000", "--store", peer.store, *OPTIONS, kafka=True
-        )  # fmt: skip
+    def __init__(self, store: str) -> None:
+        super().__init__("--session-timeout-ms", "4000", *OPTIONS, kafka=True)
+        self._store = store
+
+    def _place(self, folder: Path) -> tuple[str, ...]:
+        return "--store", self._store
 
 
 class Cluster(System):
@@ -250,7 +260,7 @@ class Cluster(System):
         self.peer = BookKeeperPeer(folder / "peer")
         stack.callback(self.peer.stop)
         self.peer.start(3)
-        self.brokers = [stack.enter_context(ClusterBroker(self.peer)) for _ in range(2)]
+        self.brokers = [stack.enter_context(ClusterBroker(self.peer.store)) for _ in range(2)]
         addresses = [one.service_url.removeprefix("pulsar://") for one in self.brokers]
         self.service_url = "pulsar://" + ",".join(addresses)
         self.kafka_url = ",".join(one.kafka_url for one in self.brokers)

@@ -483,7 +483,7 @@ def every_page(scene: Scene) -> str:
     """Every GET route, about a topic with 3,000 partitions, 20 clients at a time."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from pulsemark.broker.http.routing import ROUTES
+    from pulsemark.broker.http.routing import all_routes
 
     base = f"{scene.broker.http_url}/admin/v2/persistent/public/default/p/partitions"
     body = str(scene.times(3000).stop).encode()
@@ -499,7 +499,7 @@ def every_page(scene: Scene) -> str:
         ):
             answer.read()
 
-    templates = [route.path for route in ROUTES if route.method == "GET"]
+    templates = [route.path for route in all_routes() if route.method == "GET"]
     with ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(get, each) for each in templates]
         while not all(each.done() for each in asked):

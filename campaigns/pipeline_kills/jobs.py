@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -18,30 +20,34 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pulsemark.compaction.current_view import compacted_log
 from pulsemark.ledger import EARLIEST, LocalStore
 from pulsemark.metadata import StamperChain
+from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline import (
     DeltaTarget,
     IcebergTarget,
+    OffloadFollower,
     compact_folder,
-    compact_to_table,
     offload,
     verify_offload,
 )
-from pulsemark.pipeline.compact import source as compact_source
 from pulsemark.pipeline.offload import writer as offload_source
 from pulsemark.pipeline.offload.table import ParquetFolder
+from pulsemark.proto.pulsar_api_pb2 import Schema
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
 
 # All is imported before the first fork, so that a run costs little.
 _PRELOADED = (deltalake, pyiceberg.io.pyarrow, sqlalchemy, SqlCatalog)
-_SOURCES = (compact_source, offload_source)
+_SOURCES = (offload_source,)
 
 HOUR_MS = 3_600_000
-Fact: TypeAlias = tuple[str, int, bytes | None]
+Fact: TypeAlias = tuple[str, int, Any]
+
+
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "long"}]}
 
 
 def fill(data: Path, hours: int = 4) -> None:
-    """Two topics over some hours, with keys and tombstones."""
+    """Two topics over some hours, with keys and tombstones; some values are not of the schema."""
     clock = SettableClock()
     with LocalStore.open(data, clock=clock) as store:
         for name in ("a", "b"):
@@ -57,9 +63,12 @@ def fill(data: Path, hours: int = 4) -> None:
                     publish_time_ms=clock.now_ms(),
                 )
                 topic.append(body, message_count=4)
-                single = unbatched_message(b"s%d" % number, publish_time_ms=1, key=f"s{number % 5}")
+                value = b'{"n": %d}' % number if number % 3 else b"s%d" % number
+                single = unbatched_message(value, publish_time_ms=1, key=f"s{number % 5}")
                 topic.append(single).commit.wait(30)
             topic.roll()
+            schema = Schema(name="o", type=Schema.Json, schema_data=json.dumps(ORDER).encode())
+            store.catalog.put("schema", topic.name, pack_schemas([schema]))
 
 
 class Tasks:
@@ -124,18 +133,19 @@ class Run(Protocol):
         """What differs from an undisturbed run."""
 
 
-def facts(tables: Iterable[pa.Table]) -> list[Fact]:
+def facts(tables: Iterable[pa.Table], value: str = "value") -> list[Fact]:
     """(topic, index, value) of all rows, sorted."""
-    names = ("__topic", "__index", "value")
+    names = ("__topic", "__index", value)
     rows = [row for table in tables for row in table.select(names).to_pylist()]
     return sorted((tuple(row[name] for name in names) for row in rows), key=repr)
 
 
 class Offload:
-    """An offload into one of the formats."""
+    """An offload into one of the formats; a typed one rejects some of the values."""
 
-    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+    def __init__(self, kind: str, data: Path, folder: Path, **options: Any) -> None:
         self._kind = kind
+        self._options = options
         self._data = data
         self._folder = folder
         self._spark: Any = Tasks()
@@ -154,36 +164,44 @@ class Offload:
 
     def run(self) -> None:
         """Copy what is new."""
-        offload(self._spark, self._data, self._target(), rows_per_file=40)
+        offload(self._spark, self._data, self._target(), rows_per_file=40, **self._options)
 
     def _shown(self) -> list[Fact]:
-        target = self._target()
+        return facts(self._rows_of(self._target()))
+
+    def _rows_of(self, table: Any) -> list[pa.Table]:
+        """What a reader of the table sees; nothing if it does not exist."""
         if self._kind == "parquet":
-            found = (self._folder / "out").glob("topic=*/hour=*/[!.]*")
-            return facts(pq.read_table(path, partitioning=None) for path in found)
+            found = Path(table.name).glob("topic=*/hour=*/[!.]*")
+            return [pq.read_table(path, partitioning=None) for path in found]
         if self._kind == "delta":
-            if not deltalake.DeltaTable.is_deltatable(str(self._folder / "out")):
+            if not deltalake.DeltaTable.is_deltatable(table.name):
                 return []
-            return facts([pa.table(deltalake.DeltaTable(target.name).to_pyarrow_table())])
-        if not (self._folder / "catalog.db").exists() or not target.catalog.table_exists("a.b"):
+            return [pa.table(deltalake.DeltaTable(table.name).to_pyarrow_table())]
+        if not (self._folder / "catalog.db").exists():
             return []
-        return facts([target.catalog.load_table("a.b").scan().to_arrow()])
+        if not table.catalog.table_exists(table.name):
+            return []
+        return [table.catalog.load_table(table.name).scan().to_arrow()]
 
     def _wanted(self) -> list[Fact]:
-        from pulsemark.pipeline.columns import DEFAULT_COLUMNS, arrow_schema_of
+        return sorted(self._messages("value"), key=repr)
+
+    def _messages(self, *columns: str) -> list[Any]:
+        """Topic, index and these columns of all messages."""
+        from pulsemark.pipeline.columns import arrow_schema_of
         from pulsemark.pipeline.options import ReadOptions
         from pulsemark.pipeline.plan import plan
         from pulsemark.pipeline.tasks import LedgerPartition, messages_of
 
-        texts = {"path": str(self._data), "topicsPattern": ".*"}
-        options = ReadOptions.parse(texts)
-        parts = [LedgerPartition(task) for task in plan(options).tasks]
-        schema = arrow_schema_of(DEFAULT_COLUMNS)
-        return facts(
-            pa.Table.from_batches([batch])
-            for part in parts
-            for batch in messages_of(part, options, schema)
-        )
+        options = ReadOptions.parse({"path": str(self._data), "topicsPattern": ".*"})
+        schema = arrow_schema_of(("__topic", "__index", *columns))
+        return [
+            tuple(row.values())
+            for task in plan(options).tasks
+            for batch in messages_of(LedgerPartition(task), options, schema)
+            for row in batch.to_pylist()
+        ]
 
     def problems_after_kill(self) -> list[str]:
         """Rows are whole and there once: in a folder some of them, else all or none."""
@@ -202,55 +220,13 @@ class Offload:
             problems += check.problems
         place = target.place.folder
         listed = {file.path for file in target.load().files}
+        patterns = ("topic=*/hour=*/*", "_pulsemark/unfinished*", "_pulsemark/changes/*")
         left = {
             path.relative_to(place).as_posix()
-            for path in [*place.glob("topic=*/hour=*/*"), *place.glob("_pulsemark/unfinished*")]
+            for pattern in patterns
+            for path in place.glob(pattern)
         }
         return problems + [f"left over: {path}" for path in sorted(left - listed)]
-
-
-class CompactTable:
-    """A compaction into a Parquet folder or a Delta table."""
-
-    def __init__(self, kind: str, data: Path, folder: Path) -> None:
-        self._kind = kind
-        self._data = data
-        self._folder = folder
-        self._spark: Any = Tasks()
-
-    def prepare(self) -> None:
-        """Nothing."""
-
-    def _target(self, name: str) -> Any:
-        return DeltaTarget(self._folder / name) if self._kind == "delta" else self._folder / name
-
-    def run(self, name: str = "out") -> None:
-        """Write the table, if it is not there."""
-        if self._kind == "delta" or not (self._folder / name).exists():
-            compact_to_table(self._spark, self._data, self._target(name))
-
-    def _shown(self, name: str = "out") -> list[Fact]:
-        if self._kind == "delta":
-            if not deltalake.DeltaTable.is_deltatable(str(self._folder / name)):
-                return []
-            table = deltalake.DeltaTable(str(self._folder / name))
-            return facts([pa.table(table.to_pyarrow_table())])
-        return facts(pq.read_table(path) for path in (self._folder / name).glob("*"))
-
-    def _wanted(self) -> list[Fact]:
-        self.run("undisturbed")
-        return self._shown("undisturbed")
-
-    def problems_after_kill(self) -> list[str]:
-        """All rows are shown, or none."""
-        shown = self._shown()
-        return [] if shown in ([], self._wanted()) else [f"{len(shown)} rows are shown"]
-
-    def problems_at_end(self) -> list[str]:
-        """The rows of a run that nobody killed, and nothing beside the folder."""
-        wanted = self._wanted()
-        problems = [] if wanted and self._shown() == wanted else ["the rows differ"]
-        return problems + [f"left over: {path}" for path in self._folder.glob(".*")]
 
 
 class CompactViews:
@@ -291,11 +267,96 @@ class CompactViews:
         return [] if same else ["the views differ"]
 
 
+class FollowOffload(Offload):
+    """A continuous offload of a folder that grows between its runs."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        super().__init__(kind, folder / "data", folder)
+        self._source = data
+
+    def prepare(self) -> None:
+        """A copy of the data folder, since it is changed."""
+        shutil.copytree(self._source, self._data)
+
+    def run(self) -> None:
+        """Three runs, with messages between them."""
+        follower = OffloadFollower(self._spark, self._data, self._target(), every_s=0.01)
+        follower.more = {"rows_per_file": 40}
+
+        def grow(_: object) -> None:
+            with LocalStore.open(self._data) as store:
+                topic = store.open_topic("persistent://public/default/a")
+                for number in range(7):
+                    topic.append(unbatched_message(b"g%d" % number, publish_time_ms=1))
+                topic.append(unbatched_message(b"end", publish_time_ms=1)).commit.wait(30)
+            if follower.runs >= 3:
+                follower.stop()
+
+        follower.on_run = grow
+        follower.run()
+
+    def problems_after_kill(self) -> list[str]:
+        """Rows are whole and there once."""
+        shown, wanted = self._shown(), self._wanted()
+        good = len(set(shown)) == len(shown) and set(shown) <= set(wanted)
+        return [] if good else ["rows are shown twice, or were never there"]
+
+    def problems_at_end(self) -> list[str]:
+        """After a last run without growth, all rows."""
+        Offload.run(self)
+        return super().problems_at_end()
+
+
+class TypedOffload(Offload):
+    """An offload of typed values; those that are none are rejected."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        super().__init__(kind, data, folder, value_schema="latest", mode="PERMISSIVE")
+
+    def _shown(self) -> list[Fact]:
+        found: list[Fact] = []
+        for table, column in ((self._target(), "n"), (self._target().rejected(), "value")):
+            rows = self._rows_of(table)
+            found += facts(rows, column)
+        return sorted(found, key=repr)
+
+    def _wanted(self) -> list[Fact]:
+        rows = super()._wanted()
+        typed = [v if v is None or not v.startswith(b"{") else json.loads(v)["n"] for *_, v in rows]
+        return sorted(((*row[:2], v) for row, v in zip(rows, typed, strict=True)), key=repr)
+
+    def problems_after_kill(self) -> list[str]:
+        """Rows are there once; those that were rejected may come with the next run."""
+        shown, wanted = self._shown(), self._wanted()
+        if len(set(shown)) != len(shown) or not set(shown) <= set(wanted):
+            return ["rows are shown twice, or were never there"]
+        return []
+
+
+class Upsert(Offload):
+    """An offload of each key's latest message."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        super().__init__(kind, data, folder, write_mode="upsert", partition_by="bucket(3)")
+
+    def _wanted(self) -> list[Fact]:
+        latest: dict[Any, Fact] = {}
+        for topic, index, key, value in sorted(self._messages("__key", "value"), key=itemgetter(1)):
+            latest[topic, key] = (topic, index, value)
+        return sorted((fact for fact in latest.values() if fact[2]), key=repr)
+
+
 JOBS: Mapping[str, Job] = {
+    "upsert-delta": lambda data, folder: Upsert("delta", data, folder),
+    "upsert-iceberg": lambda data, folder: Upsert("iceberg", data, folder),
+    "typed-parquet": lambda data, folder: TypedOffload("parquet", data, folder),
+    "typed-delta": lambda data, folder: TypedOffload("delta", data, folder),
+    "typed-iceberg": lambda data, folder: TypedOffload("iceberg", data, folder),
     "offload-parquet": lambda data, folder: Offload("parquet", data, folder),
     "offload-delta": lambda data, folder: Offload("delta", data, folder),
     "offload-iceberg": lambda data, folder: Offload("iceberg", data, folder),
-    "compact-parquet": lambda data, folder: CompactTable("parquet", data, folder),
-    "compact-delta": lambda data, folder: CompactTable("delta", data, folder),
+    "follow-parquet": lambda data, folder: FollowOffload("parquet", data, folder),
+    "follow-delta": lambda data, folder: FollowOffload("delta", data, folder),
+    "follow-iceberg": lambda data, folder: FollowOffload("iceberg", data, folder),
     "compact-views": CompactViews,
 }

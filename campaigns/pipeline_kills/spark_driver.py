@@ -14,15 +14,16 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.errors import StreamingQueryException
 
 from pulsemark.pipeline import (
     DeltaTarget,
     IcebergTarget,
+    OffloadFollower,
+    OffloadResult,
     ReplayOptions,
-    compact_to_table,
     local_session,
     offload,
     replay,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_PER_FILE = 20
+SUBSCRIPTION = "kills"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,18 @@ def _to_iceberg(work: Work) -> None:
     offload(work.spark, work.data, iceberg_table(work.folder), rows_per_file=ROWS_PER_FILE)
 
 
-def _compact_to_parquet(work: Work) -> None:
-    if not work.out.exists():
-        compact_to_table(work.spark, work.data, work.out)
+def _typed_to_delta(work: Work) -> None:
+    target = DeltaTarget(work.out)
+    offload(work.spark, work.data, target, value_schema="latest", mode="PERMISSIVE")
 
 
-def _compact_to_delta(work: Work) -> None:
-    compact_to_table(work.spark, work.data, DeltaTarget(work.out))
+def _upsert_to_delta(work: Work) -> None:
+    offload(work.spark, work.data, DeltaTarget(work.out), write_mode="upsert", rows_per_file=20)
+
+
+def _upsert_to_iceberg(work: Work) -> None:
+    target = iceberg_table(work.folder)
+    offload(work.spark, work.data, target, write_mode="upsert", rows_per_file=20)
 
 
 def _replay(work: Work) -> None:
@@ -100,11 +107,14 @@ def _sink_stream(work: Work) -> None:
     writer = frame.writeStream.format("pulsar-ledger").options(
         serviceUrl=work.url, topic="copy", batchingMaxMessages="3"
     )
-    checkpoint = str(work.folder / "checkpoint")
-    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    _completed(writer, work.folder / "checkpoint")
+
+
+def _completed(writer: Any, checkpoint: Path, *target: str) -> None:
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     for attempt in range(5):
         try:
-            writer.start().awaitTermination()
+            writer.start(*target).awaitTermination()
         except StreamingQueryException as error:
             # On a machine with other work Spark gives a source's process only 10 s to start.
             if attempt == 4 or "connect back" not in str(error):
@@ -113,15 +123,41 @@ def _sink_stream(work: Work) -> None:
             return
 
 
+def _subscribed(work: Work) -> None:
+    """The folder is a broker's, whose subscription follows the query."""
+    stream = work.spark.readStream.format("pulsar-ledger").options(
+        topicsPattern=".*", startingOffsets="earliest", maxOffsetsPerTrigger="100",
+        subscriptionName=SUBSCRIPTION, adminUrl=work.url, columns="__topic,__index,value",
+    )  # fmt: skip
+    frame = stream.load(str(work.folder / "broker"))
+    _completed(frame.writeStream.format("parquet"), work.folder / "checkpoint", str(work.out))
+
+
+def _follow(work: Work) -> None:
+    """Beside a broker that has the folder open, until a run has nothing to copy."""
+    follower = OffloadFollower(work.spark, work.folder / "broker", work.out, every_s=0.1)
+    follower.more = {"rows_per_file": ROWS_PER_FILE}
+
+    def look(result: OffloadResult) -> None:
+        if not result.files:
+            follower.stop()
+
+    follower.on_run = look
+    follower.run()
+
+
 SPARK_JOBS: Mapping[str, Job] = {
     "offload-parquet": _to_parquet,
     "offload-delta": _to_delta,
     "offload-iceberg": _to_iceberg,
-    "compact-parquet": _compact_to_parquet,
-    "compact-delta": _compact_to_delta,
+    "typed-delta": _typed_to_delta,
+    "upsert-delta": _upsert_to_delta,
+    "upsert-iceberg": _upsert_to_iceberg,
     "replay": _replay,
     "sink-batch": _sink_batch,
     "sink-stream": _sink_stream,
+    "stream-subscribed": _subscribed,
+    "follow-offload": _follow,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,10 +20,17 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pulsemark.broker import BrokerConfig, BrokerThread
+from pulsemark.client import AdminClient
+from pulsemark.ledger import FolderReader, Position
+from pulsemark.pipeline.plan import indexes_of
+
 from .jobs import facts
-from .spark_driver import SPARK_JOBS, iceberg_table
+from .spark_driver import SPARK_JOBS, SUBSCRIPTION, iceberg_table
 
 VICTIMS = ("driver", "worker")
+BESIDE_A_BROKER = ("stream", "follow")
+"""Jobs that begin so read a folder that a broker has open."""
 START_S = 900
 RUN_S = 900
 TRIES = 4
@@ -149,8 +157,11 @@ class Campaign:
         folder.mkdir()
         with ExitStack() as stack:
             url, broker_data = "-", folder / "broker"
-            if name.startswith(("sink", "replay")):
-                url = stack.enter_context(_broker(broker_data))
+            if name.startswith(BESIDE_A_BROKER):
+                shutil.copytree(self._data, broker_data)
+            if name.startswith(("sink", "replay", *BESIDE_A_BROKER)):
+                broker = stack.enter_context(_broker(broker_data))
+                url = broker.http_url if name.startswith("stream") else broker.service_url
             job = (name, str(self._data), str(folder), url)
             self._driver.begin(*job)
             killed = kill is not None and self._kill(*kill)
@@ -160,9 +171,14 @@ class Campaign:
             else:
                 self._check(name, self._driver.outcome())
             if killed:
+                if name.startswith("stream"):
+                    _check_cursors(AdminClient(url), folder)
                 self._driver.begin(*job)
                 self._check(name, self._driver.outcome())
-        return killed, _shown(name, folder)
+            shown = _shown(name, folder)
+            if name.startswith("stream"):
+                shown += [("backlog", *each) for each in _backlogs(AdminClient(url)).items()]
+        return killed, shown
 
     def _kill(self, victim: str, wait_s: float) -> bool:
         """Kill after a time; False if the job has ended before."""
@@ -181,13 +197,35 @@ class Campaign:
             raise RuntimeError(f"{name} failed: {failure}")
 
 
-@contextmanager
-def _broker(data: Path) -> Iterator[str]:
-    from pulsemark.broker import BrokerConfig, BrokerThread
+def _backlogs(admin: AdminClient) -> dict[str, int]:
+    return {topic: admin.backlog(topic, SUBSCRIPTION) for topic in admin.topics()}
 
+
+def _check_cursors(admin: AdminClient, folder: Path) -> None:
+    """The subscription is not ahead of the checkpoint. Raises RuntimeError."""
+    marks = {}
+    for topic in admin.topics():
+        cursor = admin.internal_stats(topic)["cursors"].get(SUBSCRIPTION)
+        if cursor is not None:
+            marks[topic] = Position(*map(int, cursor["markDeletePosition"].split(":")))
+    numbers = [int(path.name) for path in (folder / "checkpoint" / "commits").glob("[0-9]*")]
+    committed = {}
+    if numbers:
+        lines = (folder / "checkpoint" / "offsets" / str(max(numbers))).read_text().splitlines()
+        committed = json.loads(lines[-1])
+    with FolderReader(folder / "broker") as reader:
+        for topic, mark in marks.items():
+            indexes = indexes_of(reader.log(topic), mark)
+            reached = committed[topic]["index"] if topic in committed else 0
+            if indexes is not None and indexes[1] > reached:
+                raise RuntimeError(f"{topic}: acknowledged up to {indexes[1]}, read to {reached}")
+
+
+@contextmanager
+def _broker(data: Path) -> Iterator[BrokerThread]:
     config = BrokerConfig(data_dir=data, port=0, http_port=0, broker_deduplication_enabled=True)
     with BrokerThread(config) as broker:
-        yield broker.service_url
+        yield broker
 
 
 def _shown(name: str, folder: Path) -> list[Any]:
@@ -199,6 +237,10 @@ def _shown(name: str, folder: Path) -> list[Any]:
     if name.endswith("iceberg"):
         table = iceberg_table(folder).catalog.load_table("a.b")
         return facts([table.scan().to_arrow()])
+    if name.startswith("typed"):
+        found = [folder / "out", folder / "out_rejected"]
+        tables = [pa.table(deltalake.DeltaTable(str(x)).to_pyarrow_table()) for x in found]
+        return facts(tables[:1], "n") + facts(tables[1:])
     if name.endswith("delta"):
         return facts([pa.table(deltalake.DeltaTable(str(folder / "out")).to_pyarrow_table())])
     files = (folder / "out").rglob("[!._]*.parquet")

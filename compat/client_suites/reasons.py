@@ -5,7 +5,6 @@ By suite: a regular expression for the test's name, and the reason.
 
 from __future__ import annotations
 
-TRANSACTIONS = "needs transactions"
 TLS = "starts a Kafka of its own with TLS"
 SASL = "starts a Kafka of its own with SASL"
 BROKER_TIME = "finds offsets by the producers' times; here the broker's time counts"
@@ -15,7 +14,6 @@ REASONS: dict[str, dict[str, str]] = {
     "kafka-python": {
         r"test_sasl_integration": SASL,
         r"test_ssl_integration": TLS,
-        r"test_transactional_producer": TRANSACTIONS,
         r"_acls$": "needs ACL requests",
         r"::test_describe_configs_broker_resource": "changes settings of the broker",
         r"::test_create_partitions$": NODE_0,
@@ -23,7 +21,6 @@ REASONS: dict[str, dict[str, str]] = {
         r"::test_kafka_consumer_offsets_search_many_partitions$": BROKER_TIME,
     },
     "confluent-kafka": {
-        r"test_transactions.py": TRANSACTIONS,
         r"test_describe_operations": SASL,
         r"test_user_scram_credentials": "needs SCRAM credentials (KIP-554)",
         r"::test_basic_operations$": "needs ACL requests",
@@ -34,9 +31,6 @@ REASONS: dict[str, dict[str, str]] = {
     "aiokafka": {
         r"test_sasl.py": SASL,
         r"test_ssl_consume$|test_producer_ssl$|test_create_ssl_context$": TLS,
-        r"_transactional_|test_consumer_several_transactions": TRANSACTIONS,
-        r"test_consumer_simple_read_only_control_record$": TRANSACTIONS,
-        r"test_sender_maybe_wait_for_pid_on_failure$": TRANSACTIONS,
         r"::test_exclude_internal_topics$": "expects the topic __consumer_offsets",
         r"::test_sender__handler_base_do$": NODE_0,
         r"::test_kafka_consumer_offsets_search_many_partitions$": BROKER_TIME,

@@ -54,13 +54,6 @@ KNOWN = [
     Known(SETS, "LogAppendTime", REFUSED, "a producer cannot say that it is the broker's time"),
     Known(SETS, "flag of KIP-87", r"records\[0\]\[3\]", "the flag makes the value null (KIP-87)"),
     Known(SETS, "to format 2", "bytes: ", "a null value of magic 0, 1 gets the flag (KIP-87)"),
-    Known(SETS, "transactional", REFUSED, "there are no transactions"),
-    Known(
-        SETS,
-        "a transactional id|one of two topics|what is stored",
-        r"error_code: 53|base_offset: \d|records: \d+ items",
-        "no transactions",
-    ),
     Known(
         "idempotence", "repeated|again", "log_append_time_ms", "a repeated batch has no broker time"
     ),

@@ -8,8 +8,9 @@ broker without a finder does not load gRPC. The packages themselves export more:
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .broker import Broker as Broker
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
     from .metadata import split as split
     from .metadata import strip as strip
 
-    __version__: str
+__version__ = "1.0.0"
 
 # Package -> the names that are re-exported from it.
 _EXPORTS = {
@@ -188,21 +189,4 @@ _PACKAGE_OF = {name: package for package, names in _EXPORTS.items() for name in 
 
 __all__ = sorted(["__version__", *_PACKAGE_OF])  # noqa: PLE0605 - the table is the list
 
-
-def __getattr__(name: str) -> Any:
-    """Import a re-exported name when it is first used (PEP 562)."""
-    if name == "__version__":
-        from importlib.metadata import version
-
-        value: Any = version("pulsemark")
-    elif name in _PACKAGE_OF:
-        value = getattr(import_module(f".{_PACKAGE_OF[name]}", __name__), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """List all re-exported names, including those that are not imported yet."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _PACKAGE_OF)

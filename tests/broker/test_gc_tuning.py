@@ -88,7 +88,7 @@ def test_counting_does_not_disturb_what_other_threads_make():
     try:
         for thread in threads:
             thread.start()
-        for _ in range(200):
+        for _ in range(100):
             gc.collect(1)
             gc_tuning.old_objects()
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pulsemark import __version__
 from pulsemark.cli import COMMANDS, GROUPS, main
 
 from .conftest import Folder
@@ -19,7 +20,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    installed = f"pulsemark {version('pulsemark')}, checksums by crc32c {version('crc32c')}\n"
+    installed = f"pulsemark {__version__}, checksums by crc32c {version('crc32c')}\n"
     assert capsys.readouterr().out == installed
 
 

@@ -92,7 +92,7 @@ def test_a_difference_is_exit_code_1(pulsemark: Command, folder: Folder, tmp_pat
         (("{a}", "{b}", *ONCE, "--source-cluster", "\udcff"), "--source-cluster '\\udcff'"),
         (("{a}", "{b}", *ONCE, "--subscription", ""), "--subscription must not be empty"),
         (("{a}", "{b}", *ONCE, "--rate-limit", "9" * 400), "is above 9223372036854775807"),
-        (("{a}", "{b}", *ONCE, "--source-token-file", "{binary}"), "is not a token"),
+        (("{a}", "{b}", *ONCE, "--source-token-file", "{binary}"), "does not hold a token"),
         (("{a}", "{a}/../data", *ONCE, "--append"), "are the same"),
         (("pulsar://a..b:1", "{b}", *ONCE), "cannot connect to pulsar://a..b:1"),
     ],
@@ -168,6 +168,20 @@ def test_a_signal_ends_it_in_order(
     assert (process.returncode, err) == (status, "")
     said = json.loads(out)
     assert (said["complete"], said["messages"]) == (False, count_in(tmp_path / "b"))
+
+
+def test_a_broker_that_stays_away_is_exit_code_1(tmp_path: Path) -> None:
+    """A mirror that follows gives up after --reconnect-s: then it has not done its work."""
+    with running_broker() as source:
+        with RawClient.from_url(source.service_url) as client:
+            client.create_producer(TOPIC).send(b"one")
+        process = running_mirror(
+            source.service_url, tmp_path / "b", "--topics", TOPIC, "--reconnect-s", "0.2"
+        )
+        wait_for(lambda: count_in(tmp_path / "b") == 1, process)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, out.split(",")[1]) == (1, " entries: 1")
+    assert "no connection for" in err
 
 
 def test_progress_is_said(folder: Folder, tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def test_standalone_serves_and_stops(start: Start, tmp_path: Path, number: Any) 
     process = start("standalone", "--json", "--data-dir", data_dir, *FREE_PORTS, "--grpc-port", "0")
     places = ready(process)
     assert places.keys() == {
-        "service_url", "http_url", "grpc_url", "kafka_url", "data_dir", "pid",
+        "service_url", "http_url", "grpc_url", "kafka_url", "schema_registry_url",
+        "data_dir", "pid",
         "service_url_tls", "http_url_tls", "grpc_url_tls", "kafka_url_tls",
     }  # fmt: skip
     assert places["pid"] == process.pid

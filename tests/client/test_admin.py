@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -107,3 +108,28 @@ def test_what_does_not_answer_as_a_broker_does():
         thread.join()
     with pytest.raises(UnreachableError, match="refused"):
         AdminClient(url).tenants()
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Redirects each call to another address, as a cluster's broker does that has not the topic."""
+
+    owner = ""
+
+    def do_PUT(self):
+        """Not here."""
+        self.send_response(307)
+        self.send_header("Location", f"{self.owner}{self.path}")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        """Nothing is written."""
+
+
+def test_a_call_that_changes_something_follows_a_redirect(broker):
+    """With its method and its body; the topic is made by its owner."""
+    here = type("Here", (Elsewhere,), {"owner": broker.http_url})
+    with HTTPServer(("127.0.0.1", 0), here) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        AdminClient(f"http://127.0.0.1:{server.server_port}").create_topic("moved", partitions=2)
+    assert broker.admin.partitions("moved") == 2

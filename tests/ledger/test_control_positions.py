@@ -26,6 +26,7 @@ from pulsemark.ledger.store import CONTROL_NOTE_KIND
 from pulsemark.ledger.topic_log import MAX_NOTED_ENTRIES, ControlPositions
 from pulsemark.metadata import ControlError
 from pulsemark.proto.broker_entry_pb2 import CONTROL_CHECKPOINT, CONTROL_LEADER_CHANGE
+from tests.ledger.test_following import replace_tail
 from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 TOPIC = "persistent://public/default/orders"
@@ -99,8 +100,7 @@ class History:
                 if n % 2:
                     ledger.truncate_tail(cut.first_index, epoch=ledger.epoch + 1)
                 else:
-                    kind = (EntryKind.DATA, EntryKind.CONTROL)[n // 2 % 2]
-                    ledger.replace_tail(cut.first_index, b"x", epoch=ledger.epoch, kind=kind)
+                    replace_tail(ledger, cut.first_index, cut, ledger.epoch)
             case "ack" if entries:
                 for entry in entries[n::3]:
                     cursor.ack(entry.position)

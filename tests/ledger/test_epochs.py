@@ -216,7 +216,6 @@ def test_an_epoch_is_kept_as_a_plain_number(simulated):
     topic = filled(simulated.open())
     topic.begin_epoch(Name(3)).commit.wait()
     topic.truncate_tail(5, epoch=Name(4))
-    topic.replace_tail(5, b"x", epoch=Name(5))
     assert {type(start.epoch) for start in topic.epochs} == {type(topic.epoch)} == {int}
     with pytest.raises(TypeError):
         topic.begin_epoch("6")

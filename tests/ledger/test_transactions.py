@@ -9,18 +9,23 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from pulsemark.audit.trail import count_log
+from pulsemark.cli.records import log_rows
 from pulsemark.compaction import compact, compacted_log
+from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import (
     EARLIEST,
     Appended,
     Entry,
     EntryKind,
+    FolderReader,
     LedgerError,
     LocalStore,
     ManagedLedger,
     MemoryFolder,
     MemoryStore,
     Position,
+    TopicLog,
 )
 from pulsemark.ledger.store import TRANSACTIONS_NOTE_KIND
 from pulsemark.ledger.transactions import COMMITTED, event_of
@@ -238,3 +243,37 @@ def test_compaction_takes_committed_entries_only(opened):
     assert report.horizon == marker
     shown = [e for e in compacted_log(ledger).read_stable(EARLIEST) if e.kind is EntryKind.DATA]
     assert [entry.position for entry in shown] == [kept]
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_tools_show_nothing_that_is_open_or_aborted_unless_asked(tmp_path, is_live):
+    """Dump, ReadEntries and the audit, over an open topic and over its folder."""
+    with LocalStore.open(tmp_path) as store:
+        ledger = store.open_topic(TOPIC)
+        first = add(ledger, None)
+        aborted = add(ledger, "1:0", 3)
+        later = add(ledger, None)
+        ends = end(ledger, "1:0", commits=False)
+        opened = add(ledger, "2:0")
+        last = add(ledger, None)
+        store.engine.checkpoint()
+        with FolderReader(tmp_path) as reader:
+            log: TopicLog = ledger if is_live else reader.log(TOPIC)
+            for asked, expected in (
+                (False, [first, later, ends]),
+                (True, [first, aborted, later, ends, opened, last]),
+            ):
+                rows = log_rows(log, None, has_all=asked)
+                assert [row.position for row in rows] == expected
+                for heads_only in (False, True):
+                    plan = ReadPlan(EARLIEST, None, None, heads_only, uncommitted=asked)
+                    pieces = [p for r in entry_responses(log, plan) for p in r.pieces]
+                    found = [(p.position.ledger_id, p.position.entry_id) for p in pieces]
+                    assert found == expected
+            end(ledger, "2:0", commits=True)
+            if not is_live:
+                log = reader.log(TOPIC)
+            trail = count_log(log, (), 60_000)
+            tallies = [each for bucket in trail.counts.buckets.values() for each in bucket.values()]
+            assert sum(each.count for each in tallies) == 4
+            assert sum(each.control_count for each in tallies) == 5

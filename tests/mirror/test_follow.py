@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from pulsemark.finder.following import StoreState, is_followed, state_of
 from pulsemark.ledger import (
     EARLIEST,
     EntryKind,
+    FencedError,
     FolderReader,
     FollowerFolderError,
     LedgerError,
@@ -58,7 +60,7 @@ from pulsemark.proto.broker_entry_pb2 import (
     CONTROL_TXN_COMMIT,
     CONTROL_USER,
 )
-from pulsemark.testing import running_broker
+from pulsemark.testing import FaultyFiles, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 from tests.support.simulated_store import SimulatedStore
 
@@ -183,6 +185,69 @@ def test_a_follower_has_the_same_entries_positions_and_epochs(
     assert folder_content(tmp_path / "b") == folder_content(tmp_path / "a")
     assert damages(tmp_path / "b") == []
     source.close()
+
+
+@pytest.mark.parametrize("what", ["restart", "unload"])
+def test_what_came_before_a_topic_was_closed_is_followed(tmp_path: Path, what: str) -> None:
+    """Between two looks at the source entries come, and it is restarted or the topic unloaded:
+    nobody has opened the topic since, and its new entries are followed.
+    """
+    looks = 0
+
+    def between(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            publish(broker, range(40, 45))
+            publish(broker, range(3), OTHER)
+            if what == "restart":
+                broker.restart()
+            else:
+                for name in (TOPIC, OTHER):
+                    path = f"/admin/v2/{name.replace('://', '/')}/unload"
+                    broker.admin.request("PUT", path)
+
+    with running_broker(data_dir=tmp_path / "a", grpc_port=0) as broker:
+        publish(broker, range(40))
+        source = grpc_of(broker)
+        with open_follower(tmp_path / "b") as store:
+            report = FollowReport(print)
+            run = FollowRun(source, store, report, is_stopped=lambda: looks > 2, sleep=between)
+            run.run()
+            assert report.lag() == (0, 0.0)
+        source.close()
+    for topic in (TOPIC, OTHER):
+        assert folder_content(tmp_path / "b", topic) == folder_content(tmp_path / "a", topic)
+
+
+def test_a_full_disk_of_the_follower_is_named(tmp_path: Path) -> None:
+    """The error is that of the disk, not one of what comes after the entries that were not stored;
+    with space the follower goes on.
+    """
+    files = FaultyFiles()
+    with LocalStore.open(tmp_path / "a") as store:
+        log = store.open_topic(TOPIC)
+        for number in range(1_800):
+            last = log.append(b"%d" % number)
+        last.commit.wait(10)
+        with LocalStore.open(tmp_path / "b", files=files) as other:
+
+            class Slow(StoreSource):
+                """What was appended has failed when the next entries come."""
+
+                def read(self, *place: Any) -> Iterator[StoredEntry]:
+                    for number, entry in enumerate(super().read(*place)):
+                        if number % 600 == 599:
+                            with suppress(LedgerError, OSError):
+                                other.checkpoint()
+                        yield entry
+
+            files.fail("pwritev", error=errno.ENOSPC, times=None)
+            with pytest.raises(FencedError, match="No space left"):
+                follow(Slow(store), other)
+            files.heal()
+        follow_into(StoreSource(store), tmp_path / "b")
+        assert folder_content(tmp_path / "b") == content(log)
 
 
 def speaks(monkeypatch: pytest.MonkeyPatch, side: str, versions: tuple[int, int]) -> None:
@@ -377,9 +442,39 @@ def test_a_leader_that_lost_its_end_without_an_epoch(tmp_path: Path) -> None:
         assert folder_content(tmp_path / "b") == content(store.open_topic(TOPIC))
 
 
-def test_a_follower_that_was_away_too_long_begins_anew(tmp_path: Path) -> None:
+def test_a_source_that_was_set_back(tmp_path: Path) -> None:
+    """A source that goes on from a backup gives ids of ledgers again: what it wrote before is not
+    in its log any more, nor in the follower's.
+    """
+    a, b, backup = (tmp_path / name for name in ("a", "b", "backup"))
+    for number in range(2):
+        with LocalStore.open(a) as store:
+            write(store.open_topic(TOPIC), f"first {number}", 5)
+    shutil.copytree(a, backup)
+    for _ in range(2):
+        with LocalStore.open(a) as store:
+            write(store.open_topic(TOPIC), "lost", 5)
+    follow_into(open_followed(str(a), Options()), b)
+    shutil.rmtree(a)
+    shutil.copytree(backup, a)
+    with LocalStore.open(a) as store:
+        write(store.open_topic(TOPIC), "another", 3)
+    report = follow_into(open_followed(str(a), Options()), b)
+    assert report.truncated == {TOPIC: 10}
+    assert folder_content(b) == folder_content(a)
+    with LocalStore.open(a) as store:
+        write(store.open_topic(TOPIC), "more", 12)
+    assert follow_into(open_followed(str(a), Options()), b).truncated == {}
+    assert folder_content(b) == folder_content(a)
+    assert damages(b) == []
+
+
+@pytest.mark.parametrize("options", [SMALL, StoreOptions()], ids=["ledgers", "one ledger"])
+def test_a_follower_that_was_away_too_long_begins_anew(
+    tmp_path: Path, options: StoreOptions
+) -> None:
     """If the source removed what comes next, the follower keeps what the source has."""
-    with LocalStore.open(tmp_path / "a", options=SMALL) as store:
+    with LocalStore.open(tmp_path / "a", options=options) as store:
         log = store.open_topic(TOPIC)
         write(log, "first", 9)
         write(store.open_topic(OTHER), "other", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import time
@@ -21,6 +22,8 @@ from .test_kills import LIMIT_S, Start, kill, start, wait_for
 
 __all__ = ["start"]
 
+#: Each has 9 kills.
+ROUNDS = int(os.environ.get("PULSEMARK_KILLS", "18")) // 9
 RECORDS = "persistent://public/default/records-partition-0"
 
 
@@ -97,15 +100,22 @@ def test_kills_in_every_phase(nodes: list[Node]) -> None:
     random_s = random.Random(7)
     topics = [f"{TOPIC}-{number}" for number in range(4)]
     sent = 0
-    for _ in range(2):
+    began_s = time.monotonic()
+    publish(nodes[0], range(1))
+    nodes[1].follow_all(nodes[0])
+    whole_s = min(time.monotonic() - began_s, 2.0)  # most of it is the start of a process
+
+    def moment(process: subprocess.Popen[str]) -> None:
+        time.sleep(random_s.uniform(0.4, 1.1) * whole_s)
+        kill(process)
+
+    for _ in range(ROUNDS):
         leader, follower = nodes
         for topic in topics:
             publish(leader, range(sent, sent + 20), topic)
+        moment(follower.follow(leader))  # in the copy
         process = follower.follow(leader)
-        time.sleep(random_s.uniform(0.3, 0.9))
-        kill(process)  # in the copy
-        process = follower.follow(leader)
-        time.sleep(random_s.uniform(0.2, 0.6))
+        time.sleep(random_s.uniform(0.3, 0.9) * whole_s)
         leader.kill()  # the source is away for a moment
         leader.serve()
         kill(process)
@@ -116,9 +126,7 @@ def test_kills_in_every_phase(nodes: list[Node]) -> None:
             publish(leader, range(sent + 20, sent + 25), topic)  # and these are not followed
         leader.kill()
         for _ in range(2):
-            process = follower.promote()
-            time.sleep(random_s.uniform(0.25, 0.5))
-            kill(process)  # in the promotion
+            moment(follower.promote())
         _, err = follower.promote().communicate(timeout=LIMIT_S)
         assert not err or "is not a follower's folder" in err
         follower.serve()
@@ -126,9 +134,7 @@ def test_kills_in_every_phase(nodes: list[Node]) -> None:
             publish(follower, range(sent + 30, sent + 35), topic)
             assert follower.entries(topic)[: len(followed[topic])] == followed[topic]
         for _ in range(3):
-            process = leader.follow(follower, "--once")
-            time.sleep(random_s.uniform(0.3, 0.7))
-            kill(process)  # in the truncation
+            moment(leader.follow(follower, "--once"))  # in the truncation
         leader.follow_all(follower)
         for topic in topics:
             assert leader.entries(topic) == follower.entries(topic)

@@ -16,7 +16,7 @@ from pulsemark.compaction.cleaner import CleanerRules, clean, freeable
 from pulsemark.compaction.current_view import claim_kept
 from pulsemark.kafka.partitions import read_sequences
 from pulsemark.kafka.records import EntryRules, Produced, Work, keep, validate_produced
-from pulsemark.ledger import LocalStore
+from pulsemark.ledger import LocalStore, ManagedLedger
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, peek
 from pulsemark.metadata.source_stamp import RecordSetTags, SourceStamp, record_set_tags_of
 from pulsemark.mirror import KafkaEntryError, Options, TargetRefusedError, compare
@@ -129,6 +129,15 @@ def test_folder_to_folder_keeps_bytes_counts_and_tags(mirror: Mirror, tmp_path: 
     assert compare(str(source), str(target), TOPIC, Options(source_cluster=CLUSTER)).is_equal
 
 
+def clean_up(topic: ManagedLedger) -> None:
+    """Compact a log as Kafka's cleaner does, and free what the view replaces."""
+    clean(topic, CleanerRules(free_after_ms=0), 1 << 41)
+    with claim_kept(topic) as claim:
+        cut = freeable(topic, CleanerRules(free_after_ms=0), 1 << 41, claim)
+        assert cut is not None
+        topic.truncate_head(cut)
+
+
 def test_a_compacted_log_of_a_folder_has_holes_and_no_gaps(mirror: Mirror, tmp_path: Path):
     """What compaction has left goes over, from the view and from the log; what it removes later
     is no loss either.
@@ -142,11 +151,7 @@ def test_a_compacted_log_of_a_folder_has_holes_and_no_gaps(mirror: Mirror, tmp_p
             for key in keys:
                 topic.append(unbatched_message(b"v", publish_time_ms=1, key=key)).commit.wait()
             if cleans:
-                clean(topic, CleanerRules(free_after_ms=0), 1 << 41)
-                with claim_kept(topic) as claim:
-                    cut = freeable(topic, CleanerRules(free_after_ms=0), 1 << 41, claim)
-                    assert cut is not None
-                    topic.truncate_head(cut)
+                clean_up(topic)
 
     add("a", "b", "a", "c", "a", "d")
     run = mirror(source, target)
@@ -157,6 +162,31 @@ def test_a_compacted_log_of_a_folder_has_holes_and_no_gaps(mirror: Mirror, tmp_p
     add("e", "b", "g", "h")
     run = mirror(source, target)
     assert (run.entries, run.report.sum().gaps) == (4, 0)
+
+
+@pytest.mark.parametrize("shows_stamps", [False, True])
+def test_a_compacted_log_of_a_broker_has_holes_and_no_gaps(
+    mirror: Mirror, tmp_path: Path, shows_stamps: bool
+):
+    """The broker tells the mirror that the log is compacted, with and without its stamps."""
+    folder, target = tmp_path / "source", tmp_path / "target"
+    with LocalStore.open(folder) as opened:
+        topic = opened.open_topic(TOPIC)
+        topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+        for key in ("a", "b", "a", "c", "a", "d"):
+            topic.append(unbatched_message(b"v", publish_time_ms=1, key=key)).commit.wait()
+        made = produced(2)
+        base = BrokerEntryMetadata()
+        tags_of(made).write(base)
+        topic.append(made.body, message_count=COUNT, base=base).commit.wait()
+        clean_up(topic)
+        policy = b'{"kafka": {"cleanup.policy": "compact"}}'
+        opened.catalog.put("topic-policy", TOPIC, policy)
+    shown = {"exposing_broker_entry_metadata_to_client_enabled": shows_stamps}
+    with running_broker(data_dir=folder, kafka_port=0, **shown) as source:
+        run = mirror(source.service_url, target)
+    assert (run.entries, run.report.sum().gaps) == (4 + 1, 0)
+    assert facts_of(target, TOPIC)[-1][0] == made.body
 
 
 @pytest.mark.parametrize("shows_stamps", [False, True])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from .conftest import CLUSTER, TOPIC, bodies_of, fill, message
 Start = Callable[..., subprocess.Popen[str]]
 LIMIT_S = 60
 ENTRIES = 400
+KILLS = int(os.environ.get("PULSEMARK_KILLS", "3"))
 
 
 @pytest.fixture
@@ -75,9 +78,10 @@ class Standalone:
     """A broker process on one folder and one port, over all its starts."""
 
     def __init__(self, start: Start, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        with socket.socket() as free, socket.socket() as other:
+            for each in (free, other):
+                each.bind(("127.0.0.1", 0))
+            self.port, self.grpc_port = free.getsockname()[1], other.getsockname()[1]
         self.folder = folder
         self._launch = start
         self.start()
@@ -89,7 +93,8 @@ class Standalone:
 
     def start(self) -> None:
         """Start, and wait until it serves."""
-        data = ("--data-dir", self.folder, "--port", self.port, "--http-port", 0)
+        ports = ("--port", self.port, "--grpc-port", self.grpc_port, "--http-port", 0)
+        data = ("--data-dir", self.folder, *ports)
         self.process = self._launch("standalone", "--json", *data, "--mirror-sources", "*")
         assert self.process.stdout is not None
         assert json.loads(self.process.stdout.readline())["service_url"]
@@ -118,11 +123,16 @@ def test_a_killed_mirror_goes_on(start: Start, tmp_path: Path) -> None:
 
 
 def test_killed_brokers_and_mirrors(start: Start, tmp_path: Path) -> None:
-    """Source, target and mirror are killed in turn while producers publish: the logs are equal."""
+    """Source, target and mirror are killed in turn while producers publish: the logs are equal, and
+    a subscription of the source goes on in the target after the last message that it has read.
+    """
     source, target = (Standalone(start, tmp_path / name) for name in "ab")
-    follow = mirror_arguments(source.url, target.url, "--progress-s", "0.1")
+    sides = zip(("--source-grpc", "--target-grpc"), (source, target), strict=True)
+    ports = (word for side, one in sides for word in (side, f"grpc://127.0.0.1:{one.grpc_port}"))
+    more = ("--progress-s", "0.1", "--subscriptions", *ports)
+    follow = mirror_arguments(source.url, target.url, *more)
     mirror = start(*follow)
-    sent = 0
+    sent = read = 0
 
     def publish(count: int) -> None:
         nonlocal sent
@@ -132,6 +142,19 @@ def test_killed_brokers_and_mirrors(start: Start, tmp_path: Path) -> None:
                 producer.send_raw(message(sent))
                 sent += 1
 
+    def consume(broker: Standalone, count: int) -> None:
+        """Read on, and acknowledge."""
+        nonlocal read
+        with RawClient.from_url(broker.url) as client:
+            consumer = client.subscribe(TOPIC, "billing", earliest=True)
+            consumer.flow(count)
+            for _ in range(count):
+                got = consumer.receive()
+                assert bytes(got.headers_and_payload) == message(read)
+                read += 1
+            consumer.ack(got.message_id, cumulative=True, wait=True)
+            consumer.close()
+
     def stored() -> int:
         """How far the target is."""
         return count_in(target.folder)
@@ -139,9 +162,10 @@ def test_killed_brokers_and_mirrors(start: Start, tmp_path: Path) -> None:
     publish(1)
     kill(mirror)  # perhaps before it saw the topic
     mirror = start(*follow)
-    for broker in (source, target, None):
+    for broker in islice(cycle((source, target, None)), KILLS):
         wait_for(lambda: stored() >= sent, f"{sent} entries")
         publish(60)
+        consume(source, 20)
         if broker is None:
             kill(mirror)
             mirror = start(*follow)
@@ -155,6 +179,7 @@ def test_killed_brokers_and_mirrors(start: Start, tmp_path: Path) -> None:
     assert (mirror.returncode, "gaps: 0" in out) == (0, True), err
     assert bodies_of(target.folder) == bodies_of(source.folder)
     assert len(bodies_of(target.folder)) == sent
+    consume(target, 20)
 
 
 def test_an_unreachable_place_is_an_error_at_once(start: Start, tmp_path: Path) -> None:

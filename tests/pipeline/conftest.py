@@ -85,6 +85,13 @@ def moment(time_ms: int | None) -> datetime | None:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
 
 
+def registry_id(value: bytes | None) -> int | None:
+    """The id that a registry's clients would have put in front of a value."""
+    if value is None or len(value) < 5 or value[0] != 0 or value[1] >= 0x80:
+        return None
+    return int.from_bytes(value[1:5], "big")
+
+
 def compressed(body: bytes, compression: Any) -> bytes:
     """A headers-and-payload with its payload compressed, as a client would send it."""
     if compression == 0:
@@ -214,6 +221,7 @@ class TopicWriter:
                 "__messageProperties": {},
                 "__tags": {},
             }
+            known["__schemaId"] = registry_id(message["value"])
             self.rows.append({**dict.fromkeys(COLUMNS), **known, **message})
 
     def _id(self, position: tuple[int, int], place: int, count: int) -> bytes:

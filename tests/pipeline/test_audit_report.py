@@ -12,14 +12,14 @@ import pytest
 
 from pulsemark.pipeline import TierComparison, write_report
 from pulsemark.pipeline.arguments import check_file
-from pulsemark.pipeline.audit import AUDIT_COLUMNS
-from pulsemark.pipeline.audit_report import MAX_BARS, page
+from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
+from pulsemark.pipeline.audit_report import MAX_BARS, MAX_RUNS, Run, page, runs_in
 from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.tier_comparison import Difference
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-VOID = {"br", "meta", "link", "rect", "line"}
+VOID = {"br", "meta", "link", "rect", "line", "polyline"}
 
 
 def row(minute: int | None, count: int, *, topic: str = "t", **more: Any) -> dict[str, Any]:
@@ -93,19 +93,65 @@ def test_a_page_shows_everything() -> None:
 
 
 def test_clock_errors_have_a_plot() -> None:
-    """The largest error of any producer in each span; none without an audit for it."""
+    """Of the worst producer in each span, behind and ahead; none without an audit for it."""
     rows = [row(minute, 5) for minute in range(3)]
     divided = [
-        row(minute, 2, producer_name=name, clock_error_most_ms=error)
+        row(
+            minute, 2, producer_name=name, clock_error_p50_ms=sign * 10 * minute,
+            clock_error_p99_ms=60 * minute, clock_error_most_ms=70 * minute,
+        )
         for minute in range(3)
-        for name, error in (("a", 70 * minute), ("b", None))
-    ]
+        for name, sign in (("a", -1), ("b", 0))
+    ]  # fmt: skip
     text = page("Audit", rows, divided=divided)
     assert checked(text).seen.count("svg") == 2
-    assert "2026-03-01 00:02:00 to 2026-03-01 00:03:00: 140 ms<" in text
+    for said in ("p50 -20 ms", "p99 120 ms", "most 140 ms"):
+        assert f"2026-03-01 00:02:00 to 2026-03-01 00:03:00: {said}<" in text
+    assert re.findall(r'<polyline class=(\w+) points="[\d.]+,[\d.]+ [\d.]+,[\d.]+ ', text) == [
+        "p50", "p99", "most",
+    ]  # fmt: skip
     assert "6 rows by tags" in text
-    without = [{**each, "clock_error_most_ms": None} for each in divided]
+    without = [{**each, **dict.fromkeys(CLOCK_COLUMNS)} for each in divided]
     assert checked(page("Audit", rows, divided=without)).seen.count("svg") == 1
+    lone = page("Audit", rows[:1], divided=divided[:1])
+    assert "p50 0 ms" in lone
+
+
+def test_runs_are_appended(tmp_path: Path) -> None:
+    """Each bucket as the last run has counted it, and each run as a bar; also the third time."""
+    file = tmp_path / "audit.html"
+    evil = "--><b>x</b>"
+    for number in range(3):
+        time = FIRST + timedelta(hours=1 + number)
+        rows = [row(n, 5 + number, time=time, loss=evil) for n in range(number, number + 2)]
+        divided = [
+            {**each, "producer_name": evil, **dict.fromkeys(CLOCK_COLUMNS, -9)} for each in rows
+        ]
+        write_report(file, "Audit", rows, divided=divided, append=True)
+    text = file.read_text()
+    checked(text)
+    assert "<b>x" not in text
+    assert "<h2>3 runs</h2>" in text
+    assert "2026-03-01 02:00:00: 12 messages, 0 missing" in text
+    bars = re.findall(r"to 2026-03-01 00:0\d:00: (\d+) messages", text)
+    assert bars == ["5", "6", "7", "7"]
+    assert "4 rows by tags" in text
+    assert len(runs_in(file)) == 3
+    write_report(file, "Audit", [row(0, 1)])
+    assert len(runs_in(file)) == 1
+    for content in ("no page", "<!--pulsemark audits [[3]]-->", "<!--pulsemark audits {-->"):
+        file.write_text(content)
+        with pytest.raises(OptionError, match="is not a page of an audit, to append to"):
+            write_report(file, "Audit", [row(0, 1)], append=True)
+        assert file.read_text() == content
+
+
+def test_the_oldest_runs_are_left_out(tmp_path: Path) -> None:
+    """A page that is appended to for years stays a page."""
+    runs = [Run([row(0, n, time=FIRST + timedelta(days=n))]) for n in range(MAX_RUNS + 5)]
+    text = page("Audit", [row(0, 7, time=FIRST + timedelta(days=900))], earlier=runs)
+    assert f"<h2>{MAX_RUNS} runs</h2>" in text
+    checked(text)
 
 
 def test_names_are_escaped() -> None:

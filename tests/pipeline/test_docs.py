@@ -50,10 +50,11 @@ def test_the_options_are_the_documented_ones() -> None:
     """Every one in the table is known, and no other; the limit is the one that is documented."""
     documented = [row[0].strip("`") for row in table("option")]
     source = inspect.getsource(options)
-    for of_other_tables in (options.place_of, options.service_of):
+    for of_other_tables in (options.place_of, options.service_of, options.access_of):
         source = source.replace(inspect.getsource(of_other_tables), "")
     known = set(re.findall(r'given\.(?:get|required)\(\s*"(\w+)"', source))
-    known |= {f"{side}{what}" for side in ("starting", "ending") for what in ("Time", "Offsets")}
+    known |= {f"{side}{what}" for side in ("starting", "ending") for what in options.BOUNDS}
+    known.add(options.STRATEGY)
     assert set(documented) == {"path", *known} - set(STREAM_OPTIONS)
     of_streams = [row[0].strip("`") for row in table("stream option")]
     assert set(of_streams) == {*STREAM_OPTIONS, "startingOffsets"}
@@ -69,7 +70,7 @@ def test_the_options_are_the_documented_ones() -> None:
 def test_the_options_of_a_service_are_the_documented_ones() -> None:
     """Every one in the table is known, and no other."""
     documented = [n for row in table("service option") for n in re.findall(r"`(\w+)`", row[0])]
-    source = inspect.getsource(options.service_of)
+    source = inspect.getsource(options.service_of) + inspect.getsource(options.access_of)
     assert documented == re.findall(r'given\.get\(\s*"(\w+)"', source)
 
 

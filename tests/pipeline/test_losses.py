@@ -23,7 +23,6 @@ from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import crc32c
 from pulsemark.pipeline import (
     ReplayOptions,
-    compact_to_table,
     estimate_compaction,
     offload,
     replay,
@@ -247,11 +246,6 @@ class Case:
         assert len(found) == len(rows)
         return found
 
-    def compact(self, fail: bool) -> None:
-        """The latest messages, to a new table."""
-        target = self.folder / f"compacted-{fail}"
-        compact_to_table(self.spark(), self.path, target, fail_on_data_loss=fail)
-
     def estimate(self, fail: bool) -> None:
         """A dry run of a compaction."""
         estimate_compaction(self.spark(), self.path, fail_on_data_loss=fail)
@@ -289,7 +283,7 @@ def test_what_reads_a_topic_for_the_first_time(
     """By default a loss is an error everywhere; else it is logged and all others are read."""
     case.stages.put(ALL, case.path)
     fault.do(case.stages, case.path)
-    jobs = (case.batch, case.stream, case.offload, case.compact, case.estimate, case.replay)
+    jobs = (case.batch, case.stream, case.offload, case.estimate, case.replay)
     for job in jobs:
         if fault.new:
             with pytest.raises(DataLossError, match=TOPIC):
@@ -305,7 +299,7 @@ def test_what_reads_a_topic_for_the_first_time(
     assert reported(caplog) is fault.new
     assert case.offload(False) == read
     assert reported(caplog) is fault.new
-    for job in (case.compact, case.estimate, case.replay):
+    for job in (case.estimate, case.replay):
         job(False)
         assert reported(caplog) is fault.new
 

@@ -14,6 +14,7 @@ from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.options import (
     EARLIEST,
     LATEST,
+    STRATEGY,
     Bound,
     BoundKind,
     ReadOptions,
@@ -31,6 +32,93 @@ BASE = {"path": "/data", "topic": "x"}
 def parse(**options: str) -> ReadOptions:
     """A read of topic x with these options more."""
     return ReadOptions.parse({**BASE, **options})
+
+
+def by_topic(**options: str) -> dict[str, Bound]:
+    """The starting bounds by local name, of a read of topics x and y."""
+    read = ReadOptions.parse({"path": "/data", "topics": "x,y", **options})
+    return {name.rsplit("/", 1)[1]: bound for name, bound in read.start.by_topic.items()}
+
+
+def test_starts_by_topic() -> None:
+    """Indexes and times as in Spark's source for Kafka; a partition's own place counts first."""
+    given = '{"x": 7, "persistent://public/default/y": -1, "x-partition-3": -2}'
+    assert by_topic(startingOffsets=given) == {
+        "x": Bound(BoundKind.INDEX, 7),
+        "y": LATEST,
+        "x-partition-3": EARLIEST,
+    }
+    start = parse(startingOffsets='{"x": {"0": 3, "11": 4}}').start
+    assert start.of("persistent://public/default/x-partition-11").value == 4
+    with pytest.raises(OptionError, match=r"startingOffsets: does not name .*x-partition-1;"):
+        start.of("persistent://public/default/x-partition-1")
+    start = parse(startingOffsets='{"x": 7, "x-partition-1": 8}').start
+    values = [start.of(f"persistent://public/default/x-partition-{n}").value for n in (0, 1)]
+    assert values == [7, 8]
+    times = by_topic(startingOffsetsByTimestamp='{"x": 1700000000000, "y": "2023-11-14"}')
+    assert times["x"] == Bound(BoundKind.TIME, 1_700_000_000_000, must_match=True)
+    assert times["y"].value == 1_699_920_000_000
+    pattern = {"path": "/d", "topicsPattern": "(a|b-partition-.)"}
+    read = ReadOptions.parse({**pattern, "endingOffsets": '{"a": 5, "b": 6}'})
+    assert read.end.of("persistent://public/default/b-partition-4").value == 6
+
+
+@pytest.mark.parametrize("strategy", ["error", "LATEST", None])
+@pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
+def test_a_starting_timestamp_must_match(name: str, strategy: str | None) -> None:
+    """Unless the strategy says otherwise; an ending one never."""
+    options = {name: "1700000000000"}
+    if strategy is not None and name == "endingTimestamp":
+        options[STRATEGY] = strategy
+        with pytest.raises(OptionError, match="needs startingTimestamp or startingOffsetsByTimest"):
+            parse(**options)
+        return
+    read = parse(**options, **({} if strategy is None else {STRATEGY: strategy}))
+    bound = read.start if name == "startingTimestamp" else read.end
+    wanted = name == "startingTimestamp" and strategy != "LATEST"
+    assert bound == Bound(BoundKind.TIME, 1_700_000_000_000, must_match=wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "is not JSON by topic"),
+        ('{"x": {}}', "is not JSON by topic"),
+        ('{"x": [1]}', "is not JSON by topic"),
+        ('{"x": 1, "x": 2}', "names persistent://public/default/x twice"),
+        ('{"x": 1, "public/default/x": 2}', "twice"),
+        ('{"x": {"0": 1}, "x-partition-0": 2}', "x-partition-0 twice"),
+        ('{"x": {"first": 1}}', "not a whole number"),
+        ('{"x": {"-1": 1}}', "between 0"),
+        ('{"x": -3}', "-3 is neither an index, -1 \\(latest\\) or -2 \\(earliest\\)"),
+        ('{"x": true}', "True is neither"),
+        ('{"x": "earliest"}', "'earliest' is neither"),
+        ('{"x": 1.5}', "1.5 is neither"),
+        ('{"x": 9223372036854775808}', "is neither"),
+        ('{"y": 1}', "names persistent://public/default/y, which is not read"),
+        ('{"a/b": 1}', "'a/b' is not a topic's name"),
+        ('{"": 1}', "is not a topic's name"),
+    ],
+)
+def test_places_that_are_none(text: str, reason: str) -> None:
+    """The error names the option, the value and what is wrong with it."""
+    with pytest.raises(OptionError, match=reason) as raised:
+        parse(startingOffsets=text)
+    assert (raised.value.option, raised.value.value) == ("startingOffsets", text)
+
+
+def test_ends_have_no_earliest_by_topic() -> None:
+    """As in Spark; and a time in JSON is checked as any other."""
+    with pytest.raises(OptionError, match=r"-2 is neither an index, or -1"):
+        parse(endingOffsets='{"x": -2}')
+    with pytest.raises(OptionError, match=r"startingOffsetsByTimestamp = .*for unix seconds"):
+        parse(startingOffsetsByTimestamp='{"x": 1700000000}')
+    for text in ("7", "[1]", "null"):
+        with pytest.raises(OptionError, match="is not JSON by topic"):
+            parse(startingOffsetsByTimestamp=text)
+    with pytest.raises(OptionError, match=r"endingOffsetsByTimestamp = .*excludes endingTime"):
+        parse(endingOffsetsByTimestamp='{"x": 1700000000000}', endingTime="1700000000000")
 
 
 def test_a_plain_read_is_everything_of_a_topic() -> None:
@@ -90,7 +178,6 @@ def test_ranges(options: dict[str, str], start: Bound, end: Bound) -> None:
         ({"endingTime": "99999999999999999999"}, "endingTime", "9" * 20, "whole number"),
         ({"startingTime": "1969-12-31"}, "startingTime", "1969-12-31", "1970"),
         ({"startingOffsets": "-2"}, "startingOffsets", "-2", "neither an index"),
-        ({"startingOffsets": '{"x": 1}'}, "startingOffsets", '{"x": 1}', "neither an index"),
         ({"endingOffsets": ""}, "endingOffsets", "", "neither an index"),
         ({"startingOffsets": "5", "endingOffsets": "4"}, "endingOffsets", "4", "before 5"),
         (
@@ -179,7 +266,8 @@ def test_times(text: str, time_ms: int) -> None:
 @given(text=st.text(max_size=30))
 def test_no_text_breaks_the_parsers(text: str) -> None:
     """Whatever a user types is parsed, or is an OptionError."""
-    for name in ("startingTime", "endingOffsets", "columns", "topicsPattern", "path", "x" + text):
+    names = ("startingTime", "endingOffsets", "startingOffsetsByTimestamp", "columns", "path")
+    for name in (*names, "topicsPattern", "x" + text):
         try:
             ReadOptions.parse({"path": "/d", name: text})
         except OptionError as error:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsemark.ledger.local.io.files import OsFiles
-from pulsemark.pipeline import compact_to_table, estimate_compaction, offload
+from pulsemark.pipeline import estimate_compaction, offload
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
 from pulsemark.pipeline.source import LedgerReader
 from pulsemark.pipeline.stream import LedgerStreamReader
@@ -116,7 +116,7 @@ def test_a_micro_batch_costs_what_has_changed(
     assert seen[0][1] == 0
 
 
-@pytest.mark.parametrize("job", [offload, compact_to_table, estimate_compaction])
+@pytest.mark.parametrize("job", [offload, estimate_compaction])
 def test_a_job_opens_a_topics_files_for_that_topic_alone(
     tmp_path: Path, tools: Any, calls: Counter[str], job: Callable[..., Any]
 ) -> None:

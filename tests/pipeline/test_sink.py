@@ -156,7 +156,7 @@ def test_batches_have_limits(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "service.url: is required"),
+        ({}, "serviceUrl: is required"),
         ({"serviceUrl": "http://x:1"}, "serviceUrl = 'http://x:1'"),
         ({"serviceUrl": "pulsar://x:1", "topic": "a/b"}, "topic = 'a/b'"),
         ({"serviceUrl": "pulsar://x:1", "batchingMaxMessages": "0"}, "batchingMaxMessages = '0'"),

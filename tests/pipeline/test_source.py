@@ -95,3 +95,33 @@ def test_a_schema_without_columns_is_refused() -> None:
     source = LedgerSource({"path": "/x", "topic": "a"})
     with pytest.raises(OptionError, match="option schema = '': has no column"):
         source.reader(StructType([]))
+
+
+def test_each_topic_has_its_own_range(folder: Any, tools: Any) -> None:
+    """By index and by timestamp, of partitions too; over gRPC as from the folder."""
+    one, parts = folder.topic("a"), [folder.topic("b", partition=number) for number in range(2)]
+    for number in range(10):
+        folder.clock.advance(by_ms=1000)
+        for topic in (one, *parts):
+            topic.single(b"%d" % number)
+    first_ms = folder.clock.now_ms() - 9_000
+    options = {
+        "topics": "a,b",
+        "columns": "__topic,__index",
+        "startingOffsets": '{"a": 8, "b": {"0": -2, "1": -1}}',
+        "endingOffsetsByTimestamp": f'{{"a": {first_ms + 9_000}, "b": {first_ms + 2_000}}}',
+    }
+    wanted = [(one.name, 8), (parts[0].name, 0), (parts[0].name, 1)]
+    with tools.serving(folder.path) as target:
+        for path, place in ((folder.path, {}), (None, {"grpcUrl": f"grpc://{target}"})):
+            rows = tools.rows_of(path, **place, **options)
+            assert [tuple(row.values()) for row in rows] == wanted
+            late = {"startingTimestamp": first_ms + 9_001, "topic": "a", "columns": "__index"}
+            reason = r"startingTimestamp = '\d+': no entry of .*/a is at or after it; starting"
+            with pytest.raises(OptionError, match=reason):
+                tools.rows_of(path, **place, **late)
+            late["startingOffsetsByTimestampStrategy"] = "latest"
+            assert tools.rows_of(path, **place, **late) == []
+            lone = {**options, "startingOffsets": '{"a": 1}'}
+            with pytest.raises(OptionError, match=r"startingOffsets: does not name .*b-partition"):
+                tools.rows_of(path, **place, **lone)

@@ -28,14 +28,13 @@ from pulsemark.pipeline import (
     AuditLabels,
     OptionError,
     audit,
-    control_entries,
     local_session,
     run_job,
     verify,
 )
 from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
-from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT, SourceFormat
+from pulsemark.proto.broker_entry_pb2 import SourceFormat
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_messages import BatchMember, unbatched_message
 
@@ -486,36 +485,6 @@ def test_the_job_prints_and_writes(spark: Any, folder: Any, tmp_path: Path) -> N
         assert read_file(file).column("count").to_pylist() == [5]
         assert run_job("audit", arguments, out=out, err=err) == 2
         assert "exists already" in err.getvalue()
-
-
-def test_the_control_entries_are_listed(spark: Any, folder: Any, tmp_path: Path) -> None:
-    """As a DataFrame, as a table and as CSV; the audit of the same topics misses nothing."""
-    for name in "ab":
-        topic = folder.topic(name)
-        topic.single(b"x")
-        topic.ledger.append_control(CONTROL_TXN_COMMIT, f"t{name}", tags={"by": b"c1"})
-        topic.ledger.begin_epoch(2, leader="new").commit.wait(10)
-        topic.single(b"y")
-        topic.raw(b"no prefix", kind=EntryKind.CONTROL)
-    rows = control_entries(spark, folder.path, "a").collect()
-    assert [(r["index"], r["type"], r["name"], r["epoch"]) for r in rows] == [
-        (1, "txn-commit", "ta", 0), (2, "leader-change", "new", 2), (4, None, None, None)
-    ]  # fmt: skip
-    assert rows[0]["tags"] == {"by": bytearray(b"c1")}
-    assert control_entries(spark, folder.path).count() == 6
-    counted = audit(spark, folder.path, "a").agg({"control_count": "sum", "missing": "sum"})
-    assert sorted(counted.collect()[0].asDict().values()) == [0, 3]
-    out, err = io.StringIO(), io.StringIO()
-    assert (
-        run_job("control", ["--data-dir", str(folder.path), "--topic", "b"], out=out, err=err) == 0
-    )
-    lines = out.getvalue().splitlines()
-    assert len(lines) == 4
-    assert lines[1].endswith("txn-commit     tb    by=c1")
-    target = tmp_path / "listed"
-    arguments = ["--data-dir", str(folder.path), "--out", str(target)]
-    assert run_job("control", arguments, out=out, err=err) == 0, err.getvalue()
-    assert pyarrow.csv.read_csv(next(target.glob("*.csv"))).num_rows == 6
 
 
 def test_the_clock_errors_of_producers(spark: Any, folder: Any) -> None:

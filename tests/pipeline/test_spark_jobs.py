@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import shutil
+import signal
+import socket
+import threading
 from collections import Counter
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -17,8 +24,7 @@ from pulsemark.ledger import EntryKind, FolderReader, LocalStore, Position
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import peek, read_message_metadata
-from pulsemark.pipeline import run_job
-from pulsemark.proto.broker_entry_pb2 import CONTROL_USER
+from pulsemark.pipeline import run_job, verify_offload
 from pulsemark.testing.raw_messages import BatchMember
 
 pytestmark = pytest.mark.timeout(300)
@@ -229,18 +235,44 @@ def test_a_mirror_is_compared_by_its_source(tools: Any, spark: Any, tmp_path: Pa
     assert run(*against, "--by-source")[:2] == (0, [])
 
 
-def test_a_control_tag_that_is_not_utf8(tools: Any, spark: Any, tmp_path: Path) -> None:
-    """Its value is shown in hex, and the other entries as ever."""
+def test_a_follower_ends_in_order_at_sigterm(tools: Any, spark: Any, tmp_path: Path) -> None:
+    """When its metrics say that it has caught up with a broker that goes on writing."""
     folder = tools.Folder(tmp_path / "data")
-    ledger = folder.topic("a").ledger
-    for name, value in (("x", b"gr\xc3\xbcn"), ("y", b"\xff\xfe"), ("z", b"")):
-        ledger.append_control(CONTROL_USER, name, tags={"by": value}).commit.wait(10)
+    topic = folder.topic("a")
+    topic.single(b"x")
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        port = probe.getsockname()[1]
+
+    def lag() -> float | None:
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            found = re.search(
+                r"^pulsemark_offload_lag_messages\S+ (\S+)$", answer.read().decode(), re.MULTILINE
+            )
+            return None if found is None else float(found[1])
+        return None
+
+    def caught_up() -> None:
+        for _ in range(2):
+            while lag() != 0:
+                threading.Event().wait(0.05)
+            topic.single(b"y")
+        while lag() != 0:
+            threading.Event().wait(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=caught_up, daemon=True)
+    thread.start()
+    before = signal.getsignal(signal.SIGTERM)
+    code, rows, said = run(
+        "offload", tmp_path / "lake", "--data-dir", folder.path,
+        "--follow", "--every", "50ms", "--metrics-port", port,
+    )  # fmt: skip
+    thread.join(60)
     folder.store.close()
-    code, rows, said = run("control", "--data-dir", tmp_path / "data")
     assert (code, said) == (0, "")
-    assert {row["name"]: row["tags"] for row in rows} == {
-        "x": "by=gr\u00fcn", "y": "by=0xFFFE", "z": "by="
-    }  # fmt: skip
+    assert [(row["files"], row["rows"]) for row in rows] == [(3, 3)]
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert all(check.good for check in verify_offload(folder.path, tmp_path / "lake"))
 
 
 def test_a_killed_worker(tools: Any, spark: Any, tmp_path: Path) -> None:
@@ -290,7 +322,7 @@ def test_jobs_on_nothing(spark: Any, tools: Any, tmp_path: Path) -> None:
         "audit": ("--html", tmp_path / "x.html"),
         "offload": (tmp_path / "lake",),
     }
-    for name in ("audit", "control", "offload"):
+    for name in ("audit", "offload"):
         assert run(name, "--data-dir", tmp_path / "data", *more.get(name, ())) == (0, [], ""), name
     code, rows, _ = run("verify", "--data-dir", tmp_path / "data")
     assert code == 0

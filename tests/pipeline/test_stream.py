@@ -27,7 +27,8 @@ class Query:
     def __init__(self, tools: Any, folder: Any, **options: object) -> None:
         texts = {name: str(value) for name, value in options.items()}
         texts = {"startingOffsets": "earliest", "columns": "__topic,__index", **texts}
-        source = LedgerSource({"path": str(folder.path), **texts})
+        place = {} if "grpcUrl" in texts else {"path": str(folder.path)}
+        source = LedgerSource({**place, **texts})
         names = StreamOptions.parse(source.options).read.columns
         self._make: Callable[[], Any] = lambda: source.streamReader(tools.spark_schema(names))
         self._tools = tools
@@ -181,14 +182,15 @@ def test_where_a_stream_begins(folder: Any, tools: Any) -> None:
         ({"startingOffsets": "latest"}, 8),
         ({"startingOffsets": "3"}, 3),
         ({"startingOffsets": "earliest"}, 0),
+        ({"startingOffsets": '{"a": 5}'}, 5),
     ):
         query = Query(tools, folder, topic="a", **options)
         assert query.offset[topic.name]["index"] == first
-    source = LedgerSource(
-        {"path": str(folder.path), "topic": "a", "startingTime": str(time_ms), "columns": "__index"}
-    )
-    reader = source.streamReader(tools.spark_schema(["__index"]))
-    assert reader.initialOffset()[topic.name]["index"] == 4
+    read = {"path": str(folder.path), "topic": "a", "columns": "__index"}
+    for name in ("startingTime", "startingTimestamp"):
+        source = LedgerSource({**read, name: str(time_ms)})
+        reader = source.streamReader(tools.spark_schema(["__index"]))
+        assert reader.initialOffset()[topic.name]["index"] == 4
 
 
 def test_a_log_line_says_where_a_new_query_starts(
@@ -262,6 +264,30 @@ def test_a_trigger_without_limits_reads_everything(folder: Any, tools: Any) -> N
     assert query.reader.reportLatestOffset()[topic.name]["index"] == 10
 
 
+def test_the_progress_has_each_topic_s_lag(folder: Any, tools: Any) -> None:
+    """In messages, and in broker time between the query's last message and the topic's."""
+    one, two = folder.topic("a"), folder.topic("b")
+    for _ in range(5):
+        folder.clock.advance(by_ms=1_500)
+        one.single(b"x")
+    two.single(b"y")
+    with tools.serving(folder.path) as target:
+        for place in ({}, {"grpcUrl": f"grpc://{target}"}):
+            query = Query(tools, folder, topics="a,b", maxOffsetsPerTrigger=2, **place)
+            found = []
+            for _ in range(4):
+                query.step()
+                progress = query.reader.reportLatestOffset()
+                names = "index", "messagesBehindLatest", "secondsBehindLatest"
+                found.append([tuple(progress[t.name][n] for n in names) for t in (one, two)])
+            assert found == [
+                [(5, 3, 4.5), (1, 1, 0.0)],
+                [(5, 2, 3.0), (1, 0, 0.0)],
+                [(5, 0, 0.0), (1, 0, 0.0)],
+                [(5, 0, 0.0), (1, 0, 0.0)],
+            ]
+
+
 def test_trimmed_before_it_was_read_is_a_loss(folder: Any, tools: Any) -> None:
     """An error by default; else the stream goes on with the first message that is left."""
     topic = folder.topic("a")
@@ -312,6 +338,7 @@ def test_a_deleted_topic_is_a_loss(folder: Any, tools: Any) -> None:
     [
         ({"endingOffsets": "5"}, "endingOffsets = '5': a stream has no end"),
         ({"endingTime": "1700000000000"}, "a stream has no end"),
+        ({"endingOffsetsByTimestamp": '{"a": 1700000000000}'}, "a stream has no end"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger = '0': is not between 1"),
         ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger = '1k': is not a whole number"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay = 'soon': is not a duration"),

@@ -84,7 +84,7 @@ def plain(value: Any) -> Any:
 
 def test_every_avro_type_has_its_value_in_spark_s_type() -> None:
     """All types at once, in Spark's own type of the schema."""
-    decoder = AvroDecoder([ORDER], ORDER, final_type(ORDER))
+    decoder = AvroDecoder({0: json.dumps(ORDER)}, ORDER, final_type(ORDER))
     data = pa.array([avro(ORDER, VALUE), None, avro(ORDER, {**VALUE, "who": None})], pa.binary())
     found, reasons = decoder.decode(data, [0, 0, None])
     assert reasons == {}
@@ -105,7 +105,7 @@ def test_each_version_is_resolved_against_the_reader_s_schema() -> None:
             {"name": "a", "type": "long"},
         ],
     }  # fmt: skip
-    decoder = AvroDecoder([old, None, new], new, final_type(new))
+    decoder = AvroDecoder({0: json.dumps(old), 2: json.dumps(new)}, new, final_type(new))
     values = [avro(old, {"a": 1, "gone": "x"}), avro(new, {"a": 2, "b": "y"}), b"", b""]
     found, reasons = decoder.decode(pa.array(values), [0, 2, 1, 9])
     assert found.to_pylist() == [{"b": "none", "a": 1}, {"b": "y", "a": 2}, None, None]
@@ -119,7 +119,7 @@ def test_any_bytes_are_a_value_or_a_reason(values: list[bytes | None], cut: int)
     """Foreign and cut bytes never raise, and never disturb the good values beside them."""
     good = avro(ORDER, VALUE)
     data = [good, *values, good[:cut], good]
-    found, reasons = AvroDecoder([ORDER], ORDER, final_type(ORDER)).decode(
+    found, reasons = AvroDecoder({0: json.dumps(ORDER)}, ORDER, final_type(ORDER)).decode(
         pa.array(data, pa.binary()), [0] * len(data)
     )
     rows = found.to_pylist()

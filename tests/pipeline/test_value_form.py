@@ -11,6 +11,7 @@ import pulsar
 import pytest
 
 from pulsemark.pipeline.errors import DecodeError, OptionError
+from pulsemark.proto.pulsar_api_pb2 import KeyValue
 from pulsemark.testing import running_broker
 
 
@@ -56,6 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     producer.send_async({"id": 10 * number + place, text: "x"}, None)
                 producer.flush()
                 producer.close()
+        native = pulsar.schema.ProtobufNativeSchema(KeyValue)
+        producer = client.create_producer("protobuf", schema=native)
+        producer.send(KeyValue(key="k", value="é"))
         raw = client.create_producer("plain")
         raw.send(b"no schema")
         client.close()
@@ -74,6 +78,12 @@ def test_both_versions_are_decoded_by_the_newest(folder: Path, tools: Any) -> No
     assert [row["value"]["id"] for row in rows] == ids
 
 
+def test_protobuf_of_the_official_client(folder: Path, tools: Any) -> None:
+    """By the descriptor that the client registered."""
+    rows = tools.rows_of(folder, topic="protobuf", valueSchema="latest", columns="value")
+    assert [row["value"] for row in rows] == [{"key": "k", "value": "é"}]
+
+
 def test_a_named_version_and_a_given_schema(folder: Path, tools: Any) -> None:
     """The first version shows its own fields, and a schema of the user's those that it asks for."""
     rows = tools.rows_of(folder, topic="avro", valueSchema="0", columns="value")
@@ -90,9 +100,9 @@ def test_several_topics_need_one_type(folder: Path, tools: Any) -> None:
     """Here the JSON and the Avro topic have the same; a topic without a schema has none."""
     rows = tools.rows_of(folder, topics="avro,json", valueSchema="latest", columns="value")
     assert len(rows) == 12
-    with pytest.raises(OptionError, match="plain has no AVRO or JSON schema"):
+    with pytest.raises(OptionError, match="plain has no AVRO, JSON or PROTOBUF"):
         tools.rows_of(folder, topics="avro,plain", valueSchema="latest")
-    with pytest.raises(OptionError, match="has 2 schema versions"):
+    with pytest.raises(OptionError, match="schema with this number"):
         tools.rows_of(folder, topic="avro", valueSchema="2")
 
 

@@ -11,15 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pulsemark.broker.kafka import importing_kafka
 
 with importing_kafka():
     from kafka.protocol import admin, consumer, metadata, producer
 
+    from pulsemark.kafka import messages
+
 __all__ = ["WorstCase", "worst_cases"]
 
 TOPIC_KIND, GROUP = 2, "worst"
+_Owned = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
 PLACE = {"partition": 0, "current_leader_epoch": -1}
 MEMBER = {"group_id": GROUP, "member_id": "", "group_instance_id": None}
 
@@ -42,7 +46,7 @@ def worst_cases(topic: str, count: int, *, repeated: bool = True) -> dict[int, W
     names = [topic if repeated else f"{topic}-{number}" for number in range(count)]
     makers = (
         _of_records, _of_places, _of_offsets, _of_groups, _of_members, _of_topics, _of_settings,
-        _of_brokers,
+        _of_brokers, _of_transactions,
     )  # fmt: skip
     return {case.request.API_KEY: case for make in makers for case in make(names)}
 
@@ -162,6 +166,15 @@ def _of_groups(names: list[str]) -> list[WorstCase]:
             "groups": names, "include_authorized_operations": False}),
         WorstCase(admin.ListGroupsRequest, 5, {"states_filter": names, "types_filter": names}),
         WorstCase(admin.DeleteGroupsRequest, 1, {"groups_names": names}),
+        WorstCase(messages.ConsumerGroupDescribeRequest, 1, {
+            "group_ids": names, "include_authorized_operations": False}),
+        WorstCase(
+            messages.ConsumerGroupHeartbeatRequest, 1,
+            {"group_id": GROUP, "member_id": "m", "member_epoch": 1, "instance_id": None,
+             "rack_id": None, "rebalance_timeout_ms": 1, "subscribed_topic_names": names,
+             "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": [
+                 _Owned(topic_id=UUID(int=1), partitions=[0]) for _ in names]},
+        ),
     ]  # fmt: skip
 
 
@@ -239,4 +252,27 @@ def _of_brokers(names: list[str]) -> list[WorstCase]:
             {"timeout_ms": 1, "topics": _listed(
                 moved, names, "partitions", partition_index=0, replicas=None)},
         ),
+    ]  # fmt: skip
+
+
+def _of_transactions(names: list[str]) -> list[WorstCase]:
+    added = producer.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    committed = producer.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    return [
+        WorstCase(
+            producer.AddPartitionsToTxnRequest, 3,
+            {"v3_and_below_transactional_id": "t", "v3_and_below_producer_id": 1,
+             "v3_and_below_producer_epoch": 0, "v3_and_below_topics": [
+                 added(name=name, partitions=[0]) for name in names]},
+        ),
+        WorstCase(
+            producer.TxnOffsetCommitRequest, 3,
+            MEMBER | {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0,
+                      "generation_id": -1, "topics": _listed(
+                          committed, names, "partitions", partition_index=0, committed_offset=1,
+                          committed_leader_epoch=-1, committed_metadata="")},
+        ),
+        WorstCase(admin.DescribeTransactionsRequest, 0, {"transactional_ids": names}),
+        WorstCase(admin.ListTransactionsRequest, 1, {
+            "state_filters": names, "producer_id_filters": [], "duration_filter": -1}),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pulsemark.ledger.bookkeeper.client.entries import LedgerEntry
@@ -117,6 +117,11 @@ class MemoryBookKeeperClient:
         await asyncio.sleep(0)
         self._bookies.ledger(ledger_id)
         return MemoryLedgerReader(self._bookies, ledger_id)
+
+    async def has_any(self, ledger_ids: Iterable[int]) -> bool:
+        """As `BookKeeperClient.has_any`."""
+        await asyncio.sleep(0)
+        return any(each in self._bookies.ledgers for each in ledger_ids)
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """As `BookKeeperClient.delete_ledger`."""

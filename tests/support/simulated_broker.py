@@ -255,7 +255,9 @@ class SimulatedClient:
 class SimulatedBroker:
     """Topics, sessions and a store in one folder, over restarts."""
 
-    def __init__(self, folder: Path, **config: Any) -> None:
+    def __init__(
+        self, folder: Path, simulated: SimulatedStore | None = None, **config: Any
+    ) -> None:
         # Gathering uses real time; here everything must depend only on the seed.
         config = {"publish_gathering_ms": 0} | config
         self.config = BrokerConfig(data_dir=None, port=0, http_port=None, **config)
@@ -266,7 +268,7 @@ class SimulatedBroker:
         self.producer_confirmed: Callable[[OpenRequest, Any], None] = lambda asked, body: None
         self.confirmed: Callable[[OpenRequest], None] = lambda asked: None
         self.removed: Callable[[OpenRequest], None] = lambda asked: None
-        self._simulated = SimulatedStore(folder)
+        self._simulated = simulated or SimulatedStore(folder)
         self._next_request_id = 1_000
         self._start()
 
@@ -313,7 +315,7 @@ class SimulatedBroker:
 
     def commit(self) -> None:
         """Make all appended entries durable."""
-        self.store.committer.flush()
+        self.loop.do(self.store.committer.flush)
         self.loop.settle()
 
     def _finish_work(self) -> None:
@@ -332,13 +334,13 @@ class SimulatedBroker:
         self._finish_work()
         self.commit()
 
-    def restart(self, *, kill: bool = False) -> None:
-        """Close in order, or end as kill -9 does; then open the folder again."""
+    def restart(self, *, kill: bool = False, power: bool = False) -> None:
+        """Close in order, or end as kill -9 or a power cut does; then open the folder again."""
         if not kill:
             self.quiesce()
         self.loop.do(self._housekeeping.close)
         if kill:
-            self._simulated.kill()
+            (self._simulated.power_off if power else self._simulated.kill)()
         for client in self.clients:
             self.loop.do(client.ended)
         self.clients.clear()

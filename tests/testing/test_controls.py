@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -140,11 +141,23 @@ def test_reset_forgets_everything(broker, raw):
         assert again.create_producer(TOPIC).send(b"new").entry_id == 0
 
 
+def test_several_resets_at_once(broker):
+    """Each is answered as if it were alone."""
+    for number in range(20):
+        broker.admin.create_topic(f"t{number}")
+    broker.admin.create_topic("parts", partitions=3)
+    with ThreadPoolExecutor(4) as threads:
+        for answer in [threads.submit(call, broker, "POST", "/reset") for _ in range(4)]:
+            assert "now_ms" in answer.result()
+    assert broker.admin.topics() == []
+
+
 @pytest.mark.parametrize(
     ("method", "path", "value", "status", "reason"),
     [
         ("POST", "/faults", {"fault": "nonsense"}, 400, "fault='nonsense': must be one of"),
         ("POST", "/faults", {"fault": "failing_sends", "time": 1}, 400, "no option 'time'; it has"),
+        ("POST", "/faults", {"fault": "delaying_sends", "delay_ms": 10**400}, 400, "from 0 to"),
         (
             "POST",
             "/faults",

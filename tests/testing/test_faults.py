@@ -233,6 +233,24 @@ def test_paused_delivery(broker, client, kind):
     assert consumer.receive(10_000).data() == b"waits"
 
 
+def test_of_two_faults_of_a_kind_one_may_end(broker, raw, client):
+    """Delivery stays paused, and the disk full, until the last such fault has ended."""
+    producer = raw.create_producer(TOPIC)
+    consumer = client.subscribe(TOPIC, "s")
+    with broker.faults.pausing_delivery("orders"):
+        with broker.faults.pausing_delivery():
+            producer.send(b"waits")
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(300)
+    assert consumer.receive(10_000).data() == b"waits"
+    with broker.faults.full_disk():
+        with broker.faults.full_disk():
+            pass
+        with pytest.raises(SendRefusedError):
+            producer.send(b"no room")
+    assert values(broker) == [b"waits"]
+
+
 def test_a_full_disk_refuses_and_goes_on(broker, raw):
     """Messages are refused while it is full, what was stored stays, and then it goes on."""
     producer = raw.create_producer(TOPIC)

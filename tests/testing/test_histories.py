@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsemark.ledger.cursors.cursor import Cursor
 from pulsemark.testing.histories import (
     RULES,
     S_NS,
@@ -21,6 +22,7 @@ from pulsemark.testing.histories import (
     picture,
     table,
 )
+from tests.support.simulated_history import simulated_history
 
 T = "orders"
 
@@ -41,7 +43,7 @@ def clean(count=6, kind="Exclusive"):
         steps += [
             Step(client="p", what="send", begin_ns=at, end_ns=at + 5, is_once=True, **message),
             Step(what="receive", begin_ns=at + 6, end_ns=at + 7, **got),
-            Step(what="acknowledge", begin_ns=at + 8, end_ns=at + 9, **got),
+            Step(what="acknowledge", begin_ns=at + 8, end_ns=at + 9, ok=None, **got),
             Step(client="r", what="read", **read),
         ]
     drained: dict[str, Any] = {
@@ -140,6 +142,8 @@ def test_a_message_may_come_again_after_a_fault():
     steps = again(clean(), "receive", 5, 100)
     fault = Step(client="f", what="fault", begin_ns=16 * S_NS, end_ns=17 * S_NS, value="kill")
     assert check(History([*steps, fault])) == []
+    steps = changed(steps, "acknowledge", 5, ok=True)  # the broker has said that it is durable
+    assert [each.name for each in check(History([*steps, fault]))] == ["redelivered"]
 
 
 def test_a_message_may_be_stored_twice_only_after_a_fault():
@@ -210,3 +214,20 @@ def test_an_anomaly_shows_its_steps():
         text
         == "lost-write on orders: v1 is gone\n  1.000 to 2.000 s  p send orders value=v1: unknown"
     )
+
+
+def test_a_seed_repeats_its_history_and_it_is_clean(tmp_path):
+    """Kills, power cuts and clock steps in virtual time, and clients see nothing wrong."""
+    first, second = (
+        simulated_history(tmp_path / name, seed=3, minutes=1) for name in ("first", "second")
+    )
+    assert first.steps == second.steps
+    assert {fault.value for fault in first.faults} == {"drop", "kill", "power", "term"}
+    assert check(first) == []
+
+
+def test_a_broker_that_forgets_acknowledgements_is_found_in_virtual_time(tmp_path, monkeypatch):
+    """The control: what is wrong with a broker is seen by its clients."""
+    monkeypatch.setattr(Cursor, "ack_cumulative", lambda *_: None)
+    found = check(simulated_history(tmp_path / "data", seed=7, minutes=1))
+    assert {each.name for each in found} >= {"redelivered", "backlog"}

@@ -76,7 +76,9 @@ def _class(name: str, value: type) -> list[str]:
     if not _is_ours(value):
         return lines
     if "__init__" in _own(value) or dataclasses.is_dataclass(value):
-        lines.append(f"    def __init__{_signature(value.__init__)}")
+        # All records have one `__init__`; each class has its own signature.
+        made = value.__init__ if "__signature__" not in _own(value) else value
+        lines.append(f"    def __init__{_signature(made)}")
     lines += [
         f"    {_member(member, inspect.getattr_static(value, member))}"
         for member in sorted(_own(value))
@@ -110,6 +112,10 @@ def _signature(value: Any) -> str:
     """In one line, or with a line for each parameter, so that changes are easy to merge."""
     try:
         signature = inspect.signature(value)
+        if isinstance(value, type):
+            of_self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            places = [of_self, *signature.parameters.values()]
+            signature = signature.replace(parameters=places)
     except (TypeError, ValueError):
         return "(...)"
     text = re.sub(r" at 0x[0-9a-f]+", "", str(signature))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsemark.broker.http.route import Route
-from pulsemark.broker.http.routing import ROUTES
+from pulsemark.broker.http.routing import all_routes
 
 __all__ = ["rest_page"]
 
@@ -33,8 +33,8 @@ What remains different from Apache Pulsar is in [compatibility.md](compatibility
 def rest_page() -> str:
     """The page."""
     parts = [INTRODUCTION]
-    for section in sorted({_section(route) for route in ROUTES}):
-        rows = [route for route in ROUTES if _section(route) == section]
+    for section in sorted({_section(route) for route in all_routes()}):
+        rows = [route for route in all_routes() if _section(route) == section]
         rows.sort(key=lambda route: (route.path, route.method))
         parts.append(
             f"\n## {section}\n\n| method | path | what it does | needs |\n|---|---|---|---|\n"

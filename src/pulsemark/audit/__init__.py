@@ -15,12 +15,22 @@ doubled or late (KAFKA-260).
     consumer   counts what an application receives, and posts it
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 from .compare import Comparison, compare
-from .consumer import ConsumerAudit
 from .errors import AuditInputError, AuditPostError
 from .report import Report, report
 from .rows import AuditRow, parse_bucket_ms, parse_tags
 from .trail import Trail, count_log
+
+if TYPE_CHECKING:
+    from .consumer import ConsumerAudit
+
+# Applications use it, and brokers do not.
+__getattr__, __dir__ = lazy_names(__name__, {"ConsumerAudit": "consumer"})
 
 __all__ = [
     "AuditInputError",

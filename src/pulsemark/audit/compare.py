@@ -15,9 +15,9 @@ before the tier began, or are not counted any more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..records import record
 from .errors import AuditInputError
 from .report import Report
 from .rows import AuditRow
@@ -26,7 +26,7 @@ Values: TypeAlias = tuple[str | None, ...] | None
 """Tag values in their order; None: the rest row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Comparison:
     """One bucket and combination of tag values, at the broker and at one tier."""
 
@@ -49,7 +49,7 @@ class Comparison:
         return self.is_judged and bool(self.lost or self.doubled or self.late or self.missing)
 
 
-@dataclass(slots=True)
+@record
 class _Sum:
     count: int = 0
     doubled: int = 0

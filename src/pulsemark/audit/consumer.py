@@ -22,14 +22,11 @@ both machines.
 from __future__ import annotations
 
 import json
+import os
 import threading
-import uuid
 from collections.abc import Iterable, Mapping
-from http.client import HTTPException
 from typing import Any, Protocol, Self
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
 
 from ..metadata import Clock, FieldValue, SystemClock
 from .counts import MAX_ROWS, Counts, Key, shown
@@ -148,7 +145,7 @@ class ConsumerAudit:
         self._bucket_ms = parse_bucket_ms(bucket)
         self._stamps = stamps
         self._late_after_ms = late_after_ms
-        self.source = check_name("source", source or uuid.uuid4().hex)
+        self.source = check_name("source", source or os.urandom(16).hex())
         self._max_rows = max_rows
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -273,6 +270,10 @@ class ConsumerAudit:
         domain, _, rest = topic.partition("://")
         path = "/".join(quote(part, safe="") for part in (domain, *rest.split("/", 2)))
         url = f"{self._url}/admin/v2/{path}/audit"
+        from http.client import HTTPException
+        from urllib.error import HTTPError, URLError
+        from urllib.request import ProxyHandler, Request, build_opener
+
         body = json.dumps({"source": self.source, "rows": [row.to_json() for row in rows]})
         request = Request(  # noqa: S310 - the scheme was checked
             url, body.encode(), {"Content-Type": "application/json"}, method="POST"

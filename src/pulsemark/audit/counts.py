@@ -13,12 +13,13 @@ A count is *out of order* if it comes after a count of a later bucket.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from ..metadata import Buffer, PrefixError, peek, tags_of
 from ..metadata.prefix import application_tags
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
+from ..records import record
 from .rows import MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, is_short
 
 # An entry's audit time and tag values, from its stamp alone: no payload is read.
@@ -132,7 +133,7 @@ Key: TypeAlias = Group | None
 """The tag values of a row; None for the rest row."""
 
 
-@dataclass(slots=True)
+@record
 class Tally:
     """The counts of one row; ``min_index`` and ``max_index`` are -1 while it has no index."""
 
@@ -180,7 +181,7 @@ class Tally:
             self.max_index = index
 
 
-@dataclass(slots=True)
+@record
 class Counts:
     """The counts of one topic. Not for several threads at a time."""
 

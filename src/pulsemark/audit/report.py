@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, fields, replace
 from typing import Any, TypeAlias
 
+from ..records import record
 from .counts import MAX_ROWS, Key, Tally
 from .errors import AuditInputError
 from .rows import BROKER_TIER, AuditRow, check_name, check_other_tier, row_from_json
 from .trail import SnapshotError, Trail, pack_json, unpack_json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Labels:
     """The labels in a tier's rows."""
 
@@ -23,7 +24,7 @@ class Labels:
     application: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Report:
     """Rows, and the facts without which they could be misread."""
 
@@ -49,7 +50,7 @@ class Report:
 
     def facts(self) -> dict[str, Any]:
         """All but the rows, as JSON has it."""
-        names = [name for name in self.__slots__ if name not in ("rows", "tags")]
+        names = [spec.name for spec in fields(self) if spec.name not in ("rows", "tags")]
         return {"tags": list(self.tags), **{name: getattr(self, name) for name in names}}
 
 
@@ -196,7 +197,7 @@ class _Missing:
 _Key: TypeAlias = tuple[str, int, int, bool, tuple[tuple[str, str | None], ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Post:
     """What one request brings."""
 
@@ -218,7 +219,7 @@ class Post:
         return cls(source, rows)
 
 
-@dataclass(slots=True)
+@record
 class Received:
     """The posted rows of one topic."""
 

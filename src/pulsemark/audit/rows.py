@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
+from ..records import record
 from .errors import AuditInputError
 
 MAX_TAGS = 8
@@ -42,7 +43,7 @@ _UNITS_MS = {
 MAX_BUCKET_MS = 366 * _UNITS_MS["day"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class AuditRow:
     """Counts of one tier. Numbers of messages unless the name says otherwise."""
 

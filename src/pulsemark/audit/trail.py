@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from ..ledger import EARLIEST, EntryKind, Position, Run, TopicLog
 from ..ledger.run import DamagedRecordError
 from ..metadata import Buffer, crc32c
+from ..records import record
 from .counts import MAX_ROWS, MAX_VALUES, Counts, Grouping, Tally
 
 # The bytes in which a trail is kept over a restart.
@@ -136,7 +137,7 @@ _Head: TypeAlias = tuple[EntryKind, int, int, int, Buffer, int]
 bytes."""
 
 
-@dataclass(slots=True)
+@record
 class Trail:
     """Not for several threads at a time."""
 
@@ -186,16 +187,19 @@ class Trail:
     ) -> bool:
         """Count the next entries; whether there are no more (before ``until``).
 
-        Raises OSError, LedgerError: what was counted before is right, the next call goes on.
+        An open transaction's entries, and all after them, are counted when it has ended. Raises
+        OSError, LedgerError: what was counted before is right, the next call goes on.
         """
         self._find_place(log)
+        stable_end = log.stable_end  # whether later entries count as aborted is not known yet
+        until = stable_end if until is None else min(until, stable_end)
         for run, first, last in log.stretches(self.next_position, until):
             row = first
             while row < last:
                 if max_entries <= 0:
                     return False
                 batch = URGENT_ENTRIES if log.give_way() else BATCH_ENTRIES
-                end = self._count(run, row, min(last, row + min(batch, max_entries)))
+                end = self._count(log, run, row, min(last, row + min(batch, max_entries)))
                 max_entries -= end - row
                 row = end
         return True
@@ -234,8 +238,11 @@ class Trail:
             (first, end), size = self.gaps[0], joined[1] - joined[0]
             self.gaps[0] = (first - size, end)
 
-    def _count(self, run: Run, row: int, end: int) -> int:
-        """Count entries of a run from ``row`` on; returns the row after the last one."""
+    def _count(self, log: TopicLog, run: Run, row: int, end: int) -> int:
+        """Count entries of a run from ``row`` on; returns the row after the last one.
+
+        Aborted messages count as control entries do: no consumer gets them.
+        """
         try:
             heads = _heads(run, row, end)
         except (DamagedRecordError, FileNotFoundError):
@@ -245,14 +252,17 @@ class Trail:
                 self._walked(run, end)
                 return end
             heads = [_head(run, row)]
+        transactions = log.transactions_met(head[4] for head in heads if head is not None)
         place, add = self.grouping.place, self.counts.add
         counted = 0
-        for head in heads:
+        for number, head in enumerate(heads):
             if head is None:
                 continue
             kind, messages, index, append_time_ms, prefix, size_bytes = head
             time_ms, group = place(prefix, append_time_ms)
-            is_control = kind is EntryKind.CONTROL
+            is_control = kind is EntryKind.CONTROL or (
+                transactions is not None and transactions.hides(run.position(row + number))
+            )
             add(
                 time_ms,
                 group,

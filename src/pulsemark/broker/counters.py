@@ -14,10 +14,11 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Protocol
 
+from ..records import record
 from .storage import CacheFigures
 
 #: Upper bounds of Pulsar's storage write latency buckets; one more bucket has larger values.
@@ -47,7 +48,7 @@ class Histogram:
         return sum(self.buckets)
 
 
-@dataclass(slots=True, eq=False)
+@record(eq=False)
 class TopicCounters:
     """A topic's counts since it was opened."""
 
@@ -69,7 +70,7 @@ class TopicCounters:
     kafka_sets: dict[tuple[str, int, bool], int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@record
 class Rates:
     """Rates per second, over the last period."""
 
@@ -115,7 +116,7 @@ class DropMeter:
         self._before = total
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Flow:
     """Rates per second, and the totals from which the next ones are computed."""
 
@@ -188,7 +189,7 @@ class CompactionStatus(Enum):
     ERROR = "ERROR"
 
 
-@dataclass(slots=True)
+@record
 class CompactionFigures:
     """The counts of a topic's compactions."""
 
@@ -223,7 +224,7 @@ class CompactionFigures:
             self.stop.set()
 
 
-@dataclass(slots=True)
+@record
 class TopicCleaning:
     """What cleaning removed from a topic, and the counts of its compactions."""
 

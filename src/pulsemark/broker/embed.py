@@ -90,6 +90,11 @@ class BrokerThread:
         return self.broker.kafka_url_tls
 
     @property
+    def schema_registry_url(self) -> str:
+        """`http://host:port` of the schema registry; "" without one."""
+        return self.broker.schema_registry_url
+
+    @property
     def data_dir(self) -> Path:
         """The data folder. Raises NoDataFolderError for a broker in memory."""
         return self.broker.data_dir

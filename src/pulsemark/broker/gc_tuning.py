@@ -52,10 +52,12 @@ class Collector:
         self._has_frozen = False
 
     async def __aenter__(self) -> Self:
-        """Start. Objects that exist now are frozen: they usually live as long as the process."""
+        """Start. Objects that exist now are frozen: they usually live as long as the process.
+
+        What is garbage among them is collected once no client is there, not before the first one.
+        """
         gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, NEVER)
-        gc.collect()
-        gc.freeze()
+        self._freeze()
         gc.callbacks.append(self._collected)
         self._set_timer()
         return self

@@ -11,14 +11,15 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from .configuration.config import BrokerConfig
 from .errors import RefusedError
-from .handlers.authenticating import check_credentials
-from .services import Session
 from .storage import CacheFigures, durable
 from .topics.registry import Topics
-from .topics.transactions import Transactions
+
+if TYPE_CHECKING:
+    from .services import Session
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,10 @@ class Housekeeping:
 
     def _checks(self, now_s: float) -> Iterator[None]:
         """Check connections, store cursors, then update rates; one item in each piece."""
-        for session in tuple(self._sessions):
+        sessions = tuple(self._sessions)
+        if sessions:  # the first one has imported it
+            from .handlers.authenticating import check_credentials
+        for session in sessions:
             # An error in one connection or subscription must not stop the round: the cursors of
             # all other topics have to be stored, too.
             with _logged(session):

@@ -7,10 +7,10 @@ A broker alone has no cluster, and serves every topic (`Services.cluster` is Non
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..proto.pulsar_api_pb2 import ServerError
+from ..records import record
 from .errors import RefusedError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class NotOwnedError(RefusedError):
         self.topic = topic
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Found:
     """The answer to a lookup: the URLs of a broker, "" for those that it does not have.
 
@@ -45,7 +45,7 @@ class Found:
     authoritative: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class KafkaPlace:
     """Where Kafka's clients reach a broker, and its number in their protocol."""
 
@@ -55,7 +55,7 @@ class KafkaPlace:
     tls_port: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class GrpcPlace:
     """`host:port` of a broker's seek service, without and with TLS; "" if it has none."""
 

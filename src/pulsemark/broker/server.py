@@ -26,23 +26,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from ..connection_memory import InputMemory, OutputMemory, PublishBudget
 from ..finder.mirror_places import MirrorPlaces
-from ..ledger import CatalogError, LocalStore
+from ..ledger import CatalogError
 from ..ledger.commit.group_commit import Notify
 from ..metadata import StamperChain, StampError
 from ..wire import TopicName
-from . import handlers
 from .audit.auditor import Auditor
 from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
@@ -61,19 +58,20 @@ from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .security.providers import authorization_plugin, make_authenticator
-from .services import Services, Session
-from .storage import Storage, StorageHealth, executor_threads, needs_folder, open_store, opened
+from .services import Services
+from .storage import Storage, StorageHealth, executor_threads, is_in_files, open_store, opened
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
 from .topics.schemas import SchemaRules, Schemas
-from .topics.transactions import Transactions
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..kafka.endpoint import Handler
+    from ..ledger import LocalStore
     from ..ledger.local.io.files import Files
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
+    from .services import Session
 
 log = logging.getLogger(__name__)
 
@@ -178,12 +176,17 @@ class Broker:
         return "" if port is None else f"{url_host(self._advertised_host())}:{port}"
 
     @property
+    def schema_registry_url(self) -> str:
+        """`http://host:port` of the schema registry; "" without one."""
+        return self.listening.url("http", self.listening.registry, self._advertised_host())
+
+    @property
     def data_dir(self) -> Path:
         """The data folder. Raises NoDataFolderError for a broker in memory."""
         store = _running(self._store, self._state)
-        if not isinstance(store, LocalStore):
+        if not is_in_files(self.config):
             raise NoDataFolderError
-        return store.folder
+        return cast("LocalStore", store).folder
 
     @property
     def store(self) -> Storage:
@@ -276,7 +279,9 @@ class Broker:
         return await opened(self.run_blocking(self._open_store, notify))
 
     def _open_store(self, notify: Notify) -> Storage:
-        if needs_folder(self.config):
+        if is_in_files(self.config) and self.config.data_dir is None:
+            import tempfile
+
             self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
         return open_store(self.config, self._temporary, notify, self.files)
 
@@ -306,19 +311,30 @@ class Broker:
             self._http_protocol,
             has_room,
             connections_from,
+            prepare=import_sessions,
             prepare_http=import_http,
+            prepare_registry=import_registry,
+            make_registry=self._registry_protocol,
         )
         if config.kafka_port is not None or config.security.kafka_tls_port is not None:
             self._kafka = make_kafka_server(config, has_room, self._listening)
 
     def make_session(self) -> Session:
         """The protocol of a new connection. The test kit's broker makes one with faults."""
+        from . import handlers
+        from .connection.session import Session
+
         return Session(self.services, handlers)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
         from .http.connection import HttpConnection
 
         return HttpConnection(self.services, self.test_controls)
+
+    def _registry_protocol(self) -> asyncio.BaseProtocol:
+        from .http.schema_registry import RegistryConnection
+
+        return RegistryConnection(self.services)
 
     def kafka_handlers(self) -> Mapping[int, Handler]:
         """What is done for each request of Kafka's clients. The test kit's broker adds faults."""
@@ -420,6 +436,8 @@ class Broker:
         if self._executor is not None:
             self._executor.shutdown(wait=True)
         if self._temporary is not None:
+            import shutil
+
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
@@ -430,12 +448,24 @@ class Broker:
         await self.close()
 
 
-def import_http() -> None:
-    """Import what HTTP connections need. It takes some 150 ms, so the loop's thread must not.
+# What connections need is imported by the first one. It takes longer than other clients may wait,
+# so a thread does it.
 
-    Only the first HTTP connection has it imported: most brokers in tests never get one.
-    """
+
+def import_sessions() -> None:
+    """For Pulsar's protocol: the handlers, and with them topics and subscriptions."""
+    from . import handlers  # noqa: F401
+    from .connection import session  # noqa: F401
+
+
+def import_http() -> None:
+    """For HTTP."""
     from .http import connection  # noqa: F401
+
+
+def import_registry() -> None:
+    """For the schema registry."""
+    from .http import schema_registry  # noqa: F401
 
 
 def _running(part: T | None, state: str) -> T:
@@ -470,13 +500,15 @@ async def make_services(
         after_delete=lambda name: _forget(name, topics, auditor, schemas, places, run_blocking),
         broker_name=broker_name,
     )
-    schemas.use_rules(SchemaRules(config, topics.policy_store))
+    schemas.use_rules(SchemaRules(config, topics.policy_store), topics.before_open)
     auditor: Auditor = Auditor(topics, config, store.reads_are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()
     transactions = None
     if config.transaction_coordinator_enabled:
+        from .topics.transactions import Transactions  # few brokers have them
+
         transactions = Transactions(topics, config, run_blocking)
         await transactions.load()
     return Services(

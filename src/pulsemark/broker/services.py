@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..connection_memory import InputMemory, OutputMemory, PublishBudget
+from ..records import record
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings
-from .connection import session as connection_session
 from .counters import CacheMeter
 from .memory import KeptMemory
 from .security.authentication import Authenticator
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from .audit.auditor import Auditor
     from .cleaning.inactive_topics import Lifetimes
     from .cleaning.worker import Cleaning
+    from .connection import session as connection_session
     from .ownership import Cluster, GrpcPlace, KafkaPlace
     from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
     from .topics.transactions import Transactions
+
+    #: A session of this broker. The first connection imports it.
+    Session: TypeAlias = connection_session.Session["Services"]
 
 
 class Closable(Protocol):
@@ -37,7 +41,7 @@ class Closable(Protocol):
         """Close it."""
 
 
-@dataclass(slots=True)
+@record
 class Services:
     """The broker as its sessions and HTTP handlers see it."""
 
@@ -133,7 +137,3 @@ class Services:
 
 def _host(session: Session) -> str:
     return session.address.rpartition(":")[0].removeprefix("/")
-
-
-#: A session of this broker.
-Session: TypeAlias = connection_session.Session[Services]

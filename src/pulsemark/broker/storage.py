@@ -24,9 +24,7 @@ from ..ledger import (
     Commit,
     Cursor,
     LedgerError,
-    LocalStore,
     ManagedLedger,
-    MemoryStore,
     TopicStore,
 )
 from ..ledger.commit.group_commit import Notify
@@ -148,10 +146,9 @@ def executor_threads(config: BrokerConfig) -> int:
     return BOOKKEEPER_THREADS if on_bookies else EXECUTOR_THREADS
 
 
-def needs_folder(config: BrokerConfig) -> bool:
-    """Whether the broker's data is in files, and the configuration names no folder."""
-    is_in_files = config.storage == "files" and config.bookkeeper.store_address is None
-    return is_in_files and config.data_dir is None
+def is_in_files(config: BrokerConfig) -> bool:
+    """Whether the broker's data is in a folder."""
+    return config.storage == "files" and config.bookkeeper.store_address is None
 
 
 def open_store(
@@ -169,11 +166,15 @@ def open_store(
     `BookKeeperStore.open` raise.
     """
     if config.storage == "memory":
+        from ..ledger import MemoryStore
+
         return MemoryStore.open(
             config.memory, clock=config.clock, options=config.store_options, notify=notify
         )
     if config.bookkeeper.store_address is not None:
         return _open_in_bookkeeper(config, config.bookkeeper.store_address, notify)
+    from ..ledger import LocalStore
+
     folder = temporary if config.data_dir is None else config.data_dir
     assert folder is not None, "a broker on files has a folder"
     store = LocalStore.open(

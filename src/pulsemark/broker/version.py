@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from .. import __version__
 
-
-def _installed_version() -> str:
-    try:
-        return version("pulsemark")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-HTTP_SERVER = f"pulsemark({_installed_version()})"
-SERVER_VERSION = f"Pulsar Server {_installed_version()} (pulsemark)"
+HTTP_SERVER = f"pulsemark({__version__})"
+SERVER_VERSION = f"Pulsar Server {__version__} (pulsemark)"

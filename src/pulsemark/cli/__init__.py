@@ -16,6 +16,7 @@ Rules of this package:
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import io
 import os
@@ -122,7 +123,11 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 
 
 def _load(name: str) -> Command:
-    module = importlib.import_module(f".{MODULES.get(name, name)}", __name__)
+    gc.disable()  # imports leave no garbage that is worth looking for
+    try:
+        module = importlib.import_module(f".{MODULES.get(name, name)}", __name__)
+    finally:
+        gc.enable()
     if name in MODULES:
         return cast("Command", module.COMMANDS[name])
     return Command(module.ERRORS, module.add_arguments, module.run)
@@ -144,7 +149,9 @@ def _parser(called: str | None) -> argparse.ArgumentParser:
         help="print the versions of pulsemark and its checksums",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in COMMANDS.items():
+    # A command that is called needs no parser of another one.
+    for name in (called,) if called in COMMANDS else COMMANDS:
+        text = COMMANDS[name]
         sub = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
         if called in (name, ALL):
             _load(name).add_arguments(sub)

@@ -88,6 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--payload", action="store_true", help="also the messages: key, value and properties"
     )
+    parser.add_argument(
+        "--uncommitted",
+        action="store_true",
+        help="also entries of transactions that are open or were aborted",
+    )
     add_json(parser)
 
 
@@ -142,7 +147,9 @@ def _dump_broker(args: argparse.Namespace, printer: _Printer) -> int | None:
     elif args.from_time is not None:
         place = {"time": str(parse_time(args.from_time))}
     dumped = from_broker(
-        args, full_topic(args.target), lambda admin, name: broker_rows(admin, name, place)
+        args,
+        full_topic(args.target),
+        lambda admin, name: broker_rows(admin, name, place, has_all=args.uncommitted),
     )
     if dumped is None:
         return None
@@ -165,7 +172,8 @@ def _dump_topic(
     try:
         log = reader.log(topic)
         start = _start(log, args)
-        return _print_all(topic, log_rows(log, start), args, printer, lambda: _count(log, start))
+        rows = log_rows(log, start, has_all=args.uncommitted)
+        return _print_all(topic, rows, args, printer, lambda: _count(log, start))
     except CorruptFileError as error:
         printer.damage(topic, Damage(None, None, str(error)))
         return 1

@@ -44,6 +44,7 @@ from ..mirror import (
     Selection,
     compare,
     folder_of,
+    open_carrier,
     open_followed,
     open_follower,
     open_source,
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 ERRORS = (
+    SeekCallError,
+    InvalidFieldError,
+    NotPossibleError,
     MirrorError,
     ClientError,
     ServiceUrlError,
@@ -73,9 +77,6 @@ ERRORS = (
 )
 FOLLOW_ERRORS = (
     *ERRORS,
-    SeekCallError,
-    InvalidFieldError,
-    NotPossibleError,
     NotFollowerError,
 )
 EXIT_INCOMPLETE = 1
@@ -88,6 +89,15 @@ def _add_mirror(parser: argparse.ArgumentParser) -> None:
     _add_what(parser)
     _add_how(parser)
     _add_access(parser, ("source", "target"), "pulsar+ssl")
+    parser.add_argument(
+        "--subscriptions", action="store_true", help="subscriptions follow, too, by their places"
+    )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-grpc",
+            metavar="URL",
+            help=f"with --subscriptions: grpc://HOST:PORT of the {side} broker",
+        )
     add_json(parser)
 
 
@@ -201,6 +211,7 @@ def _mirror(args: argparse.Namespace) -> int:
     report = Report(_say, interval_s=args.progress_s)
     source = open_source(args.source, options)
     target = open_target(args.target, options)
+    carrier = open_carrier(args.source, target, options) if args.subscriptions else None
     with _Stop() as stop:
         mirror = MirrorRun(
             source,
@@ -211,9 +222,10 @@ def _mirror(args: argparse.Namespace) -> int:
             once=args.once,
             reconnect_s=args.reconnect_s,
             is_stopped=lambda: stop.asked,
+            carrier=carrier,
         )
-        is_complete = bool(_outcome(mirror))
-    done = is_complete or not args.once
+        outcome = _outcome(mirror)
+    is_complete, done = bool(outcome), _is_done(args, outcome)
     _print(
         args,
         report,
@@ -246,6 +258,11 @@ def _outcome(run: MirrorRun | FollowRun) -> bool | None:
         return None
 
 
+def _is_done(args: argparse.Namespace, outcome: bool | None) -> bool:
+    """Whether a run did what it was to do: all of it, or what came until a signal."""
+    return bool(outcome) or (outcome is False and not args.once)
+
+
 def _options(args: argparse.Namespace) -> Options:
     cluster = args.source_cluster
     if not 0 < len(_encoded("--source-cluster", cluster)) <= CLUSTER_SIZE_MAX_BYTES:
@@ -258,17 +275,12 @@ def _options(args: argparse.Namespace) -> Options:
         stampers=split_stamper_names(args.stampers),
         append=args.append,
         without_deduplication=args.without_deduplication,
-        source_token=_token(args.source_token_file),
-        target_token=_token(args.target_token_file),
+        source_token=read_token(args.source_token_file),
+        target_token=read_token(args.target_token_file),
         trusted_certificates=args.trusted_certificates,
+        source_grpc=args.source_grpc,
+        target_grpc=args.target_grpc,
     )
-
-
-def _token(path: Path | None) -> str | None:
-    try:
-        return None if path is None else path.read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise CliError(f"{path} is not a token: {error}") from error
 
 
 def _encoded(option: str, text: str) -> bytes:
@@ -412,8 +424,8 @@ def _follow(args: argparse.Namespace) -> int:
         },
         complete=bool(outcome),
     )
-    done = outcome or (outcome is False and not args.once)
-    return 0 if done and not follower.problems else EXIT_INCOMPLETE
+    done = _is_done(args, outcome) and not follower.problems
+    return 0 if done else EXIT_INCOMPLETE
 
 
 class FollowMetrics:

@@ -88,8 +88,14 @@ class Damage:
     reason: str
 
 
-def log_rows(log: TopicLog, start: Position | None) -> Iterator[Row | Damage]:
-    """The records of a topic from `start` (None: its first) to its present end."""
+def log_rows(
+    log: TopicLog, start: Position | None, *, has_all: bool = False
+) -> Iterator[Row | Damage]:
+    """The records of a topic from `start` (None: its first) to its present end.
+
+    Without `has_all` only what consumers may see, and control entries: nothing of transactions that
+    are open or aborted.
+    """
     position = log.first_position if start is None else start
     end = log.end_position
     while position is not None and position < end:
@@ -101,11 +107,16 @@ def log_rows(log: TopicLog, start: Position | None) -> Iterator[Row | Damage]:
             continue
         if not entries:
             return
+        last = entries[-1].position
+        transactions = None if has_all else log.transactions_met(e.prefix for e in entries)
+        if transactions is not None:
+            end = min(end, log.stable_end)
+            visible = transactions.visible((e.position for e in entries), end)
+            entries = [entry for entry in entries if entry.position in visible]
         for entry in entries:
             if entry.position >= end:
                 return
             yield _row(entry)
-        last = entries[-1].position
         position = Position(last.ledger_id, last.entry_id + 1)
 
 

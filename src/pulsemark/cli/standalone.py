@@ -36,9 +36,10 @@ from ..broker import Broker, BrokerConfig, BrokerError, ConfigError, new_event_l
 from ..broker.configuration.dynamic_settings import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
 from ..broker.gc_tuning import Collector
+from ..broker.storage import is_in_files
 from ..coordination import CoordinationError
 from ..finder.arguments import is_loopback
-from ..ledger import LedgerError, LocalStore, MemoryStore
+from ..ledger import LedgerError
 from ..metadata.stampers import split_stamper_names
 from .config import load_settings, with_default_folder
 from .options import add_data_dir, add_json, port_number, positive
@@ -138,6 +139,7 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         ("--http-port", "8080", "lookup, admin and metrics over HTTP"),
         ("--grpc-port", "not served", "the seek service over gRPC"),
         ("--kafka-port", "not served", "Kafka's protocol"),
+        ("--schema-registry-port", "not served", "the schema registry for Kafka's serializers"),
         ("--tls-port", "not served", "Pulsar's binary protocol with TLS"),
         ("--http-tls-port", "not served", "HTTP with TLS"),
         ("--grpc-tls-port", "not served", "the seek service with TLS"),
@@ -244,6 +246,7 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "http_port": args.http_port,
         "grpc_port": args.grpc_port,
         "kafka_port": args.kafka_port,
+        "schema_registry_port": args.schema_registry_port,
         "grpc_control_token_file": args.control_token_file,
         "leader_epochs_enabled": args.leader_epochs,
         "advertised_address": args.advertised_address,
@@ -375,7 +378,7 @@ def _token(path: Path) -> str:
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    has_folder = isinstance(broker.store, LocalStore)
+    has_folder = is_in_files(broker.config)
     data_dir = str(Path(broker.data_dir).resolve()) if has_folder else None
     if as_json:
         ready = {
@@ -383,6 +386,7 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
             "http_url": broker.http_url,
             "grpc_url": broker.grpc_url or None,
             "kafka_url": broker.kafka_url or None,
+            "schema_registry_url": broker.schema_registry_url or None,
             "service_url_tls": broker.service_url_tls or None,
             "http_url_tls": broker.http_url_tls or None,
             "grpc_url_tls": broker.grpc_url_tls or None,
@@ -397,11 +401,13 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
         places.append(f"grpc {broker.grpc_url}")
     if broker.kafka_url:
         places.append(f"kafka {broker.kafka_url}")
+    if broker.schema_registry_url:
+        places.append(f"schema registry {broker.schema_registry_url}")
     if broker.grpc_url_tls:
         places.append(f"grpc with TLS {broker.grpc_url_tls}")
     if broker.kafka_url_tls:
         places.append(f"kafka with TLS {broker.kafka_url_tls}")
-    kept = data_dir or ("memory" if isinstance(broker.store, MemoryStore) else broker.store.name)
+    kept = data_dir or ("memory" if broker.config.storage == "memory" else broker.store.name)
     where = f"{', '.join(filter(None, places))}, data in {kept}"
     print(f"pulsemark is ready: {where}", flush=True)
 
@@ -573,6 +579,7 @@ def _announce_workers(supervisor: Supervisor, *, as_json: bool) -> None:
         names = ("service_url", "http_url", "grpc_url", "kafka_url")
         ready = {
             **{f"{name}{tls}": first[f"{name}{tls}"] for name in names for tls in ("", "_tls")},
+            "schema_registry_url": first["schema_registry_url"],
             "data_dir": str(Path(folder).resolve()),
             "pid": os.getpid(),
             "workers": supervisor.facts,

@@ -154,19 +154,27 @@ def entries_page(admin: AdminClient, topic: str, **query: str) -> dict[str, Any]
     return page
 
 
-def broker_rows(admin: AdminClient, topic: str, place: dict[str, str]) -> Iterator[Row | Damage]:
-    """The entries of a topic from a place to its present end. The first page is read at once."""
+def broker_rows(
+    admin: AdminClient, topic: str, place: dict[str, str], *, has_all: bool = False
+) -> Iterator[Row | Damage]:
+    """The entries of a topic from a place to its present end. The first page is read at once.
+
+    Without `has_all` nothing of transactions that are open or aborted.
+    """
     first = entries_page(admin, topic, after=PAGE, **place)
-    return _rows(admin, topic, first)
+    return _rows(admin, topic, first, has_all=has_all)
 
 
-def _rows(admin: AdminClient, topic: str, page: dict[str, Any]) -> Iterator[Row | Damage]:
+def _rows(
+    admin: AdminClient, topic: str, page: dict[str, Any], *, has_all: bool
+) -> Iterator[Row | Damage]:
     end_index = page["nextIndex"]
     while page["entries"]:
         for entry in page["entries"]:
             if entry.get("firstIndex", -1) >= end_index:
                 return
-            yield row_of_broker(entry)
+            if has_all or not entry.get("uncommitted"):
+                yield row_of_broker(entry)
         last = page["entries"][-1]
         place = f"{last['ledgerId']}:{last['entryId'] + 1}"
         page = entries_page(admin, topic, after=PAGE, position=place)

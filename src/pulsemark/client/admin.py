@@ -13,11 +13,19 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Mapping
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import (
+    BaseHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 from ..wire import TopicName
 from .errors import AdminError, ServiceUrlError, UnreachableError
@@ -212,7 +220,7 @@ class AdminClient:
         headers = {"Content-Type": "application/json"}
         request = Request(url, body, headers, method=method)  # noqa: S310 - checked
         # The environment's proxy is for other hosts; the broker is called directly.
-        handlers: list[BaseHandler] = [ProxyHandler({})]
+        handlers: list[BaseHandler] = [ProxyHandler({}), _Redirects()]
         if url.startswith("https:"):
             handlers.append(HTTPSHandler(context=self._ssl_context))
         if self._token is not None:
@@ -234,6 +242,18 @@ class AdminClient:
             raise UnreachableError(
                 self.url, f"it does not answer like a broker: {error}"
             ) from error
+
+
+class _Redirects(HTTPRedirectHandler):
+    """A cluster's broker redirects to the topic's owner, also what changes something."""
+
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        """The same call of the same method at the other address."""
+        if code not in (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT):
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+        return Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310 - http
 
 
 def _checked(url: str) -> str:

@@ -213,6 +213,7 @@ class Supervisor:
             http_port=port(config.http_port),
             grpc_port=port(config.grpc_port),
             kafka_port=port(config.kafka_port),
+            schema_registry_port=port(config.schema_registry_port),
             security=replace(
                 security,
                 tls_port=port(security.tls_port),
@@ -295,6 +296,9 @@ class _Running:
             http_port=_port(self.facts["http_url"], self._config.http_port),
             grpc_port=_port(self.facts["grpc_url"], self._config.grpc_port),
             kafka_port=_port(self.facts["kafka_url"], self._config.kafka_port),
+            schema_registry_port=_port(
+                self.facts["schema_registry_url"], self._config.schema_registry_port
+            ),
             security=replace(
                 security,
                 tls_port=_port(self.facts["service_url_tls"], security.tls_port),
@@ -382,6 +386,7 @@ def _check(config: BrokerConfig, workers: int) -> None:
         *(config.port, config.http_port, config.grpc_port, config.kafka_port),
         *(security.tls_port, security.http_tls_port),
         *(security.grpc_tls_port, security.kafka_tls_port),
+        config.schema_registry_port,
     )
     used = [port + number for port in ports if port for number in range(workers)]
     if len(used) != len(set(used)):

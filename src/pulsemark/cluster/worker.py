@@ -83,6 +83,7 @@ def _announce(broker: Broker, member: ClusterMember) -> None:
         "grpc_url": broker.grpc_url or None,
         "grpc_url_tls": broker.grpc_url_tls or None,
         "kafka_url": broker.kafka_url or None,
+        "schema_registry_url": broker.schema_registry_url or None,
         "kafka_url_tls": broker.kafka_url_tls or None,
         "data_dir": str(broker.config.data_dir),
     }

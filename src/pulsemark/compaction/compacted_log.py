@@ -12,7 +12,7 @@ views, so reading simply goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -21,6 +21,8 @@ from ..ledger.epochs import EpochHistory
 from ..ledger.errors import CorruptEntryError
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import TopicLog
+from ..ledger.transactions import Transactions
+from ..metadata import Buffer
 from .view import CompactedView, Key
 from .view_format import ViewRow
 
@@ -195,8 +197,17 @@ class CompactedLog:
     ) -> list[Entry]:
         """As `TopicLog.read_stable`; a view has only entries that consumers may see."""
         entries = self.read(start, max_entries=max_entries, max_bytes=max_bytes)
-        transactions = self.log.transactions
+        transactions = self.transactions_met(entry.prefix for entry in entries)
         return entries if transactions is None else transactions.shown(entries, self.log)
+
+    def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
+        """As `TopicLog.transactions_met`."""
+        return self.log.transactions_met(prefixes)
+
+    @property
+    def stable_end(self) -> Position:
+        """As `TopicLog.stable_end`."""
+        return self.log.stable_end
 
     # Moving along
 

@@ -28,7 +28,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
@@ -37,6 +36,7 @@ from ..ledger.store import ViewSummary
 from ..ledger.topic_log import FIRST_POSITION, TopicLog
 from ..ledger.writer import ManagedLedger
 from ..metadata import peek, read_message_metadata
+from ..records import record
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog
 from .current_view import (
@@ -60,7 +60,7 @@ READ_ENTRIES = 1000
 _READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class CompactionReport:
     """The result of a compaction."""
 

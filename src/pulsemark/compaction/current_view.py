@@ -15,7 +15,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ..ledger.errors import (
@@ -38,13 +37,14 @@ from ..ledger.store import (
 from ..ledger.topic_store import TopicStore
 from ..ledger.writer import ManagedLedger
 from ..maintenance.verify_catalog import read_property
+from ..records import record
 from .compacted_log import CompactedLog
 from .view import CompactedView
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class CleanerState:
     """What the catalog has of a topic whose log is cleaned as Kafka's are (see `cleaner`)."""
 

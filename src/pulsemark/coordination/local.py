@@ -17,6 +17,7 @@ import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -75,10 +76,10 @@ def bytes_of(text: str) -> bytes:
 
 def packed(operation: Operation) -> list[Any]:
     """An operation of a transaction as a list."""
-    fields = [getattr(operation, name) for name in operation.__slots__]
+    values = [getattr(operation, spec.name) for spec in fields(operation)]
     return [
         type(operation).__name__,
-        *(["b", text_of(one)] if isinstance(one, bytes) else one for one in fields),
+        *(["b", text_of(one)] if isinstance(one, bytes) else one for one in values),
     ]
 
 

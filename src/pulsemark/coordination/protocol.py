@@ -9,9 +9,10 @@ has changed, never what: its user looks again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
+
+from ..records import record
 
 ANY_VERSION = -1
 """Instead of a version: whatever it is."""
@@ -44,7 +45,7 @@ class State(Enum):
     unless the session was closed by this side."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Create:
     """Create a node. `sequence` appends ten digits, which grow, to the path."""
 
@@ -54,7 +55,7 @@ class Create:
     sequence: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Set:
     """Replace a node's data, if it has this version."""
 
@@ -63,7 +64,7 @@ class Set:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Delete:
     """Delete a node, if it has this version."""
 
@@ -71,7 +72,7 @@ class Delete:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Check:
     """Let the transaction fail unless the node has this version."""
 

@@ -11,9 +11,9 @@ gRPC port does not load grpc.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..lazy import lazy_names
 from .errors import (
     BindError,
     BlockingCallError,
@@ -28,12 +28,19 @@ from .errors import (
     SubscriptionNotFoundError,
     UnauthenticatedError,
 )
-from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, SearchMethod
 
 if TYPE_CHECKING:
     from .client import ClientTls, CursorPlace, SeekClient
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
     from .messages import ControlAppended, ControlRequest, RemoteEntry
+    from .search import (
+        Finder,
+        Found,
+        IndexOutOfRangeError,
+        IndexPlace,
+        IndexRange,
+        SearchMethod,
+    )
     from .server import SeekServer, ServerOptions, ServerTls
 
 __all__ = [
@@ -74,26 +81,20 @@ _LAZY = {
     "ControlAppended": "messages",
     "ControlRequest": "messages",
     "CursorPlace": "client",
+    "Finder": "search",
+    "Found": "search",
+    "IndexOutOfRangeError": "search",
+    "IndexPlace": "search",
+    "IndexRange": "search",
     "MessageNotStoredError": "message_stamps",
     "MessageStamp": "message_stamps",
     "MessageStamps": "message_stamps",
     "RemoteEntry": "messages",
+    "SearchMethod": "search",
     "SeekClient": "client",
     "SeekServer": "server",
     "ServerOptions": "server",
     "ServerTls": "server",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name that needs grpc when it is first used (PEP 562)."""
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{module}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

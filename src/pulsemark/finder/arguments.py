@@ -6,7 +6,6 @@ Nothing here imports grpc.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from pathlib import Path
 
@@ -47,6 +46,10 @@ def read_token(path: Path) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether a server that listens on this host is reached from this machine only."""
+    if host == "127.0.0.1":  # the default: no import is needed to know it
+        return True
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

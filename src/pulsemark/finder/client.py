@@ -252,13 +252,15 @@ class SeekClient:
         prefixes_only: bool = False,
         control_only: bool = False,
         stored: bool = False,
+        uncommitted: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[RemoteEntry]:
         """The entries from ``start`` (default: the first) to before ``end`` (default: all), lazily.
 
         With ``control_only`` only control entries come, and only they count for ``max_entries``;
         `control_of(entry.prefix)` says what they are. ``stored`` is for followers: the log itself,
-        not its compacted form. The call starts when the first entry is read.
+        not its compacted form. ``uncommitted``: also entries of transactions that are open or
+        aborted, and those after the first open one. The call starts when the first entry is read.
         Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged
         entry, after all entries before it.
         """
@@ -273,7 +275,7 @@ class SeekClient:
             request.start.CopyFrom(rpc.position_message(start))
         if end is not None:
             request.end.CopyFrom(rpc.position_message(end))
-        request.stored = stored
+        request.stored, request.uncommitted = stored, uncommitted
         assembler = EntryAssembler(prefixes_only=prefixes_only)
         call = self._started(self._read_entries, request, timeout_s)
         try:

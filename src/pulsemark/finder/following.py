@@ -50,7 +50,9 @@ Cursors = dict[tuple[str, str], bytes]
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """One topic, and where it ends. ``end`` None: it is not open, so nobody writes to it now."""
+    """One topic, and where it ends. ``end`` None: it cannot be opened now, or, from a broker of an
+    earlier version, nobody uses it.
+    """
 
     topic_id: int
     first: Position = EARLIEST
@@ -118,7 +120,7 @@ def state_of(
 
     Args:
         topics: ids by name.
-        logs: those that are open, by name.
+        logs: those that can be read, by name.
         values: keys and values of a kind.
         cursors: snapshots of all durable ones.
         next_ledger_id: above all ids that were given.

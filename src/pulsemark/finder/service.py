@@ -207,6 +207,7 @@ class SeekServicer:
             max_entries=messages.not_negative(request.max_entries, "max_entries") or None,
             prefixes_only=messages.prefixes_only(request.content),
             control_only=request.control_only,
+            uncommitted=request.uncommitted or request.stored,
         )
         with self._streams.open(context) as slot:
             if self.forwarding is not None and not request.stored:

@@ -36,6 +36,8 @@ from typing import Any, Protocol, Self, TypeVar, cast
 from ..ledger import CorruptEntryError, Entry, EntryKind, IoCount, Position, RecordHead, TopicLog
 from ..ledger.epochs import EpochHistory
 from ..ledger.run import DamagedRecordError
+from ..ledger.transactions import Transactions
+from ..metadata import Buffer
 from ..proto import seek_pb2 as pb
 from .errors import ServerFullError, StreamStalledError
 from .messages import int64, tag_messages
@@ -64,6 +66,8 @@ class ReadPlan:
     prefixes_only: bool
     control_only: bool = False
     """Only control entries; only they count for the maximum."""
+    uncommitted: bool = False
+    """Also entries of transactions that are open or aborted, and those after the first open one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,13 @@ class ReadForm(SearchedForm, Protocol):
     def epoch_history(self) -> EpochHistory:
         """As `TopicLog.epoch_history`."""
 
+    def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
+        """As `TopicLog.transactions_met`."""
+
+    @property
+    def stable_end(self) -> Position:
+        """As `TopicLog.stable_end`."""
+
     def give_way(self) -> None:
         """Pause for more urgent work."""
 
@@ -114,10 +125,13 @@ def entry_responses(log: TopicLog | ReadForm, plan: ReadPlan) -> Iterator[pb.Rea
     while left is None or left > 0:
         limit = READ_ENTRIES if left is None or plan.control_only else min(left, READ_ENTRIES)
         items = read(place, limit)
-        wanted = [i for i in items if plan.end is None or i.head.position < plan.end]
-        sent = wanted
+        end, sent = plan.end, items
+        if not plan.uncommitted:
+            end, sent = _committed(log, items, end)
+        wanted = [i for i in items if end is None or i.head.position < end]
+        sent = [i for i in sent if end is None or i.head.position < end]
         if plan.control_only:
-            sent = [i for i in wanted if i.head.kind is EntryKind.CONTROL][:left]
+            sent = [i for i in sent if i.head.kind is EntryKind.CONTROL][:left]
             # Also without an entry to send: the caller may stop between two messages.
             yield pb.ReadEntriesResponse()
         yield from _pack(_with_pauses(log, sent))
@@ -132,6 +146,19 @@ def entry_responses(log: TopicLog | ReadForm, plan: ReadPlan) -> Iterator[pb.Rea
     yield pb.ReadEntriesResponse(
         next_position=position_message(place), end=end is None or end < place
     )
+
+
+def _committed(
+    log: TopicLog | ReadForm, items: list[_Item], end: Position | None
+) -> tuple[Position | None, list[_Item]]:
+    """Up to where consumers may see entries, and which of these they may see."""
+    transactions = log.transactions_met(item.head.prefix for item in items)
+    if transactions is None:
+        return end, items
+    stable_end = log.stable_end
+    visible = transactions.visible((item.head.position for item in items), stable_end)
+    end = stable_end if end is None else min(end, stable_end)
+    return end, [item for item in items if item.head.position in visible]
 
 
 def _read_entries(

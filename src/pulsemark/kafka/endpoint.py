@@ -55,7 +55,7 @@ from .fetch_sessions import FetchSessions, UnsentRecords
 from .groups.coordinator import Coordination, Coordinator
 from .groups.offsets import Offsets
 from .groups.transactions import TransactionCoordinator
-from .partitions import Partitions, ProducerIds
+from .partitions import Partitions, ProducerIds, TopicIds
 from .ports import Admitted, Alone, ClusterPort, Figures, KafkaOptions, Ports
 from .protocol import Connection, Memory, Request, decode_body, encode, splice
 from .reading import Conversions
@@ -675,6 +675,7 @@ class Endpoint:
         self.deadlines = Deadlines()
         self.partitions = Partitions(ports.topics)
         self.producer_ids = ProducerIds(ports)
+        self.topic_ids = TopicIds(options.cluster)
         self.figures = Figures()
         self.memory = Memory()
         self.fetch_sessions = FetchSessions(

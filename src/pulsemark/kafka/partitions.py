@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+import uuid
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -461,6 +462,37 @@ def _batch_of(entry: Entry) -> Batch | None:
     if producer_id < 0 or source_stamp_of(peek(entry.prefix)) is not None:
         return None  # a mirrored batch has the number of another cluster's producer
     return Batch(producer_id, epoch, sequence, entry.message_count)
+
+
+MAX_TOPIC_IDS = 200_000
+"""Ids that are known by their topics; with more, all are forgotten."""
+
+
+class TopicIds:
+    """Ids of topics (KIP-516), made of their names: they are the same on every broker, and always.
+
+    So a topic that is made again has the id that it had. Only ids that were given are known.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self._space = uuid.uuid5(uuid.NAMESPACE_URL, f"pulsemark:{cluster}")
+        self._ids: dict[str, uuid.UUID] = {}
+        self._names: dict[uuid.UUID, str] = {}
+
+    def of(self, topic: str) -> uuid.UUID:
+        """A topic's id."""
+        known = self._ids.get(topic)
+        if known is None:
+            if len(self._ids) >= MAX_TOPIC_IDS:
+                self._ids.clear()
+                self._names.clear()
+            known = self._ids[topic] = uuid.uuid5(self._space, topic)
+            self._names[known] = topic
+        return known
+
+    def name(self, topic_id: uuid.UUID | None) -> str | None:
+        """The topic with an id; None: it is not known."""
+        return None if topic_id is None else self._names.get(topic_id)
 
 
 class ProducerIds:

@@ -86,6 +86,11 @@ class OpenTopic(Protocol):
         ...
 
     @property
+    def schema_numbers(self) -> Mapping[int, int] | None:
+        """Versions of its schemas by the ids of Kafka's serializers; None: there are no ids."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """False once it was closed, and from then on; the next use opens another one."""
         ...
@@ -371,6 +376,9 @@ class KafkaOptions:
     #: The session timeouts that members may ask for.
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
+    #: For members of the consumer protocol (KIP-848).
+    consumer_heartbeat_interval_ms: int
+    consumer_session_timeout_ms: int
     max_request_bytes: int
     max_fetch_bytes: int
     max_fetch_sessions: int

@@ -48,10 +48,12 @@ from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.api_header import RequestHeader
 
 from ..metadata import Buffer
+from . import messages
 from .errors import ProtocolError
 
 KIB = 1024
-PRODUCE, LIST_OFFSETS, API_VERSIONS = 0, 2, 18
+PRODUCE, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 0, 2, 3, 8, 9
+API_VERSIONS = 18
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 
 
@@ -85,9 +87,9 @@ APIS = {
         _api(PRODUCE, 8, producer, "Produce", limit_bytes=None),
         _api(1, 11, consumer, "Fetch"),
         _api(LIST_OFFSETS, 11, consumer, "ListOffsets"),
-        _api(3, 8, metadata, "Metadata"),
-        _api(8, 7, consumer, "OffsetCommit"),
-        _api(9, 7, consumer, "OffsetFetch", limit_bytes=256 * KIB),
+        _api(METADATA, 12, metadata, "Metadata"),
+        _api(OFFSET_COMMIT, 9, consumer, "OffsetCommit"),
+        _api(OFFSET_FETCH, 9, consumer, "OffsetFetch", limit_bytes=256 * KIB),
         _api(10, 2, metadata, "FindCoordinator"),
         _api(11, 5, consumer, "JoinGroup"),
         _api(12, 3, consumer, "Heartbeat"),
@@ -122,11 +124,15 @@ APIS = {
         _api(60, 1, admin, "DescribeCluster"),
         _api(65, 0, admin, "DescribeTransactions", limit_bytes=256 * KIB),
         _api(66, 1, admin, "ListTransactions", limit_bytes=64 * KIB),
+        _api(messages.CONSUMER_GROUP_HEARTBEAT, 1, messages, "ConsumerGroupHeartbeat"),
+        _api(messages.CONSUMER_GROUP_DESCRIBE, 1, messages, "ConsumerGroupDescribe"),
     )
 }
 """By key. The order is that of ApiVersions' answer."""
 
-HIGHEST_FOR: dict[str, dict[int, int]] = {"kafka-python": {LIST_OFFSETS: 5}}
+HIGHEST_FOR: dict[str, dict[int, int]] = {
+    "kafka-python": {LIST_OFFSETS: 5, METADATA: 8, OFFSET_COMMIT: 7, OFFSET_FETCH: 5}
+}
 """The highest versions that ApiVersions shows to clients of this software, by the request's key.
 
 kafka-python concludes from the requests' versions which Kafka a broker is. It must conclude 2.4

@@ -548,6 +548,7 @@ class ShownEntries:
                 entry.message_count,
                 tombstone=tombstone,
                 tombstone_property=partition.opened.tombstone_property,
+                schema_numbers=partition.opened.schema_numbers,
             )
             made = pulsar_set(
                 records,

@@ -5,6 +5,11 @@ Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to rea
 docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 from .commit.batch import Appended, Batch, Commit
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
@@ -40,11 +45,7 @@ from .errors import (
     UnsupportedVersionError,
     WouldBlockError,
 )
-from .local.folder_reader import FolderLog, FolderReader
-from .local.segment.segment import Segment
-from .local.store import LocalStore
 from .memory.folder import MemoryFolder
-from .memory.store import MemoryStore
 from .position import EARLIEST, LATEST, Position
 from .retention import apply_retention, expire_position, retention_cut
 from .run import IoCount, Run
@@ -52,6 +53,22 @@ from .store_core import StoreOptions
 from .topic_log import LogSnapshot, TopicLog, entries_of
 from .topic_store import TopicStore
 from .writer import ManagedLedger
+
+if TYPE_CHECKING:
+    from .local.folder_reader import FolderLog, FolderReader
+    from .local.segment.segment import Segment
+    from .local.store import LocalStore
+    from .memory.store import MemoryStore
+
+#: Each engine is imported when it is first used.
+_ENGINES = {
+    "FolderLog": "local.folder_reader",
+    "FolderReader": "local.folder_reader",
+    "LocalStore": "local.store",
+    "MemoryStore": "memory.store",
+    "Segment": "local.segment.segment",
+}
+__getattr__, __dir__ = lazy_names(__name__, _ENGINES)
 
 __all__ = [
     "EARLIEST",

@@ -10,16 +10,17 @@ follower cuts its log only back to where its epochs and the leader's end to be t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import index as as_int
 
 from ..metadata import PrefixError, control_of
+from ..records import record
 from .errors import StaleEpochError
 from .position import Position
 from .run import DamagedRecordError, IoCount, Run
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class EpochStart:
     """Where a leader epoch begins."""
 
@@ -30,7 +31,7 @@ class EpochStart:
     """As the epoch's mark says; empty if it says nothing, was removed, or is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class EpochHistory:
     """The epochs of a log, oldest first, and the index at which the last one ends."""
 
@@ -110,7 +111,7 @@ def _are_same(
     return number == 0 if one.first_index > other.first_index else their_number == 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class LedgerExtent:
     """One ledger of a log: its entries from ``first`` on, before ``end_entry_id``."""
 
@@ -178,7 +179,7 @@ def check_not_before(topic: str, epoch: int, kept: Sequence[Run]) -> None:
     check_highest(epoch)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class TailCut:
     """Where a log will end: the runs that stay, the last of which is shortened."""
 

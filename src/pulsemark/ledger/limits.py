@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 MAX_ENTRY_ID = 2**32 - 1
 MAX_PREFIX_BYTES = 2**16 - 1
 MAX_TOPIC_NAME_BYTES = 4096
@@ -22,3 +24,9 @@ BODY_CRC_PRODUCER = 1
 """The body begins with Pulsar's magic and a CRC32C that was verified."""
 CHECKED_BODY_BYTES = 6
 """Size of the first bytes of such a body: the producer's magic and CRC32C."""
+
+
+def default_fd_limit() -> int:
+    """How many files a store keeps open: half of what the process may open, at most 4096."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, min(4096, soft // 2)) if soft > 0 else 4096

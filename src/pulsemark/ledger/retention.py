@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from dataclasses import dataclass
 from operator import attrgetter
 
+from ..records import record
 from .entry import RecordHead
 from .limits import MAX_TIME_MS
 from .position import EARLIEST, Position
@@ -139,7 +139,7 @@ def _check_now(now_ms: int) -> None:
         raise ValueError(f"now_ms must be from 0 to {MAX_TIME_MS}, not {now_ms!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Seen:
     """A note that entries existed at some time; nothing else is known about their age."""
 

@@ -47,11 +47,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..metadata import Buffer
+from ..records import record
 from .entry import Entry, EntryKind, RecordHead
 from .position import Position
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class RunHeader:
     """The facts about a run. Durable with the run's first entry, or before it.
 
@@ -339,7 +340,7 @@ class DamagedRecordError(Exception):
         super().__init__(reason)
 
 
-@dataclass(slots=True)
+@record
 class IoCount:
     """The cost of a search: number of reads, and bytes read."""
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from ..records import record
 from .commit.batch import EntryWriter
 from .commit.group_commit import GroupCommit
 from .errors import UnsupportedVersionError
@@ -202,7 +202,7 @@ class BadViewError(Exception):
     """The bytes are not part of a view; the view's reader goes on without them."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class ViewSummary:
     """The facts about a view, in its footer and in the catalog."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from ..metadata import Clock
+from ..records import record
 from .commit.group_commit import Delivery, GroupCommit, Notify
 from .limits import MAX_ENTRY_ID, MAX_RUN_BYTES
 from .store import TRANSACTIONS_NOTE_KIND, LedgerStore, MetadataStore
@@ -18,7 +18,7 @@ from .tail_cache import TailCache
 LEDGER_IDS_AT_ONCE = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class StoreSetup:
     """What a store is opened with, whatever its engine."""
 
@@ -116,7 +116,7 @@ class StoreCore:
 MAX_SYNC_INTERVAL_MS = 60_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class StoreOptions:
     """Limits and rolling rules. Raises ValueError for a bad value, naming the field."""
 

@@ -25,18 +25,19 @@ from __future__ import annotations
 import json
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
 
+from ..metadata import Buffer
 from .entry import Entry, EntryKind
 from .epochs import EpochHistory, EpochStart, LedgerExtent, epoch_starts, ledger_extents
 from .errors import CorruptEntryError, WouldBlockError
 from .limits import MAX_ENTRY_ID
 from .position import EARLIEST, Position
 from .run import DamagedRecordError, Run, run_after
-from .transactions import Transactions
+from .transactions import Transactions, event_in
 
 SLICE_ENTRIES = 32
 """The entries of one slice, while commits are pending (`commit.read_throttle`)."""
@@ -434,8 +435,21 @@ class TopicLog:
         aborted transactions as control entries.
         """
         entries = self.read(start, max_entries=max_entries, max_bytes=max_bytes)
-        transactions = self.transactions
+        transactions = self.transactions_met(entry.prefix for entry in entries)
         return entries if transactions is None else transactions.shown(entries, self)
+
+    def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
+        """The transactions, for a reader that has read entries with these stamps.
+
+        A log that is only read has no note. So all of it is read when the first entry of a
+        transaction is met, and later what is new. Raises OSError.
+        """
+        if self.transactions is None:
+            if not any(event_in(prefix) for prefix in prefixes):
+                return None
+            self.transactions = Transactions()
+        self.transactions.follow(self)
+        return self.transactions
 
     def is_control(self, position: Position) -> bool:
         """Whether consumers skip the entry at ``position``: a control entry, or an aborted one."""

@@ -27,7 +27,7 @@ import json
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
@@ -43,7 +43,7 @@ MAX_NOTED_STRETCHES = 20_000
 PENDING_EVENTS = 1_000
 """So many appended entries may wait for someone to ask; then the durable ones take effect."""
 READ_ENTRIES = 1_000
-_TRANSACTION, _IS_CONTROL = b"\xba\x07", b"\xa8\x06\x01"
+_TRANSACTION, _IS_CONTROL = b"\xd2\x07", b"\xa8\x06\x01"
 """The encoded tag of the field ``transaction``, and the field ``entry_kind`` of a control entry."""
 
 COMMITTED, ABORTED = CONTROL_TXN_COMMIT, CONTROL_TXN_ABORT
@@ -125,7 +125,7 @@ class Transactions:
         """``store`` stores the topic's note durably; None: for a log that is only read."""
         self._store = store
         self._lock = threading.Lock()
-        self._noting = threading.Lock()
+        self._noting, self._following = threading.Lock(), threading.Lock()
         self._noted_ledger_id = -1
         self._pending: deque[tuple[Position, int, int, Event]] = deque()
         """Appended entries that had no effect yet: place, first and last index, and meaning."""
@@ -258,6 +258,11 @@ class Transactions:
                 if entry.position < stable_end
             ]
 
+    def visible(self, positions: Iterable[Position], stable_end: Position) -> set[Position]:
+        """Which of these entries consumers may see; control entries count among them."""
+        with self._lock:
+            return {each for each in positions if each < stable_end and not self._hides(each)}
+
     def aborted_in(self, first_index: int, last_index: int) -> list[Aborted]:
         """The aborted transactions with a message, or their end, in this range of indexes."""
         with self._lock:
@@ -356,6 +361,10 @@ class Transactions:
 
     def follow(self, log: TransactionLog) -> None:
         """Take what a log's entries say that were not looked at yet. Raises OSError."""
+        with self._following:
+            self._follow(log)
+
+    def _follow(self, log: TransactionLog) -> None:
         while True:
             try:
                 entries = log.read(self.known_to, max_entries=READ_ENTRIES)

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import NoReturn, TypeAlias
@@ -40,6 +40,7 @@ from ..metadata import (
 from ..metadata.message import sound_count
 from ..metadata.prefix import pack_stamps
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
+from ..records import record
 from .commit.batch import MAX_BATCH_BYTES, ROW_FIELDS, Appended, Batch, Commit, Group
 from .cursors.cursor import Cursor
 from .cursors.cursor_store import CursorStore, SubscribedLog
@@ -76,7 +77,7 @@ from .transactions import Event, Transactions, event_in, event_of
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@record
 class Tail:
     """The end of a topic, including entries that are not yet durable."""
 
@@ -545,6 +546,18 @@ class ManagedLedger(SubscribedLog):
             self.recent.reached_end()
         return entries
 
+    def read_stable(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """As ``TopicLog.read_stable``; the topic's transactions are known."""
+        entries = self.read(start, max_entries=max_entries, max_bytes=max_bytes)
+        transactions = self.transactions
+        return entries if transactions is None else transactions.shown(entries, self)
+
+    def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
+        """The topic's transactions, which are always known."""
+        return self.transactions
+
     def _mark_deletes(self) -> list[Position]:
         return [cursor.mark_delete for cursor in tuple(self.cursors.values())]
 
@@ -986,47 +999,18 @@ class ManagedLedger(SubscribedLog):
         """
         epoch = check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, leader_epoch=max(epoch, 0))
-        return self.store.uninterrupted.run(
-            partial(self._replace_tail, index, _mark(base), epoch, is_new=True)
-        )
+        return self.store.uninterrupted.run(partial(self._truncate_tail, index, epoch, base))
 
-    def replace_tail(
-        self,
-        index: int,
-        body: Buffer,
-        *,
-        epoch: int,
-        message_count: int = 1,
-        kind: EntryKind = EntryKind.DATA,
-        base: BrokerEntryMetadata | None = None,
-    ) -> Appended:
-        """Drop every message from ``index`` on and add an entry there. Blocks until durable.
-
-        For a follower: the entry is the leader's at that index, and ``epoch`` the one it was
-        written in. It may be lower than this log's last epoch, but not lower than that of the entry
-        before ``index``. The other arguments are those of ``append``, the promises and errors those
-        of ``truncate_tail`` and ``append``.
-        """
-        epoch = check_highest(epoch)
-        body, check, count, kind = checked(self.name, body, message_count, kind)
-        entry = (body,), check, (count,), kind, base, None
-        return self.store.uninterrupted.run(
-            partial(self._replace_tail, index, entry, epoch, is_new=False)
-        )
-
-    def _replace_tail(self, index: int, entry: NewEntries, epoch: int, *, is_new: bool) -> Appended:
+    def _truncate_tail(self, index: int, epoch: int, base: BrokerEntryMetadata) -> Appended:
         committer = self._committer
         with committer.between_batches(), committer.lock:
             committer.commit_all()  # and nothing is appended until this is done
             self._check_open()
-            if is_new:
-                check_epoch(self.name, epoch, self.tail.epoch)
+            check_epoch(self.name, epoch, self.tail.epoch)
             cut = self._cut_at(index)
-            check_not_before(self.name, epoch, cut.kept)
-            tail, record = self._first_of(entry, epoch, index, cut.kept, cut.last_count)
+            tail, record = self._first_of(_mark(base), epoch, index, cut.kept, cut.last_count)
             appended = self._write_cut(cut, tail, record)
-            event = event_of(entry[4])
-            self._take_note(entry[3], event, appended.position, entry[2][0], appended.index)
+            self.controls.add(appended.position)
         self._drop(cut.dropped)
         return appended
 
@@ -1100,9 +1084,10 @@ class ManagedLedger(SubscribedLog):
         """Drop every entry from ``cut_at`` on and add a leader's entry there; how many were
         dropped. Blocks until durable.
 
-        As ``replace_tail``, for a log that keeps its leader's positions: the entry is in a ledger
-        that this log does not keep. After a crash the log has all of the change, or only lacks
-        entries after ``cut_at``.
+        For a log that keeps its leader's positions: the entry is in a ledger that this log does not
+        keep. Its epoch may be lower than this log's last one, but not than that of the entry before
+        ``cut_at``. After a crash the log has all of the change, or only lacks entries after
+        ``cut_at``. Raises StaleEpochError, InvalidEntryError and what ``append`` raises.
         """
         return self.store.uninterrupted.run(partial(self._follow_from, cut_at, entry, epoch))
 

@@ -16,7 +16,7 @@ whether a commit follows a start is up to the coordinator that writes both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..proto.broker_entry_pb2 import (
     CONTROL,
@@ -31,6 +31,7 @@ from ..proto.broker_entry_pb2 import (
     BrokerEntryMetadata,
     ControlType,
 )
+from ..records import record
 from .crc import Buffer
 from .errors import ControlError
 from .prefix import add_application_tags, application_tags, peek
@@ -53,7 +54,7 @@ MAX_CONTROL_TAG_BYTES = 16 * 1024
 """Names and values of all tags of one control entry together."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Control:
     """What a control entry says."""
 

@@ -29,9 +29,10 @@ without opening the set.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..proto.broker_entry_pb2 import SOURCE_PULSAR, BrokerEntryMetadata
+from ..records import record
 from .crc import Buffer
 from .errors import PrefixError
 from .prefix import PREFIX_HEADER_SIZE_BYTES, pack, peek, prefix_size_bytes
@@ -76,7 +77,7 @@ _FIELDS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class SourceStamp:
     """An entry's facts from the source. `index` and `time_ms` are None if they are not known.
 
@@ -180,7 +181,7 @@ def position_of_sequence_id(sequence_id: int) -> tuple[int, int] | None:
     return sequence_id >> _ENTRY_ID_BITS, sequence_id & (1 << _ENTRY_ID_BITS) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class RecordSetTags:
     """The facts of one record set, as the registry of entry tags defines them.
 

@@ -29,9 +29,9 @@ semicolon always separates them. `StamperChain.from_names` checks whether the na
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ..proto.broker_entry_pb2 import CONTROL, BrokerEntryMetadata
+from ..records import record
 from .builtin_stampers import (
     STAMPERS,
     BrokerTimeStamper,
@@ -57,7 +57,7 @@ FOREIGN_FIELDS = range(1000, 19_000)
 """Numbers that third parties may use for their own fields."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class _Link:
     """One stamper of a chain, with its attributes as they were when the chain was made."""
 

@@ -26,6 +26,7 @@ from .follow import FollowReport, FollowRun, NotFollowerError, open_follower, pr
 from .follow_source import open_followed
 from .places import Options, Selection, folder_of, open_source, open_target
 from .run import MirrorRun
+from .subscriptions import open_carrier
 from .topic_mirror import Report, Totals
 from .verify import Comparison, compare
 
@@ -59,6 +60,7 @@ __all__ = [
     "Totals",
     "compare",
     "folder_of",
+    "open_carrier",
     "open_followed",
     "open_follower",
     "open_source",

@@ -143,6 +143,8 @@ class BrokerTopic:
         self._quiet_since_s = time.monotonic()
         self._passed: Place = resume.place or (-1, -1)
         self._last_index = resume.index
+        self.has_holes = False
+        """Whether the broker has said that the topic is compacted."""
         if resume.place is not None:
             self._seek(MessageId(*resume.place))
         elif resume.sequence_id is None:
@@ -212,9 +214,6 @@ class BrokerTopic:
         """Acknowledge everything up to here."""
         self._consumer.ack(MessageId(*place), cumulative=True, wait=False)
 
-    has_holes = False
-    """A broker does not say whether a topic is compacted."""
-
     def is_caught_up(self, place: Place | None) -> bool:
         """Whether the last message of the opening was taken."""
         return self._last is None or (place is not None and place >= self._last)
@@ -260,10 +259,11 @@ class BrokerTopic:
         place = message.message_id.ledger_id, message.message_id.entry_id
         try:
             prefix, body = split(message.headers_and_payload)
+            self.has_holes = self.has_holes or (prefix is not None and prefix.log_has_holes)
             tags = record_set_tags_of(prefix)
             is_control = prefix is not None and prefix.entry_kind == CONTROL
-            if is_control:
-                stated, schema_version = 1, b""
+            if prefix is not None and is_control:
+                stated, schema_version = max(prefix.message_count, 1), b""
             elif tags is not None:
                 stated, schema_version = tags.message_count, b""
             elif is_record_set(message.headers_and_payload):

@@ -12,6 +12,7 @@ namespaces, numbers of partitions, schemas.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..compaction.compacted_log import CompactedLog
@@ -30,10 +31,12 @@ from ..ledger import (
     FolderReader,
     InvalidEntryError,
     LedgerError,
+    LedgerExtent,
     LocalStore,
     ManagedLedger,
     Position,
     TopicNotFoundError,
+    entries_of,
 )
 from ..ledger.local.io.folder import CATALOG_NAME
 from ..ledger.store import (
@@ -46,6 +49,7 @@ from ..maintenance.verify_catalog import read_property
 from ..metadata import ChecksumError, MessageFormatError, StamperChain, peek, read_message_metadata
 from ..metadata.schema_list import pack_schemas, unpack_schemas
 from ..metadata.source_stamp import SourceStamp, record_set_tags_of
+from ..proto.cursor_pb2 import CursorRecord
 from ..proto.pulsar_api_pb2 import Schema
 from ..wire import TopicName
 from .entries import Gap, Place, Resume, SourceEntry
@@ -131,10 +135,14 @@ class FolderSourceTopic:
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
         """The next entries; a damaged entry is a gap."""
         try:
-            entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
+            entries = self._log.read_stable(
+                self._next, max_entries=max_entries, max_bytes=max_bytes
+            )
             if not entries:
                 self._refresh()
-                entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
+                entries = self._log.read_stable(
+                    self._next, max_entries=max_entries, max_bytes=max_bytes
+                )
         except CorruptEntryError as error:
             if self._refresh():
                 return []  # another view took the place of the one that was read
@@ -170,7 +178,7 @@ class FolderSourceTopic:
     def is_caught_up(self, place: Place | None) -> bool:
         """Whether everything before the end at the opening was taken."""
         try:
-            return self._next >= self._end or not self._log.read(self._next, max_entries=1)
+            return self._next >= self._end or not self._log.read_stable(self._next, max_entries=1)
         except CorruptEntryError:
             return False  # the next `take` reports it
 
@@ -276,6 +284,27 @@ class FolderTarget:
             raise TargetNotEmptyError(self.place, topic, self._cluster)
         resume = Resume() if last is None else Resume(last.position, last.index)
         return FolderTargetTopic(self._store, ledger, self.place, resume)
+
+    def ledgers(self, topic: str) -> tuple[LedgerExtent, ...]:
+        """The topic's ledgers that have entries. Raises TopicNotFoundError."""
+        return self._ledger(topic).ledger_extents()
+
+    def heads(self, topic: str, start: Position) -> Iterator[Entry]:
+        """The topic's entries from ``start`` on."""
+        return entries_of(self._ledger(topic), start)
+
+    def move(self, topic: str, name: str, at: Position | None, record: CursorRecord) -> bool:
+        """Let a subscription read on from ``at`` (None: the end); durable on return."""
+        ledger = self._ledger(topic)
+        at = ledger.end_position if at is None else at
+        properties = dict(record.subscription_properties)
+        cursor = ledger.open_cursor(name, initial=at, subscription_properties=properties)
+        cursor.reset(at)
+        cursor.persist().wait()
+        return True
+
+    def _ledger(self, topic: str) -> ManagedLedger:
+        return self._store.open_topic(topic, create=False)
 
     def _add_namespace(self, name: TopicName) -> None:
         """Add tenant and namespace, which a broker needs to serve the topic."""

@@ -38,6 +38,7 @@ from ..ledger import (
     Appended,
     CorruptEntryError,
     EntryKind,
+    InvalidEntryError,
     LocalStore,
     ManagedLedger,
     Position,
@@ -140,7 +141,7 @@ class FollowedTopic:
         return EARLIEST if last is None else last.following
 
     def is_behind(self, state: TopicState) -> bool:
-        """Whether there is something to be done. A topic that is not open has not changed."""
+        """Whether there is something to be done; not for one that the source cannot open."""
         if not self.is_checked or self._is_more:
             return not self.problem
         return state.end is not None and self.end < state.end and state.entry_count > 0
@@ -157,8 +158,11 @@ class FollowedTopic:
         gathered: list[StoredEntry] = []
         taken, size_bytes, place = 0, 0, self.end
         for entry in self._run.source.read(self.name, place):
-            if entry.position != place:  # a ledger begins
+            if entry.position != place:
                 appended, gathered = self._append(gathered, appended), []
+                if entry.position.ledger_id == place.ledger_id and place.entry_id:
+                    self._begin_anew(place, entry.position)
+                    break
                 if not self._enters(entry, goes_on=taken > 0):
                     self.is_checked = False
                     break
@@ -189,7 +193,31 @@ class FollowedTopic:
         index = common_point(self.ledger.epoch_history(), epochs)
         if index is not None and self.ledger.first_index <= index < self.ledger.next_index:
             at = min(at, Finder(self.ledger).by_index(index).position)
+        at = self._same_until(at)
         return at == end or self._cut(at, end)
+
+    def _same_until(self, at: Position) -> Position:
+        """Where the logs are the same up to, of what their ledgers' ids say.
+
+        A source that was set back, as to a backup, gives ids again. A ledger has one writer: so it
+        is the same one if its last shared entry is, else it is another one from its start.
+        """
+        for each in reversed(self.ledger.ledger_extents()):
+            if each.first >= at:
+                continue
+            end_entry_id = each.end_entry_id
+            if at.ledger_id == each.first.ledger_id:
+                end_entry_id = min(end_entry_id, at.entry_id)
+            last = Position(each.first.ledger_id, end_entry_id - 1)
+            try:
+                mine = next(iter(self.ledger.read(last, max_entries=1)), None)
+                theirs = self._first_after(last)
+            except CorruptEntryError:
+                return at  # this cannot tell them apart
+            if theirs is None or theirs.position != last or _content(mine) == _content(theirs):
+                return at
+            at = Position(last.ledger_id, 0)
+        return at
 
     def _cut(self, at: Position, end: Position) -> bool:
         first = self._first_after(at)
@@ -213,6 +241,14 @@ class FollowedTopic:
         report.say(f"truncated: {self.name}: {what}")
         self._count([first])
         return True
+
+    def _begin_anew(self, place: Position, after: Position) -> None:
+        """The source lacks what comes next in a ledger: go on with what it still has."""
+        first = self._first_after(EARLIEST)
+        if first is not None and first.position > place:
+            self._cut(EARLIEST, place)
+        else:
+            self.stop(f"the source has lost its entries from {place} to before {after}")
 
     def _first_after(self, at: Position) -> StoredEntry | None:
         return next(iter(self._run.source.read(self.name, at, 1)), None)
@@ -243,7 +279,12 @@ class FollowedTopic:
     def _append(self, entries: list[StoredEntry], before: Appended | None) -> Appended | None:
         if not entries:
             return before
-        appended = self.ledger.follow(entries, self._epoch)
+        try:
+            appended = self.ledger.follow(entries, self._epoch)
+        except InvalidEntryError:
+            if before is not None:
+                before.commit.wait()  # if it failed, these have nothing to follow
+            raise
         self._count(entries)
         return appended
 
@@ -280,6 +321,13 @@ class FollowedTopic:
         """Follow it no further until the source moves, and say why."""
         self.problem = problem
         self._run.report.say(f"stopped: {self.name}: {problem}")
+
+
+def _content(entry: StoredEntry | None) -> tuple[object, ...]:
+    """What two logs' entries at one position have in common."""
+    if entry is None:
+        return ()
+    return entry.index, entry.append_time_ms, bytes(entry.prefix), bytes(entry.body or b"")
 
 
 def _epoch_begun_by(entry: StoredEntry) -> int:

@@ -93,22 +93,23 @@ class BrokerFollowed:
         self._client: SeekClient | None = None
 
     @property
-    def _calls(self) -> SeekClient:
+    def calls(self) -> SeekClient:
+        """The client, connected when it is needed."""
         if self._client is None:
             self._client = self._make()
         return self._client
 
     def state(self, known_digest: bytes) -> StoreState:
         """Its topics, values and subscriptions."""
-        return self._calls.follow_state(known_digest, timeout_s=60.0)
+        return self.calls.follow_state(known_digest, timeout_s=60.0)
 
     def history(self, topic: str) -> History:
         """A topic's epochs and ledgers."""
-        return self._calls.history(topic)
+        return self.calls.history(topic)
 
     def read(self, topic: str, start: Position, limit: int = READ_ENTRIES) -> Iterator[StoredEntry]:
         """Entries from ``start`` on."""
-        return self._calls.read_entries(topic, start=start, max_entries=limit, stored=True)
+        return self.calls.read_entries(topic, start=start, max_entries=limit, stored=True)
 
     def close(self) -> None:
         """Close the connection."""

@@ -119,6 +119,8 @@ class Options:
     source_token: str | None = None
     target_token: str | None = None
     trusted_certificates: str | os.PathLike[str] | None = None
+    source_grpc: str | None = None
+    target_grpc: str | None = None
 
 
 def folder_of(place: str) -> Path | None:

@@ -23,6 +23,7 @@ from .broker_target import COME_AGAIN
 from .entries import Source, Target
 from .errors import LostError, NoTopicsError, TopicMissingError
 from .places import Selection
+from .subscriptions import CARRY_S, SubscriptionCarrier
 from .topic_mirror import Report, TopicMirror
 
 #: How long a turn without work waits for more, if no socket says that there is some.
@@ -72,6 +73,7 @@ class MirrorRun:
         once: end when all that was there at the start is mirrored.
         reconnect_s: how long to try again after a connection was lost.
         is_stopped: asked between steps; True ends the run in order.
+        carrier: what brings the source's subscriptions; None: they stay where they are.
     """
 
     source: Source
@@ -79,6 +81,7 @@ class MirrorRun:
     selection: Selection
     pace: Pace
     report: Report
+    carrier: SubscriptionCarrier | None = None
     once: bool = False
     reconnect_s: float = 300.0
     is_stopped: Callable[[], bool] = lambda: False
@@ -88,6 +91,7 @@ class MirrorRun:
     _gone: set[str] = field(default_factory=set)
     """Topics that were deleted in the source."""
     _discovered_s: float = 0.0
+    _carried_s: float = 0.0
     _worked_s: float = field(init=False)
 
     def run(self) -> bool:
@@ -129,7 +133,10 @@ class MirrorRun:
                 return False
         self.report.progress()
         if self.once and self._is_caught_up():
+            self._carry()
             return True
+        if self.clock() - self._carried_s > CARRY_S:
+            self._carry()
         if not self.once and self.clock() - self._discovered_s > DISCOVERY_S:
             self._discover()
             self._open()
@@ -139,6 +146,12 @@ class MirrorRun:
             self._ping()
             self._wait()
         return False
+
+    def _carry(self) -> None:
+        """Move the subscriptions that have moved in the source."""
+        if self.carrier is not None:
+            self.carrier.carry(self._topics.keys())
+        self._carried_s = self.clock()
 
     def _ping(self) -> None:
         """Notice a side that is gone without closing its connections, or hangs."""
@@ -205,6 +218,8 @@ class MirrorRun:
         """Close everything, and open it again until it succeeds. Raises LostError."""
         self.report.lost(str(lost))
         self._close()
+        if self.carrier is not None:
+            self.carrier.forget()
         until_back(lost, self._opened, self.reconnect_s, self.is_stopped, self.clock, self.sleep)
 
     def _opened(self) -> Exception | None:
@@ -229,6 +244,10 @@ class MirrorRun:
                 except _LOST:
                     return False
             self._wait()
+        try:
+            self._carry()
+        except _LOST:
+            return False
         return not dropped and self._is_caught_up()
 
     def _wait(self) -> None:
@@ -247,3 +266,5 @@ class MirrorRun:
                 continue
         self.source.close()
         self.target.close()
+        if self.carrier is not None:
+            self.carrier.close()

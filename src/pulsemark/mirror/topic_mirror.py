@@ -343,12 +343,15 @@ class TopicMirror:
         if known is None and first is not None and self._resume.is_beginning:
             known = 0
         before = self._passed
+        has_holes = self._reader is not None and self._reader.has_holes
         if first is not None and known is not None:
-            if first > known and not (self._reader is not None and self._reader.has_holes):
+            if first > known and not has_holes:
                 self._report.gap(Gap(self.topic, f"indexes {known} to {first - 1} are missing"))
             elif entry.stamp.index is not None and entry.stamp.index < known:
                 what = f"indexes go back from {known} to {entry.stamp.index}: the source's topic"
                 self._report.gap(Gap(self.topic, f"{what} was recreated, or its tail was cut off"))
+        elif has_holes:
+            pass  # without indexes, too
         elif before is not None and before[0] == entry.place[0] and before[1] + 1 < entry.place[1]:
             what = f"entries {before[0]}:{before[1] + 1} to {before[0]}:{entry.place[1] - 1}"
             self._report.gap(Gap(self.topic, f"{what} are missing"))

@@ -87,7 +87,7 @@ def _entries(
 
 def _of_folder(log: TopicLog | CompactedLog, cluster: str | None) -> Iterator[tuple[Key, int]]:
     at = Position(0, 0)
-    while entries := log.read(at):
+    while entries := log.read_stable(at):
         for entry in entries:
             key: Key = (entry.position.ledger_id, entry.position.entry_id)
             if cluster is not None:

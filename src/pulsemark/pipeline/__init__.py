@@ -18,7 +18,6 @@ from .compact import (
     CompactedTopic,
     compact_by_broker,
     compact_folder,
-    compact_to_table,
     estimate_compaction,
 )
 from .errors import (
@@ -31,11 +30,12 @@ from .errors import (
     PipelineError,
     ReplayError,
 )
-from .inspection import control_entries, verify
+from .inspection import verify
 from .jobs import JOBS, Job, run_job
 from .offload import (
     DeltaTarget,
     IcebergTarget,
+    OffloadFollower,
     OffloadResult,
     offload,
     truncate_offloaded,
@@ -58,6 +58,7 @@ __all__ = [
     "Job",
     "JobFailedError",
     "MissingExtraError",
+    "OffloadFollower",
     "OffloadResult",
     "OptionError",
     "PipelineError",
@@ -69,9 +70,7 @@ __all__ = [
     "audit",
     "compact_by_broker",
     "compact_folder",
-    "compact_to_table",
     "compare_tiers",
-    "control_entries",
     "estimate_compaction",
     "find_java",
     "local_session",

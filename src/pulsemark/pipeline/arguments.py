@@ -18,7 +18,7 @@ from ..finder.arguments import relative_time_ms
 from ..ledger import FolderReader, TopicNotFoundError
 from ..ledger.local.io.folder import MARKER_NAME
 from .errors import OptionError
-from .options import ReadOptions, full_topic_name, opened, select_topics
+from .options import ReadOptions, full_topic_name, opened
 from .plan import existing
 
 
@@ -78,7 +78,7 @@ def _check(options: ReadOptions) -> None:
         if isinstance(reader, FolderReader):
             existing(reader, options)
             return
-        _, absent = select_topics(options.topics, reader.topics())
+        _, absent = options.select(reader.topics())
     if absent:
         raise TopicNotFoundError(absent[0])
 
@@ -219,6 +219,8 @@ def take_folders(given: argparse.Namespace, *, writes: bool) -> None:
         folder = given.folders[0]
         what = "is one folder too many" if others else "is a data folder"
         reason = f"the data folder to read is named by --data-dir {folder}"
+        if not writes:
+            reason += ", a table to write only by offload (--write-mode upsert: each key's latest)"
         reason = f"{what}; {reason}" if writes else reason
         raise OptionError("TARGET" if writes else "FOLDER", folder, reason)
 

@@ -6,30 +6,9 @@ tier, from the stored entries. It can also check itself: indexes have no gaps, s
 hold ``max_index - min_index + 1`` messages. For missing messages before a topic's first bucket and
 after its last one, it uses the indexes that the plan expects there.
 
-=================  ==============================================================================
-time               when the audit ran
-topic              full name
-tier               the tier that was counted: ``broker``
-bucket_start       first moment of the bucket, by the broker's clock (see ``job_sources.counts``)
-bucket_end         one past its last moment
-host               labels of the tier, for a comparison of several audits; the job does not use
-datacenter         them itself
-application
-count              messages of producers, as each producer stated in its SEND and the broker stored
-                   in the record's header. Payloads are not read
-doubtful_count     the part of ``count`` in entries that state more messages than a read accepts
-                   by default (``maxMessagesPerEntry``)
-control_count      the broker's own entries: each takes one index, consumers never see them
-bytes              as stored: prefixes and bodies
-min_index          lowest and
-max_index          highest index in the bucket; null if no entry in it has messages
-missing            ``max_index - min_index + 1 - count - control_count``: gaps inside the bucket
-missing_before     gap between this bucket and the ones before it, or the range's first index
-missing_after      gap between a topic's last bucket and the range's end; 0 in the other rows
-out_of_order       the part of ``count`` that is stored after an entry of a later bucket
-loss               a text about lost ledger files of the topic, which may have held any number of
-                   messages; the same in each of its rows; null if no file is lost
-=================  ==============================================================================
+docs/spark.md says what each column means (`AUDIT_COLUMNS`). A bucket's time is that of
+`job_sources.counts`. The labels `host`, `datacenter` and `application` are for a comparison of
+several audits; the job does not use them itself.
 
 The rows can be divided further by tags of the entries' stamps (``by``): the producer, or any other
 tag that the topic's policy asks for. Each tag is a column after ``application``, named as by
@@ -41,12 +20,6 @@ message with a stamp, its publish time, by the producer's clock, minus its broke
 the clocks agree, it is about minus the time on the way. The producer's name is then the one in its
 header. A Kafka record set has neither outside of its stamp: there the tags `producer_name` and
 `send_time_ms` say it, and without the latter nothing is known of the clock.
-
-=====================  ==========================================================================
-clock_error_p50_ms     the median; below 0: the clock is behind, or messages were on the way
-clock_error_p99_ms     99 % of the messages have no larger error, fast or slow; always 0 or more
-clock_error_most_ms    the largest error, fast or slow; always 0 or more
-=====================  ==========================================================================
 
 A topic without entries has one row, without a bucket. A damaged entry counts as missing, because no
 reader can read it. Payloads are not read, so damage to only the payload is not noticed.

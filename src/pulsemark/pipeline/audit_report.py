@@ -1,7 +1,8 @@
-"""An audit, and the differences of two tiers, as one page of HTML.
+"""Audits, and the differences of two tiers, as one page of HTML.
 
 For each topic it shows messages and lost ones over time, and the error of producers' clocks if the
-audit has looked for it.
+audit has looked for it. A run can be appended: the page has the rows of the runs before it in a
+comment, and shows of each bucket what the last run has counted.
 
 The page needs nothing else: no network, no script; its plots are SVG in the page, and its colours
 follow the reader's light or dark setting. It is written as a whole, or not at all.
@@ -9,20 +10,25 @@ follow the reader's light or dark setting. It is written as a whole, or not at a
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from .audit import CLOCK_COLUMNS, GAPS
+from .audit import AUDIT_COLUMNS, CLOCK_COLUMNS, GAPS
 from .errors import OptionError
 from .job_files import write_durably
 from .tier_comparison import TierComparison
 
 MAX_BARS = 120
 MAX_ROWS = 500
+MAX_RUNS = 100
+"""The oldest ones are left out of the page."""
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BASE = 960, 210, 72, 26, 160
 
 _STYLE = """
@@ -47,24 +53,45 @@ th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align
 td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.t { white-space: nowrap; } td { overflow-wrap: anywhere; }
 svg { width: 100%; height: auto; display: block; } svg .bar { fill: var(--bar); }
-svg .gap { fill: var(--bad); } svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
+svg .gap { fill: var(--bad); } svg polyline { fill: none; stroke-width: 2; }
+svg .p50 { stroke: var(--good); } svg .p99 { stroke: var(--bar); } svg .most { stroke: var(--bad); }
+svg circle { fill: none; pointer-events: all; }
+svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
 svg line { stroke: var(--line); } summary { cursor: pointer; color: var(--dim); }
 """
+
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one audit has found: its rows, and those of the same audit by tags."""
+
+    rows: Sequence[Row]
+    divided: Sequence[Row] = ()
+
+    @property
+    def time(self) -> datetime | None:
+        """When it was made; None if it has no rows."""
+        return next((row["time"] for row in self.rows), None)
 
 
 def write_report(
     file: str | os.PathLike[str],
     title: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     comparison: TierComparison | None = None,
     *,
-    divided: Sequence[Mapping[str, Any]] = (),
+    divided: Sequence[Row] = (),
+    append: bool = False,
 ) -> None:
-    """Write the page. Raises OptionError.
+    """Write the page; ``append`` keeps the runs that are in it. Raises OptionError.
 
     ``rows`` are those of `audit`, and ``divided`` those of the same audit by tags.
     """
-    text = page(title, rows, comparison, divided=divided)
+    earlier = runs_in(file) if append else []
+    text = page(title, rows, comparison, divided=divided, earlier=earlier)
     try:
         write_durably(Path(file).absolute(), text.encode())
     except OSError as error:
@@ -72,15 +99,58 @@ def write_report(
         raise OptionError("html", str(file), reason) from error
 
 
+_KEPT = re.compile(r"^<!--pulsemark audits (.*)-->$", re.MULTILINE)
+_TIMES = ("time", "bucket_start", "bucket_end")
+
+
+def runs_in(file: str | os.PathLike[str]) -> list[Run]:
+    """The runs of a page; none if there is no such file. Raises OptionError."""
+    try:
+        found = _KEPT.search(Path(file).read_text(encoding="utf-8"))
+        if found is None:
+            raise ValueError("it has no rows")
+        return [
+            Run(*([_read(row) for row in rows] for rows in run)) for run in json.loads(found[1])
+        ]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        reason = f"is not a page of an audit, to append to: {error}"
+        raise OptionError("html", str(file), reason) from error
+
+
+def _read(row: dict[str, Any]) -> Row:
+    times = {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES}
+    return {**dict.fromkeys(AUDIT_COLUMNS), **row, **times}
+
+
+def _kept(runs: Sequence[Run]) -> str:
+    """The runs in a comment; what is null is left out, and nothing in it can end it."""
+    lists = [
+        [
+            [{k: v for k, v in row.items() if v is not None or k in _TIMES} for row in rows]
+            for rows in (run.rows, run.divided)
+        ]
+        for run in runs[-MAX_RUNS:]
+    ]
+    text = json.dumps(lists, default=datetime.isoformat, separators=(",", ":"))
+    for character in "<>":  # only texts have them, where they may be escaped
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f"<!--pulsemark audits {text}-->"
+
+
 def page(
     title: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     comparison: TierComparison | None = None,
     *,
-    divided: Sequence[Mapping[str, Any]] = (),
+    divided: Sequence[Row] = (),
+    earlier: Sequence[Run] = (),
 ) -> str:
     """The page's text."""
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    runs = [*earlier, Run(rows, divided)][-MAX_RUNS:]
+    rows, divided = _newest(run.rows for run in runs), _newest(run.divided for run in runs)
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -89,19 +159,50 @@ def page(
         f"<h1>{escape(title)}</h1><p class=dim>made {made}; times are UTC</p>",
         _cards(rows, comparison),
     ]
+    if len(runs) > 1:
+        parts += _runs(runs)
     if comparison is not None:
         parts += _compared(comparison)
-    topics: dict[str, list[Mapping[str, Any]]] = {}
+    topics: dict[str, list[Row]] = {}
     for row in rows:
         topics.setdefault(str(row["topic"]), []).append(row)
     for topic, of_topic in topics.items():
         parts += _topic(topic, of_topic, [row for row in divided if row["topic"] == topic])
     if not topics:
         parts.append("<p class=dim>There are no topics.</p>")
-    return "\n".join([*parts, "</body></html>", ""])
+    return "\n".join([*parts, _kept(runs), "</body></html>", ""])
 
 
-def _cards(rows: Sequence[Mapping[str, Any]], comparison: TierComparison | None) -> str:
+def _newest(lists: Iterable[Sequence[Row]]) -> list[Row]:
+    """The rows of all runs; of each bucket, topic and tags those of the last one that has it."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for rows in lists:
+        for row in rows:
+            tags = (v for k, v in row.items() if k not in AUDIT_COLUMNS and k not in CLOCK_COLUMNS)
+            found[(row["topic"], row["bucket_start"], *tags)] = row
+    with_buckets = {topic for topic, start, *_ in found if start is not None}
+    kept = [key for key in found if key[1] is not None or key[0] not in with_buckets]
+    first = datetime.min.replace(tzinfo=UTC)
+    return [found[key] for key in sorted(kept, key=lambda k: (k[0], k[1] or first))]
+
+
+def _runs(runs: Sequence[Run]) -> Iterable[str]:
+    """Each run as a bar, with what was missing in it."""
+    yield f"<h2>{len(runs)} runs</h2>"
+    bars = [
+        (
+            run.time,
+            run.time,
+            sum(row["count"] or 0 for row in run.rows),
+            sum(map(_missing, run.rows)),
+        )
+        for run in runs
+        if run.time is not None
+    ]
+    yield _plot(bars, "messages in each run")
+
+
+def _cards(rows: Sequence[Row], comparison: TierComparison | None) -> str:
     missing = sum(_missing(row) for row in rows)
     losses = {row["topic"] for row in rows if row["loss"]}
     cards = [
@@ -121,7 +222,7 @@ def _cards(rows: Sequence[Mapping[str, Any]], comparison: TierComparison | None)
     return f"<div class=cards>{''.join(texts)}</div>"
 
 
-def _missing(row: Mapping[str, Any]) -> int:
+def _missing(row: Row) -> int:
     return sum(row[name] or 0 for name in GAPS)
 
 
@@ -148,9 +249,7 @@ def _compared(comparison: TierComparison) -> Iterable[str]:
     )
 
 
-def _topic(
-    topic: str, rows: Sequence[Mapping[str, Any]], divided: Sequence[Mapping[str, Any]]
-) -> Iterable[str]:
+def _topic(topic: str, rows: Sequence[Row], divided: Sequence[Row]) -> Iterable[str]:
     yield f"<h2>{escape(topic)}</h2>"
     loss = next((row["loss"] for row in rows if row["loss"]), None)
     if loss is not None:
@@ -159,16 +258,15 @@ def _topic(
     if not bars:
         yield "<p class=dim>No messages.</p>"
         return
-    yield _plot(bars)
-    clocks = _clock_bars(divided)
-    if clocks:
-        yield _plot(clocks, "largest error of a producer's clock, ms", "ms")
+    yield _plot(bars, f"messages in {bars[0][1] - bars[0][0]}")
+    if any(row.get(CLOCK_COLUMNS[-1]) is not None for row in divided):
+        yield _clock_plot(divided)
     yield _details(rows, "rows")
     if divided:
         yield _details(divided, "rows by tags")
 
 
-def _details(rows: Sequence[Mapping[str, Any]], what: str) -> str:
+def _details(rows: Sequence[Row], what: str) -> str:
     heads = [
         name for name in rows[0] if name not in ("time", "topic", "loss") and _says(rows, name)
     ]
@@ -176,7 +274,7 @@ def _details(rows: Sequence[Mapping[str, Any]], what: str) -> str:
     return f"<details><summary>{len(rows):,} {what}</summary>{table}</details>"
 
 
-def _says(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+def _says(rows: Sequence[Row], name: str) -> bool:
     return any(row[name] is not None for row in rows)
 
 
@@ -185,8 +283,8 @@ _Bar = tuple[datetime, datetime, int, int]
 
 
 def _spans(
-    rows: Sequence[Mapping[str, Any]],
-) -> list[tuple[datetime, datetime, list[Mapping[str, Any]]]]:
+    rows: Sequence[Row],
+) -> list[tuple[datetime, datetime, list[Row]]]:
     """At most MAX_BARS spans of equal length over the whole time of the rows, with their rows."""
     found = [row for row in rows if row["bucket_start"] is not None]
     if not found:
@@ -195,7 +293,7 @@ def _spans(
     width = min(row["bucket_end"] - row["bucket_start"] for row in found)
     buckets = (max(row["bucket_end"] for row in found) - first) // width
     span = width * -(-buckets // MAX_BARS)
-    parts: list[list[Mapping[str, Any]]] = [[] for _ in range(-(-(buckets * width) // span))]
+    parts: list[list[Row]] = [[] for _ in range(-(-(buckets * width) // span))]
     for row in found:
         parts[(row["bucket_start"] - first) // span].append(row)
     return [
@@ -204,35 +302,23 @@ def _spans(
     ]
 
 
-def _bars(rows: Sequence[Mapping[str, Any]]) -> list[_Bar]:
+def _bars(rows: Sequence[Row]) -> list[_Bar]:
     return [
         (start, end, sum(row["count"] or 0 for row in part), sum(map(_missing, part)))
         for start, end, part in _spans(rows)
     ]
 
 
-def _clock_bars(divided: Sequence[Mapping[str, Any]]) -> list[_Bar]:
-    """The largest clock error of each span; none if the audit did not look for it."""
-    most = CLOCK_COLUMNS[-1]
-    if not any(row.get(most) is not None for row in divided):
-        return []
-    return [
-        (start, end, max((row[most] or 0 for row in part), default=0), 0)
-        for start, end, part in _spans(divided)
-    ]
-
-
-def _plot(bars: Sequence[_Bar], heading: str = "", unit: str = "messages") -> str:
+def _plot(bars: Sequence[_Bar], heading: str) -> str:
     top = max(1, *(count + missing for _, _, count, missing in bars))
     step, scale = (_WIDTH - _LEFT) / len(bars), (_BASE - _TOP) / top
     shapes = []
     for number, (start, end, count, missing) in enumerate(bars):
         high, gap = count * scale, missing * scale
         x, wide = _LEFT + number * step, max(step - 1, 0.6)
-        said = f"{_moment(start)} to {_moment(end)}: {count:,} {unit}"
-        said += f", {missing:,} missing" if not heading else ""
+        span = _moment(start) if start == end else f"{_moment(start)} to {_moment(end)}"
         shapes.append(
-            f"<g><title>{said}</title>"
+            f"<g><title>{span}: {count:,} messages, {missing:,} missing</title>"
             f'<rect class=bar x="{x:.1f}" y="{_BASE - high:.1f}" width="{wide:.1f}"'
             f' height="{high:.1f}"/>'
             + (
@@ -243,24 +329,66 @@ def _plot(bars: Sequence[_Bar], heading: str = "", unit: str = "messages") -> st
             )
             + "</g>"
         )
+    drawn = f"{_levels(0, top, lambda value: _BASE - value * scale)}{''.join(shapes)}"
+    return _svg(heading, drawn + _times(bars, step))
+
+
+def _svg(heading: str, drawn: str) -> str:
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{unit} over time">'
-        f'<text x="0" y="12">{heading or f"messages in {_length(bars[0])}"}</text>'
-        f"{_levels(top, scale)}{''.join(shapes)}{_times(bars, step)}</svg>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{heading} over time">'
+        f'<text x="0" y="12">{heading}</text>{drawn}</svg>'
     )
 
 
-def _levels(top: int, scale: float) -> str:
-    """Lines at round numbers of messages, about four of them."""
-    power = 10 ** (len(str(top)) - 1)
+def _clock_plot(divided: Sequence[Row]) -> str:
+    """The errors of producers' clocks over time, of the producer that is worst in each span."""
+    spans = _spans(divided)
+    lines: dict[str, list[int | None]] = {}
+    for name in CLOCK_COLUMNS:
+        lines[name] = [
+            max((row[name] for row in part if row.get(name) is not None), key=abs, default=None)
+            for _, _, part in spans
+        ]
+    values = [value for line in lines.values() for value in line if value is not None]
+    low, high = min(0, *values), max(1, *values)
+    step, scale = (_WIDTH - _LEFT) / len(spans), (_BASE - _TOP) / (high - low)
+
+    def place(value: int) -> float:
+        return _BASE - (value - low) * scale
+
+    drawn = [_levels(low, high, place)]
+    for number, (name, line) in enumerate(lines.items()):
+        kind = name.removeprefix("clock_error_").removesuffix("_ms")
+        points = [
+            (_LEFT + (at + 0.5) * step, place(value), value, spans[at])
+            for at, value in enumerate(line)
+            if value is not None
+        ]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in points)
+        drawn.append(f'<polyline class={kind} points="{path}"/>')
+        drawn += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{_moment(start)} to {_moment(end)}:'
+            f" {kind} {value:,} ms</title></circle>"
+            for x, y, value, (start, end, _) in points
+        ]
+        at = _LEFT + 330 + 90 * number
+        drawn.append(f'<polyline class={kind} points="{at},8 {at + 24},8"/>')
+        drawn.append(f'<text x="{at + 30}" y="12">{kind}</text>')
+    bars = [(start, end, 0, 0) for start, end, _ in spans]
+    heading = "error of producers' clocks, ms, of the worst producer"
+    return _svg(heading, "".join(drawn) + _times(bars, step))
+
+
+def _levels(low: int, high: int, place: Callable[[int], float]) -> str:
+    """Lines at round numbers, about four of them."""
+    power = 10 ** (len(str(high - low)) - 1)
     level = next(
-        one for one in (power // 5, power // 2, power, 2 * power) if one and top // one < 6
+        one for one in (power // 5, power // 2, power, 2 * power) if one and (high - low) // one < 6
     )
     return "".join(
-        f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{_BASE - value * scale:.1f}"'
-        f' y2="{_BASE - value * scale:.1f}"/><text x="{_LEFT - 8}"'
-        f' y="{_BASE - value * scale + 4:.1f}" text-anchor="end">{value:,}</text>'
-        for value in range(0, top + 1, level)
+        f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{place(value):.1f}" y2="{place(value):.1f}"/>'
+        f'<text x="{_LEFT - 8}" y="{place(value) + 4:.1f}" text-anchor="end">{value:,}</text>'
+        for value in range(-(-low // level) * level, high + 1, level)
     )
 
 
@@ -270,18 +398,15 @@ def _times(bars: Sequence[_Bar], step: float) -> str:
     places = [(number * step, bars[number][0]) for number in range(0, len(bars), every)]
     if places[-1][0] > (len(bars) - every / 2) * step:
         places.pop()
-    places.append((len(bars) * step, bars[-1][1]))
+    if bars[-1][1] != bars[-1][0]:
+        places.append((len(bars) * step, bars[-1][1]))
     return "".join(
         f'<line x1="{_LEFT + x:.1f}" x2="{_LEFT + x:.1f}" y1="{_BASE}" y2="{_BASE + 5}"/>'
         f'<text x="{_LEFT + x:.1f}" y="{_BASE + 20}" text-anchor="{anchor}">{_moment(at)}</text>'
         for (x, at), anchor in zip(
-            places, ["start", *["middle"] * (len(places) - 2), "end"], strict=True
+            places, ["start", *["middle"] * (len(places) - 2), "end"][: len(places)], strict=True
         )
     )
-
-
-def _length(bar: _Bar) -> str:
-    return str(bar[1] - bar[0])
 
 
 def _moment(value: datetime | int) -> str:

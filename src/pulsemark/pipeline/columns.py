@@ -76,6 +76,7 @@ _ALL = (
     Column("__producerName", "string", Depth.HEADER, False, "as the producer gave it"),
     Column("__sequenceId", "bigint", Depth.HEADER, False, "the producer's number of the entry"),
     Column("__tags", "map<string,string>", Depth.LEDGER, False, "the stamp's tags, by name"),
+    Column("__schemaId", "int", Depth.PAYLOAD, False, "a schema registry's id, before the value"),
     Column("__error", "string", Depth.PAYLOAD, False, "why the row has no value; null if it has"),
 )
 _ALL_OF_ENTRIES = (
@@ -104,6 +105,15 @@ COLUMNS = {column.name: column for column in _ALL}
 ENTRY_COLUMNS = {column.name: column for column in _ALL_OF_ENTRIES}
 """All columns of entries."""
 
+VALUE_BYTES = "__value"
+VALUE_ERROR = "__valueError"
+"""What an offload reads beside decoded values: their bytes, and why they could not be decoded."""
+_OF_OFFLOADS = (
+    Column(VALUE_BYTES, "binary", Depth.PAYLOAD, False, "payload, where `value` is decoded"),
+    Column(VALUE_ERROR, "string", Depth.PAYLOAD, False, "why a value could not be decoded"),
+)
+_KNOWN = {column.name: column for column in (*_ALL, *_OF_OFFLOADS)}
+
 DEFAULT_COLUMNS = tuple(column.name for column in _ALL if column.default)
 ERROR_COLUMN = "__error"
 
@@ -118,7 +128,7 @@ def default_columns_of(kind: RowKind) -> tuple[str, ...]:
     return tuple(column.name for column in columns_of(kind).values() if column.default)
 
 
-def depth_of(names: Iterable[str], columns: Mapping[str, Column] = COLUMNS) -> Depth:
+def depth_of(names: Iterable[str], columns: Mapping[str, Column] = _KNOWN) -> Depth:
     """The depth that a read of these columns needs."""
     return max((columns[name].depth for name in names), default=Depth.LEDGER)
 
@@ -141,7 +151,7 @@ def arrow_schema_of(names: Iterable[str]) -> pa.Schema:
         "boolean": pa.bool_(),
         "map<string,string>": pa.map_(pa.string(), pa.string()),
     }
-    return pa.schema([pa.field(name, types[COLUMNS[name].ddl]) for name in names])
+    return pa.schema([pa.field(name, types[_KNOWN[name].ddl]) for name in names])
 
 
 def differing_field(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .arguments import (
     TIMES,
@@ -19,7 +19,6 @@ from .arguments import (
     add_topics,
     check_file,
     check_folder,
-    check_new_folder,
     check_range,
     checked_options,
     moment,
@@ -30,24 +29,31 @@ from .arguments import (
     token_of,
 )
 from .audit import GAPS, AuditLabels, audit, check_clock_errors, parse_bucket_ms, parse_by
-from .audit_report import write_report
+from .audit_report import runs_in, write_report
 from .columns import DEFAULT_COLUMNS
 from .compact import (
     CompactedTopic,
     compact_by_broker,
     compact_folder,
-    compact_to_table,
     estimate_compaction,
 )
 from .compact.job import STAGES
 from .compact.views import check_admin_url
 from .errors import JobFailedError, OptionError, ProblemsFoundError
-from .inspection import control_entries, verify
-from .offload import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
-from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
-from .offload.places import LocalPlace, place_of
+from .inspection import verify
+from .offload import (
+    DeltaTarget,
+    IcebergTarget,
+    OffloadFollower,
+    OffloadResult,
+    offload,
+    truncate_offloaded,
+    verify_offload,
+)
+from .offload.follow import ended_by_signals
+from .offload.job import DEFAULT_ROWS_PER_FILE, check_table, layout_of
 from .offload.table import OffloadTable, table_of
-from .options import ReadOptions
+from .options import ReadOptions, parse_duration_ms
 from .replay.job import replay
 from .replay.options import ReplayOptions, load_function, packed
 from .tier_comparison import TierComparison, compare_tiers, kind_of
@@ -74,6 +80,9 @@ def add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--application", help="label (default: none)")
     _add_other_tier(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots, too")
+    parser.add_argument(
+        "--append", action="store_true", help="with --html: keep the runs that the page has"
+    )
 
 
 def _add_other_tier(parser: argparse.ArgumentParser) -> None:
@@ -107,8 +116,11 @@ def check_audit(given: argparse.Namespace) -> None:
         raise OptionError("bySource", "true", "needs --against with another data folder")
     if isinstance(other, IcebergTarget):
         other.load()
+    if given.append and given.html is None:
+        raise OptionError("--append", "true", "needs --html, the page to append to")
     if given.html is not None:
         check_file("--html", given.html)
+        runs_in(given.html) if given.append else None
 
 
 def _other_tier(given: argparse.Namespace) -> str | IcebergTarget | None:
@@ -135,7 +147,8 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         whole = _audited(spark, given, by="") if given.by else rows
         listed = [row.asDict() for row in whole.collect()]
         divided = [row.asDict() for row in rows.collect()] if given.by else ()
-        write_report(given.html, f"Audit of {given.path}", listed, compared, divided=divided)
+        title = f"Audit of {given.path}"
+        write_report(given.html, title, listed, compared, divided=divided, append=given.append)
     if compared is None:
         assert rows is not None, "one of the two was asked for"
         return _checked(rows, given.path)
@@ -192,7 +205,10 @@ def _compared(
 
 
 FORMATS = ("parquet", "delta", "iceberg")
-_OFFLOADED = "topic string, files bigint, rows bigint, bytes bigint, first_index_left bigint"
+_OFFLOADED = (
+    "topic string, files bigint, rows bigint, bytes bigint, rejected bigint,"
+    " first_index_left bigint"
+)
 
 
 def _add_storage_option(parser: argparse.ArgumentParser) -> None:
@@ -285,6 +301,7 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
     )
+    _add_typed_options(parser)
     parser.add_argument(
         "--rows-per-file",
         type=positive,
@@ -303,30 +320,126 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
         help="then remove verified and acknowledged messages from the ledgers; the broker must be"
         " stopped",
     )
+    _add_follow_options(parser)
+
+
+def _add_follow_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on beside a broker that writes; SIGTERM ends it after the run under way",
+    )
+    parser.add_argument(
+        "--every",
+        metavar="TIME",
+        help="with --follow: between the beginnings of two runs, such as 30s (default: 10s)",
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="with --follow: serve Prometheus metrics"
+    )
+    parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="address of it")
+
+
+def _every_s(given: argparse.Namespace) -> float:
+    """The pause of a follower. Raises OptionError, also for options that do not fit --follow."""
+    only = {"--every": given.every, "--metrics-port": given.metrics_port}
+    never = {
+        "--ending-time": given.ending_time,
+        "--verify": given.verify or None,
+        "--truncate": given.truncate or None,
+    }
+    for option, value in (never if given.follow else only).items():
+        if value is not None:
+            raise OptionError(
+                option, str(value), f"{'is not' if given.follow else 'is'} for --follow"
+            )
+    if given.metrics_port is not None and not 0 <= given.metrics_port < 1 << 16:
+        raise OptionError("--metrics-port", str(given.metrics_port), "is not a port (0 to 65535)")
+    try:
+        return parse_duration_ms(given.every or "10s") / 1000
+    except ValueError as error:
+        raise OptionError("--every", given.every, str(error)) from error
+
+
+def _add_typed_options(parser: argparse.ArgumentParser) -> None:
+    """How values become columns, and how the table is divided."""
+    parser.add_argument(
+        "--value-schema",
+        metavar="latest|N|JSON",
+        help="columns of the topics' schema instead of a binary value (default: the value)",
+    )
+    parser.add_argument(
+        "--registry-schemas",
+        metavar="PATH",
+        help="with --value-schema: a schema registry's answer to GET /schemas, or a folder of them;"
+        " values have the registry's ids in front",
+    )
+    parser.add_argument(
+        "--mode",
+        metavar="FAILFAST|PERMISSIVE",
+        help="with --value-schema: a value that does not fit is an error, or a row of the table"
+        " TARGET_rejected (default: FAILFAST)",
+    )
+    parser.add_argument(
+        "--write-mode",
+        default="append",
+        metavar="append|upsert",
+        help="upsert: a row for each key, its latest message (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--partition-by",
+        metavar="hour|day|topic|bucket(N)",
+        help="beside the topic: hour (default) or day of broker time; of an upsert topic alone"
+        " (default), or so many buckets of keys",
+    )
+
+
+def _offload_arguments(given: argparse.Namespace) -> dict[str, Any]:
+    names = ("value_schema", "registry_schemas", "mode", "write_mode", "partition_by")
+    return {name: getattr(given, name) for name in names}
 
 
 def check_offload(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
     texts = checked_options(given.path, given.topic, ending_time=given.ending_time)
-    options = ReadOptions.parse({**texts, "columns": given.columns})
+    _every_s(given)
+    more = {"valueSchema": given.value_schema, "registrySchemas": given.registry_schemas}
+    upserts = given.write_mode == "upsert" and given.value_schema is None
+    more |= {"mode": None if upserts else given.mode, "columns": given.columns}
+    texts |= {name: value for name, value in more.items() if value is not None}
+    options = ReadOptions.parse(texts)
     table = table_from(given)
-    check_table(table, options)
+    check_table(table, options, layout_of(options, given.write_mode, given.partition_by))
     table.load()
 
 
 def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Copy, then verify and truncate if it is wished; a row for each topic."""
     table = table_from(given)
-    done = offload(
-        spark,
-        given.path,
-        table,
-        given.topic,
-        ending_time=given.ending_time,
-        columns=given.columns.split(","),
-        rows_per_file=given.rows_per_file,
-        fail_on_data_loss=given.fail_on_data_loss,
-    )
+    counts: dict[str, list[int]] = {}
+
+    def count(result: OffloadResult) -> None:
+        for file in result.files:
+            sums = counts.setdefault(file.topic, [0, 0, 0, 0])
+            for place, more in enumerate((1, file.rows, file.size_bytes, file.rejected)):
+                sums[place] += more
+
+    more: dict[str, Any] = {
+        "columns": given.columns.split(","),
+        "rows_per_file": given.rows_per_file,
+        "fail_on_data_loss": given.fail_on_data_loss,
+        **_offload_arguments(given),
+    }
+    if given.follow:
+        follower = OffloadFollower(
+            spark, given.path, table, given.topic, _every_s(given), on_run=count, more=more
+        )
+        if given.metrics_port is not None:
+            follower.serve_metrics(given.metrics_host, given.metrics_port)
+        with ended_by_signals(follower.stop):
+            follower.run()
+    else:
+        count(offload(spark, given.path, table, given.topic, ending_time=given.ending_time, **more))
     if (given.verify or given.truncate) and table.load().head is not None:
         problems = [p for check in verify_offload(given.path, table) for p in check.problems]
         if problems:
@@ -335,14 +448,8 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if given.truncate and table.load().head is not None:
         left = truncate_offloaded(given.path, table)
     rows = [
-        (
-            topic,
-            sum(1 for file in done.files if file.topic == topic),
-            sum(file.rows for file in done.files if file.topic == topic),
-            sum(file.size_bytes for file in done.files if file.topic == topic),
-            left.get(topic),
-        )
-        for topic in sorted({*left, *(file.topic for file in done.files)})
+        (topic, *counts.get(topic, (0, 0, 0, 0)), left.get(topic))
+        for topic in sorted({*left, *counts})
     ]
     return spark.createDataFrame(rows, _OFFLOADED)
 
@@ -352,22 +459,12 @@ _FIGURES = (
     " tombstones bigint, unkeyed bigint, unreadable bigint, damaged bigint, bytes_before bigint,"
     " bytes_after bigint"
 )
-_FILES = "topic string, path string, rows bigint, bytes bigint"
 
 
 def add_compact_options(parser: argparse.ArgumentParser) -> None:
     """All options of the command."""
-    add_topics(
-        parser,
-        target="write the latest messages there: a new folder of Parquet files, or a Delta table,"
-        " which is replaced. Without it, the topics' own compacted views are made",
-    )
-    parser.add_argument(
-        "--format", choices=("parquet", "delta"), help="of the target (default: parquet)"
-    )
-    _add_storage_option(parser)
+    add_topics(parser)
     add_fail_on_data_loss(parser)
-    parser.add_argument("--columns", help=f"of the target (default: {','.join(DEFAULT_COLUMNS)})")
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be kept, and write nothing"
     )
@@ -391,12 +488,8 @@ def add_compact_options(parser: argparse.ArgumentParser) -> None:
 def check_compact(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
     checked_options(given.path, given.topic)
-    for option, value in (("--format", given.format), ("--columns", given.columns)):
-        if value is not None and given.target is None:
-            raise OptionError(option, value, "is for a TARGET only")
     if given.admin_url is not None:
         others = {
-            "target": given.target,
             "--dry-run": given.dry_run or None,
             "--tombstone-stage": given.tombstone_stage,
             "--tombstone-property": given.tombstone_property,
@@ -407,30 +500,6 @@ def check_compact(given: argparse.Namespace) -> None:
         check_admin_url(given.admin_url)
     if given.tombstone_property == "":
         raise OptionError("--tombstone-property", "", "is empty")
-    _check_compact_target(given)
-
-
-def _check_compact_target(given: argparse.Namespace) -> None:
-    if given.storage_option is not None and given.format != "delta":
-        raise OptionError("--storage-option", str(given.storage_option), "is for --format delta")
-    if given.target is None:
-        return
-    if not given.target:
-        raise OptionError("target", given.target, "is empty")
-    ReadOptions.parse({"path": "/", "topicsPattern": ".*", "columns": ",".join(_columns(given))})
-    place = place_of(given.target)
-    if given.format == "delta":
-        _delta_target(given)
-        if isinstance(place, LocalPlace):
-            check_folder("target", place.folder)
-        return
-    if not isinstance(place, LocalPlace):
-        raise OptionError("target", given.target, "is not a folder of this machine")
-    check_new_folder("target", place.folder)
-
-
-def _columns(given: argparse.Namespace) -> list[str]:
-    return list(DEFAULT_COLUMNS) if given.columns is None else given.columns.split(",")
 
 
 def run_compact(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -445,23 +514,9 @@ def run_compact(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             spark, given.path, given.topic, fail_on_data_loss=fail, **rule
         )
         return _figures(spark, figures)
-    if given.target is None and given.admin_url is not None:
+    if given.admin_url is not None:
         return _figures(spark, compact_by_broker(given.admin_url, given.path, given.topic))
-    if given.target is None:
-        return _figures(spark, compact_folder(given.path, given.topic, **rule))
-    target: DeltaTarget | str = given.target
-    if given.format == "delta":
-        target = _delta_target(given)
-    files = compact_to_table(
-        spark,
-        given.path,
-        target,
-        given.topic,
-        columns=_columns(given),
-        fail_on_data_loss=given.fail_on_data_loss,
-        **rule,
-    )
-    return spark.createDataFrame([astuple(file) for file in files], _FILES)
+    return _figures(spark, compact_folder(given.path, given.topic, **rule))
 
 
 def _figures(spark: SparkSession, figures: list[CompactedTopic]) -> DataFrame:
@@ -580,24 +635,6 @@ def run_replay(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         for each in done.topics
     ]
     return spark.createDataFrame(rows, _REPLAYED)
-
-
-def run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """List the control entries."""
-    rows = control_entries(
-        spark,
-        given.path,
-        given.topic,
-        **range_of(given),
-    )
-    # As text: a table for people, and CSV, hold no map of bytes. A value that is not UTF-8 is
-    # written in hex.
-    return rows.selectExpr(
-        "* EXCEPT (tags)",
-        "array_join(transform(map_entries(tags),"
-        " tag -> concat(tag.key, '=', if(is_valid_utf8(cast(tag.value AS string)),"
-        " cast(tag.value AS string), concat('0x', hex(tag.value))))), ' ') AS tags",
-    )
 
 
 def check_verify(given: argparse.Namespace) -> None:

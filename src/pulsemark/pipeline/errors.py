@@ -6,6 +6,7 @@ PipelineError
  +-- OptionError           an option of the source or of a job is unknown or bad (also a ValueError)
  +-- DataLossError         messages in the range are missing or cannot be read
  +-- DecodeError           an entry's bytes cannot be decoded as its header states
+ +-- SchemaConflictError   a table cannot take the type of a topic's values
  +-- ReplayError           a message cannot be replayed, or the target does not take it
  +-- JobFailedError        a Spark job failed: a task failed, or its result could not be written
  |    +-- ProblemsFoundError  a check found that something is wrong
@@ -135,6 +136,23 @@ class ReplayError(PipelineError):
 
     def __reduce__(self) -> tuple[type[ReplayError], tuple[str, str]]:
         return type(self), (self.topic, self.reason)
+
+
+class SchemaConflictError(PipelineError):
+    """A table cannot take the type of a topic's values; ``difference`` says where they differ."""
+
+    def __init__(self, table: str, topic: str, difference: str) -> None:
+        self.table = table
+        self.topic = topic
+        self.difference = difference
+        super().__init__(
+            f"{table} cannot take the schema of {topic}: {difference}."
+            " Offload it to another table, or set mode=PERMISSIVE (--mode PERMISSIVE): what does"
+            " not fit goes to the table of rejected rows"
+        )
+
+    def __reduce__(self) -> tuple[type[SchemaConflictError], tuple[str, str, str]]:
+        return type(self), (self.table, self.topic, self.difference)
 
 
 class DecodeError(PipelineError):

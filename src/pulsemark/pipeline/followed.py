@@ -11,20 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..ledger import FolderLog, FolderReader, TopicLog, TopicNotFoundError
+from ..finder import Finder
+from ..ledger import FolderReader, TopicLog, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
-from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
+from .options import Bound, BoundKind, ReadOptions, opened_store
 from .plan import Selected, Slice, segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition, log_in_store
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
+    from ..finder.search import IndexPlace
     from ..ledger.bookkeeper.address import StoreAddress
-    from ..ledger.bookkeeper.reader import StoredLog
+    from ..ledger.bookkeeper.reader import BookKeeperReader
     from .remote_log import RemoteLog
 
 
@@ -43,6 +45,8 @@ class FollowedLog(Protocol):
 class FollowedTopics(Protocol):
     """The selected topics of a stream."""
 
+    names: Collection[str]
+    """The topics at the last refresh, with those that have no message yet."""
     may_have_changed: bool
     """Whether ledgers came or went at the last refresh, so that marks are compared again."""
 
@@ -64,6 +68,9 @@ class FollowedTopics(Protocol):
     def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
         """A part of a topic; without bounds, those of the options. Raises DataLossError."""
 
+    def entry_with(self, topic: str, index: int) -> IndexPlace:
+        """The entry that holds a message. Raises IndexOutOfRangeError, CorruptEntryError."""
+
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
         """The slices as tasks."""
 
@@ -71,52 +78,22 @@ class FollowedTopics(Protocol):
         """Close what is open."""
 
 
-class FolderTopics:
-    """Topics of a folder, which one reader follows: a refresh costs what has changed."""
+class LogTopics:
+    """Topics that are read here, with one reader for all micro-batches."""
+
+    _reader: FolderReader | BookKeeperReader
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._folder = FolderReader(options.path)
-        self._logs: dict[str, FolderLog] = {}
-        self._names: Collection[str] = ()
+        self._logs: dict[str, Any] = {}
         self._expected = Expected()
-        self._stamp: int | None = None
+        self.names: Collection[str] = ()
         self.may_have_changed = True
-
-    def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
-        """The topics as they are now."""
-        stamp = self._folder.names_stamp()
-        self.may_have_changed = stamp is None or stamp != self._stamp
-        if self.may_have_changed:
-            self._expected, self._stamp = expected_of(self._folder, self._options.path), stamp
-        there, known = self._folder.topics(), (*self._expected.lost, *self._expected.topics)
-        topics, absent = select_topics(self._options.topics, {*there, *known})
-        if absent and missing_is_error:
-            raise TopicNotFoundError(absent[0])
-        for topic in self._logs.keys() - set(topics):
-            del self._logs[topic]
-        ledgers = self._expected.lost_ledgers
-        for topic in self._folder.refresh(self._logs.values(), lost=ledgers):
-            del self._logs[topic]
-        new = [topic for topic in topics if topic not in self._logs and topic in there]
-        if new:
-            self._logs |= self._folder.logs(new, lost=ledgers)
-        self._names = topics
-        return self._logs
-
-    def losses(self) -> Iterable[DataLossError]:
-        """Topics that are lost, and messages that are lost behind the end of topics."""
-        is_pattern = self._options.topics.pattern is not None
-        found = Selected(list(self._names), self._logs, self._expected, is_pattern)
-        yield from found.lost_topics()
-        for topic, log in self._logs.items():
-            reason = self._expected.lost_after(log)
-            if reason is not None:
-                yield DataLossError(topic, log.next_index, None, reason)
 
     def log_of(self, topic: str) -> TopicLog | None:
         """A topic's log."""
-        return self._logs[topic]
+        log: TopicLog = self._logs[topic]
+        return log
 
     def mark(self, topic: str, index: int) -> Mark | None:
         """As `marks.mark_of`."""
@@ -132,15 +109,95 @@ class FolderTopics:
         bounded = replace(read, start=start or read.start, end=end or read.end)
         return slice_of(self._logs[topic], bounded, self._expected)
 
+    def entry_with(self, topic: str, index: int) -> IndexPlace:
+        """As `Finder.by_index`."""
+        return Finder(self._logs[topic]).by_index(index)
+
+    def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
+        """The slices as tasks."""
+        return [LedgerPartition(task) for task in tasks_of(slices, self._logs, self._options)]
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+class FolderTopics(LogTopics):
+    """Topics of a folder: a refresh costs what has changed."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._reader = self._folder = FolderReader(options.path)
+        self._stamp: int | None = None
+
+    def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
+        """The topics as they are now."""
+        stamp = self._folder.names_stamp()
+        self.may_have_changed = stamp is None or stamp != self._stamp
+        if self.may_have_changed:
+            self._expected, self._stamp = expected_of(self._folder, self._options.path), stamp
+        there, known = self._folder.topics(), (*self._expected.lost, *self._expected.topics)
+        topics, absent = self._options.select({*there, *known})
+        if absent and missing_is_error:
+            raise TopicNotFoundError(absent[0])
+        for topic in self._logs.keys() - set(topics):
+            del self._logs[topic]
+        ledgers = self._expected.lost_ledgers
+        for topic in self._folder.refresh(self._logs.values(), lost=ledgers):
+            del self._logs[topic]
+        new = [topic for topic in topics if topic not in self._logs and topic in there]
+        if new:
+            self._logs |= self._folder.logs(new, lost=ledgers)
+        self.names = topics
+        return self._logs
+
+    def losses(self) -> Iterable[DataLossError]:
+        """Topics that are lost, and messages that are lost behind the end of topics."""
+        is_pattern = self._options.topics.pattern is not None
+        found = Selected(list(self.names), self._logs, self._expected, is_pattern)
+        yield from found.lost_topics()
+        for topic, log in self._logs.items():
+            reason = self._expected.lost_after(log)
+            if reason is not None:
+                yield DataLossError(topic, log.next_index, None, reason)
+
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
         """The slices as tasks."""
         tasks = tasks_of(slices, self._logs, self._options)
         lost = self._expected.lost_ledgers
         return [LedgerPartition(task, lost, segments_of(task, self._logs)) for task in tasks]
 
-    def close(self) -> None:
-        """Close the folder."""
-        self._folder.close()
+
+class StoreTopics(LogTopics):
+    """Topics of a store. Lost ledgers are noticed when they are read."""
+
+    def __init__(self, options: ReadOptions, store: StoreAddress) -> None:
+        super().__init__(options)
+        self._reader = self._store = opened_store(store)
+        self._ledgers: dict[str, list[int]] = {}
+
+    def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
+        """The topics as they are now."""
+        topics, absent = self._options.select(self._store.topics())
+        if absent and missing_is_error:
+            raise TopicNotFoundError(absent[0])
+        logs = {topic: log_in_store(self._store, topic) for topic in topics}
+        self._logs = {topic: log for topic, log in logs.items() if log is not None}
+        self.names = self._logs
+        before = self._ledgers
+        self._ledgers = {
+            t: [run.ledger_id for run in log.segments()] for t, log in self._logs.items()
+        }
+        self.may_have_changed = self._ledgers != before
+        return self._logs
+
+    def losses(self) -> Iterable[DataLossError]:
+        """None are known before reading."""
+        return ()
+
+    def log_of(self, topic: str) -> None:
+        """None: a store does not tell sizes."""
+        del topic
 
 
 class ServiceTopics:
@@ -156,13 +213,16 @@ class ServiceTopics:
         self._options = options
         self._client: SeekClient = options.service.client()
         self._logs: dict[str, RemoteLog] = {}
+        self.names: Collection[str] = ()
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The topics as they are now."""
         from .remote_log import remote_topics
 
         names = self._options.topics.names
-        self._logs = remote_topics(self._client, names, missing_is_error=missing_is_error)
+        logs = remote_topics(self._client, names, missing_is_error=missing_is_error)
+        self._logs = {name: logs[name] for name in self._options.select(logs)[0]}
+        self.names = self._logs
         return self._logs
 
     def losses(self) -> Iterable[DataLossError]:
@@ -198,9 +258,12 @@ class ServiceTopics:
         from .remote_log import remote_slice
 
         read = self._options
-        return remote_slice(
-            self._logs[topic], start or read.start, end or read.end, fail=read.fail_on_data_loss
-        )
+        bounded = replace(read, start=start or read.start, end=end or read.end)
+        return remote_slice(self._logs[topic], bounded)
+
+    def entry_with(self, topic: str, index: int) -> IndexPlace:
+        """As `SeekClient.by_index`."""
+        return self._client.by_index(topic, index)
 
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
         """The slices as tasks."""
@@ -228,59 +291,3 @@ def followed(options: ReadOptions) -> FollowedTopics:
 def index_bound(index: int) -> Bound:
     """An index as a bound."""
     return Bound(BoundKind.INDEX, index)
-
-
-class StoreTopics:
-    """Topics of a store, which one reader follows. Lost ledgers are noticed when they are read."""
-
-    may_have_changed = True
-
-    def __init__(self, options: ReadOptions, store: StoreAddress) -> None:
-        self._options = options
-        self._reader = opened_store(store)
-        self._logs: dict[str, StoredLog] = {}
-        self._ledgers: dict[str, list[int]] = {}
-
-    def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
-        """The topics as they are now."""
-        topics, absent = select_topics(self._options.topics, self._reader.topics())
-        if absent and missing_is_error:
-            raise TopicNotFoundError(absent[0])
-        logs = {topic: log_in_store(self._reader, topic) for topic in topics}
-        self._logs = {topic: log for topic, log in logs.items() if log is not None}
-        before = self._ledgers
-        self._ledgers = {
-            t: [run.ledger_id for run in log.segments()] for t, log in self._logs.items()
-        }
-        self.may_have_changed = self._ledgers != before
-        return self._logs
-
-    def losses(self) -> Iterable[DataLossError]:
-        """None are known before reading."""
-        return ()
-
-    def log_of(self, topic: str) -> None:
-        """None: a store does not tell sizes."""
-        del topic
-
-    def mark(self, topic: str, index: int) -> Mark | None:
-        """As `marks.mark_of`."""
-        return mark_of(self._logs[topic], index)
-
-    def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
-        """As `marks.check_place`."""
-        check_place(self._logs[topic], index, mark, Expected())
-
-    def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
-        """A part of a topic."""
-        read = self._options
-        bounded = replace(read, start=start or read.start, end=end or read.end)
-        return slice_of(self._logs[topic], bounded, Expected())
-
-    def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
-        """The slices as tasks."""
-        return [LedgerPartition(task) for task in tasks_of(slices, self._logs, self._options)]
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._reader.close()

@@ -1,11 +1,7 @@
-"""The jobs `verify` and `control`, which list what is in a data folder.
+"""The job `verify`: reads a folder completely, in parallel, and lists everything that is wrong.
 
-`verify` reads a folder completely, in parallel, and lists everything that is wrong: what `pulsemark
-verify` finds (docs/reliability.md). The topics are divided among the tasks by their size, and one
-more task looks at everything else in the folder. One task reads a topic.
-
-`control` lists the control entries of topics, which reads of messages leave out: where the entry
-is, in which leader epoch it was written, its type, name and tags (docs/control-entries.md).
+That is what `pulsemark verify` finds (docs/reliability.md). The topics are divided among the tasks
+by their size, and one more task looks at everything else in the folder. One task reads a topic.
 """
 
 from __future__ import annotations
@@ -13,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from ..maintenance.verify import sizes_of_topics
-from .arguments import Range, checked_options
-from .options import ReadOptions, opened_store, select_topics
+from .arguments import checked_options
+from .options import ReadOptions, opened_store
 from .plan import divided
 from .session import require_spark
 
@@ -56,7 +52,7 @@ def verify(
         with opened_store(options.store) as stored:
             place, sizes = str(options.store), dict.fromkeys(stored.topics(), 0)
     if topics is not None:
-        names, _ = select_topics(options.topics, sizes)
+        names, _ = options.select(sizes)
         sizes = {name: sizes[name] for name in names}
     tasks = divided(sizes, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     from .job_sources import TASKS_OPTION, VERIFY_FORMAT, VerifySource
@@ -66,23 +62,3 @@ def verify(
     is_whole = topics is None and options.store is None
     whole: list[list[str]] = [[]] if is_whole else []
     return reader.option(TASKS_OPTION, json.dumps([*whole, *tasks])).load()
-
-
-def control_entries(
-    spark: SparkSession,
-    path: str | os.PathLike[str],
-    topics: str | Sequence[str] | None = None,
-    **bounds: Unpack[Range],
-) -> DataFrame:
-    """The control entries of a data folder's topics, by topic and position.
-
-    ``bounds`` are those of `Range`; the errors are those of `audit`. Damaged entries are left
-    out, with a warning in the workers' logs.
-    """
-    require_spark()
-    options = checked_options(path, topics, **bounds)
-    from .job_sources import CONTROL_FORMAT, ControlSource
-
-    spark.dataSource.register(ControlSource)
-    rows = spark.read.format(CONTROL_FORMAT).options(**options).load()
-    return rows.orderBy("topic", "ledger_id", "entry_id")

@@ -1,4 +1,4 @@
-"""The workers' part of the jobs `audit`, `control` and `verify`: Spark sources that only they use.
+"""The workers' part of the jobs `audit` and `verify`: Spark sources that only they use.
 
 `AuditSource` counts messages by topic and bucket. Each task reads the record headers of its entries
 (no bodies) and returns one row for each topic and bucket; Spark merges these rows. Each task also
@@ -13,7 +13,7 @@ A row is of messages that follow one another without a gap in one bucket. Contro
 indexes, and no other tier has them, so they are in no row. With the option `sourceIndexes`, the
 entries of a mirror count under the index and the time that they had in the mirror's source.
 
-`ControlSource` returns control entries, and `VerifySource` what a verification finds.
+`VerifySource` returns what a verification finds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..ledger.bookkeeper.address import StoreAddress, is_store_address
 from ..maintenance.findings import Finding
 from ..maintenance.verify import verify_around_topics, verify_logs, verify_topics
 from ..maintenance.verify_topic import Checked
-from ..metadata import Control, PrefixError, control_of, peek
+from ..metadata import PrefixError, peek
 from .decode.entries import EntryTable
 from .decode.gather import gather, text
 from .decode.headers import PRODUCER_NAME, read_headers
@@ -46,7 +46,6 @@ from .decode.protoscan import ABSENT
 from .decode.runs import read_tables
 from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, ReadOptions, opened_store
 from .plan import plan
-from .source import partitions_of
 from .tasks import LedgerPartition, opened_slices, spare_the_collector
 
 AUDIT_FORMAT = "pulsemark-audit"
@@ -378,89 +377,6 @@ def _as_in_source(table: EntryTable, times: Ints, lasts: Ints) -> tuple[Ints, In
             if stamp.HasField("source_time_ms"):
                 times[row] = stamp.source_time_ms
     return times, lasts
-
-
-CONTROL_FORMAT = "pulsemark-control"
-CONTROL_SCHEMA = (
-    "topic string, ledger_id bigint, entry_id bigint, index bigint, append_time timestamp,"
-    " epoch bigint, type string, name string, tags map<string,binary>"
-)
-
-
-class ControlSource(DataSource):
-    """``spark.read.format("pulsemark-control")``."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return CONTROL_FORMAT
-
-    def schema(self) -> str:
-        """One row for each control entry."""
-        return CONTROL_SCHEMA
-
-    def reader(self, schema: StructType) -> ControlReader:
-        """The reader."""
-        return ControlReader(ReadOptions.parse(self.options), schema)
-
-
-class ControlReader(DataSourceReader):
-    """Plans like the usual source, but returns the entries that the usual source leaves out."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options = replace(options, fail_on_data_loss=False)
-        self._schema = schema
-
-    def partitions(self) -> list[InputPartition]:
-        """The tasks."""
-        return partitions_of(self._options)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The control entries of one task's slices, in order."""
-        assert isinstance(partition, LedgerPartition), "the partitions are our own"
-        spare_the_collector()
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        for part, log in opened_slices(self._options, partition):
-            if log is None:
-                continue
-            tables = read_tables(log, part.start, part.end, bodies=False, on_damage=_left_out)
-            for table in tables:
-                found = table.select(table.kinds == EntryKind.CONTROL)
-                if len(found):
-                    yield control_batch(part.topic, found, schema)
-
-
-def _left_out(damage: CorruptEntryError) -> None:
-    _log.warning("a damaged record is left out of the control entries: %s", damage)
-
-
-def control_batch(topic: str, table: EntryTable, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of some control entries. What a damaged prefix says is null."""
-    said = [_said(table, row) for row in range(len(table))]
-    columns: dict[str, list[Any]] = {
-        "topic": [topic] * len(table),
-        "ledger_id": table.ledger_ids.tolist(),
-        "entry_id": table.entry_ids.tolist(),
-        "index": table.indexes.tolist(),
-        "append_time": [
-            1000 * time_ms if time_ms < MAX_TIME_MS else None
-            for time_ms in table.append_times_ms.tolist()
-        ],
-        "epoch": [control and control.leader_epoch for control in said],
-        "type": [control and control.type_name for control in said],
-        "name": [control and control.name for control in said],
-        "tags": [control and sorted(control.tags.items()) for control in said],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _said(table: EntryTable, row: int) -> Control | None:
-    start = int(table.starts[row])
-    try:
-        return control_of(table.data[start : start + int(table.prefix_sizes[row])])
-    except PrefixError:
-        return None
 
 
 VERIFY_FORMAT = "pulsemark-verify"

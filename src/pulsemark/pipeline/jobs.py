@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
 from . import commands
-from .arguments import add_range, add_topics, check_new_folder, check_range, positive, take_folders
+from .arguments import add_topics, check_new_folder, positive, take_folders
 from .errors import (
     DataLossError,
     JavaNotFoundError,
@@ -256,7 +256,6 @@ JOBS: Mapping[str, Job] = {
         commands.check_audit,
         commands.run_audit,
     ),
-    "control": Job("list control entries", add_range, check_range, commands.run_control),
     "verify": Job(
         "check all bytes of a folder, and list what is damaged",
         partial(add_topics, store=True),
@@ -271,11 +270,10 @@ JOBS: Mapping[str, Job] = {
         has_format=True,
     ),
     "compact": Job(
-        "keep the latest message of each key: in the topics' compacted views, or in a table",
+        "keep the latest message of each key in the topics' compacted views",
         commands.add_compact_options,
         commands.check_compact,
         commands.run_compact,
-        has_format=True,
     ),
     "replay": Job(
         "publish a range of messages again, to another topic or broker",

@@ -1,6 +1,6 @@
 """The source's options, parsed once and typed; all later code uses :class:`ReadOptions`.
 
-Case and underscores in names do not matter, because Spark changes names to lower case in some
+Case, underscores and dots in names do not matter, because Spark changes names to lower case in some
 calls: ``startingTime``, ``startingtime`` and ``starting_time`` are the same option. An unknown
 option is an error; it is never ignored. The parsers raise ``ValueError`` with a reason, which
 :class:`Given` makes an :class:`~pulsemark.pipeline.errors.OptionError` that names the option.
@@ -11,6 +11,7 @@ A range has two ends, each given as a time or as an offset, and is half-open (``
   milliseconds since the epoch or ISO-8601 (UTC if no zone is given). A number that would be a time
   long before Pulsar existed is refused: it is probably seconds, or a date without its dashes.
 - Offsets are indexes: a number, ``earliest`` or ``latest``.
+- Both can be given by topic, as JSON, with the names and numbers of Spark's source for Kafka.
 
 An entry is in a range if its last message is (that is the entry's index, PIP-70).
 
@@ -26,7 +27,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
@@ -37,9 +38,10 @@ from urllib.parse import unquote, urlsplit
 from ..extras import install_command
 from ..ledger import FolderReader
 from ..ledger.bookkeeper.address import StoreAddress, StoreAddressError, is_store_address
-from ..metadata.partition_names import partition_of
+from ..metadata.partition_names import partition_name, partition_of
 from .columns import DEFAULT_COLUMNS, RowKind, columns_of, default_columns_of
 from .errors import OptionError
+from .filters import Where, parse_where
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
@@ -65,6 +67,7 @@ class BoundKind(Enum):
     LATEST = "latest"
     INDEX = "index"
     TIME = "time"
+    BY_TOPIC = "by topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,35 @@ class Bound:
 
     kind: BoundKind
     value: int = 0
+    option: str = field(default="", compare=False)
+    """The option that gave it, for errors."""
+    must_match: bool = False
+    """Whether it is an error if no entry is at or after this time."""
+    by_topic: Mapping[str, Bound] = field(default_factory=dict, hash=False)
+    """Of `BY_TOPIC`: the bounds by full name; that of a partitioned topic is its partitions'."""
+
+    def of(self, topic: str) -> Bound:
+        """The bound in one topic. Raises OptionError if it is by topic, and not for this one."""
+        if self.kind is not BoundKind.BY_TOPIC:
+            return self
+        found = self.by_topic.get(topic) or self.by_topic.get(partition_of(topic)[0])
+        if found is None:
+            reason = f"does not name {topic}; name all topics (-1 is latest, -2 earliest)"
+            raise OptionError(self.option, None, reason)
+        return found
+
+    def matched(self, topic: str, index: int, next_index: int) -> int:
+        """The index that was found for a time. Raises OptionError if it must match and did not."""
+        if self.must_match and index >= next_index:
+            reason = (
+                f"no entry of {topic} is at or after it;"
+                f" {STRATEGY}=latest begins at the topic's end then"
+            )
+            raise OptionError(self.option, str(self.value), reason)
+        return index
 
 
+STRATEGY = "startingOffsetsByTimestampStrategy"
 EARLIEST = Bound(BoundKind.EARLIEST)
 LATEST = Bound(BoundKind.LATEST)
 
@@ -85,6 +115,13 @@ class TopicSelection:
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
+
+    def may_have(self, name: str) -> bool:
+        """Whether it can select this topic, or partitions of it."""
+        if self.pattern is None:
+            return name in self.names or partition_of(name)[0] in self.names
+        matches = re.compile(self.pattern).fullmatch
+        return bool(matches(name) or matches(partition_name(name, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +164,11 @@ class ReadOptions:
     value_schema: str | None = None
     """The schema that values are decoded by: ``latest``, a version, or an Avro schema as JSON;
     None: they are not decoded."""
+    registry_schemas: str | None = None
+    """A file or folder with a schema registry's schemas, whose ids are in front of values."""
     mode: DecodeMode = DecodeMode.FAILFAST
+    where: Where | None = None
+    """The rows to read; None: all."""
     service: ServiceOptions | None = None
     """The gRPC service to read from, or"""
     store: StoreAddress | None = None
@@ -141,18 +182,17 @@ class ReadOptions:
         """
         given = Given(options)
         given.refuse(STREAM_OPTIONS, "is for readStream only")
-        start = _bound(given, "starting", EARLIEST)
-        end = _bound(given, "ending", LATEST)
+        topics = _topics(given)
+        start = _bound(given, "starting", EARLIEST, topics)
+        end = _bound(given, "ending", LATEST, topics)
         if start.kind is end.kind and start.value > end.value:
-            raise OptionError(
-                f"ending{_OPTION_OF[end.kind]}", str(end.value), f"is before {start.value}"
-            )
-        parsed = cls.of(given, start, end)
+            raise OptionError(end.option, str(end.value), f"is before {start.value}")
+        parsed = cls.of(given, topics, start, end)
         given.refuse_unknown()
         return parsed
 
     @classmethod
-    def of(cls, given: Given, start: Bound, end: Bound) -> ReadOptions:
+    def of(cls, given: Given, topics: TopicSelection, start: Bound, end: Bound) -> ReadOptions:
         """The options that reads and streams share."""
         rows = given.get("rows", _one_of(RowKind), RowKind.MESSAGES)
         fail_on_data_loss = given.get("failOnDataLoss", boolean, True)
@@ -162,7 +202,7 @@ class ReadOptions:
         parsed = cls(
             path=path,
             store=store,
-            topics=_topics(given),
+            topics=topics,
             start=start,
             end=end,
             columns=given.get("columns", partial(_columns, rows), default_columns_of(rows)),
@@ -171,14 +211,23 @@ class ReadOptions:
             limits=_limits(given),
             rows=rows,
             value_schema=given.get("valueSchema", _value_schema, None),
+            registry_schemas=given.get("registrySchemas", str, None),
             mode=given.get("mode", _one_of(DecodeMode), usual_mode),
+            where=given.get("where", partial(_where, columns_of(rows)), None),
             service=service,
         )
         if parsed.value_schema is None:
-            given.refuse(["mode"], "needs the option valueSchema")
+            given.refuse(["mode", "registrySchemas"], "needs the option valueSchema")
         elif rows is RowKind.ENTRIES:
             given.refuse(["valueSchema"], "needs rows=messages: entries are not opened")
         return parsed
+
+    def select(self, existing: Iterable[str]) -> tuple[list[str], list[str]]:
+        """The topics to read, sorted, and the names without a topic."""
+        found, absent = select_topics(self.topics, existing)
+        if self.where is not None:
+            found = [name for name in found if self.where.has_topic(name)]
+        return found, absent
 
 
 STREAM_OPTIONS = (
@@ -186,8 +235,39 @@ STREAM_OPTIONS = (
     "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "subscriptionName",
+    "predefinedSubscription",
+    "adminUrl",
 )
 """The options that only a stream has."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionOptions:
+    """The subscription that a stream's progress is kept in, and the broker that has it."""
+
+    name: str
+    is_predefined: bool
+    """Whether it has to exist."""
+    service: ServiceOptions
+    """Its target is the URL of the broker's REST API."""
+
+    @classmethod
+    def of(cls, given: Given) -> SubscriptionOptions | None:
+        """The options' subscription; None if they name none. Raises OptionError."""
+        names = "subscriptionName", "predefinedSubscription"
+        given.only_one(*names)
+        name = given.get("subscriptionName", _text, None)
+        predefined = given.get("predefinedSubscription", _text, None)
+        url = given.get("adminUrl", parse_admin_url, None)
+        if name is None and predefined is None:
+            given.refuse(["adminUrl"], f"needs the option {' or '.join(names)}")
+            return None
+        if url is None:
+            reason = f"is required with {names[name is None]}: http://HOST:PORT of the broker"
+            raise OptionError("adminUrl", None, reason)
+        service = replace(access_of(given), target=url, tls=url.startswith("https:"))
+        return cls(name or predefined or "", predefined is not None, service)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +283,8 @@ class StreamOptions:
     min_offsets: int | None = None
     """A micro-batch waits for so many messages, but no longer than ``max_trigger_delay_ms``."""
     max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    subscription: SubscriptionOptions | None = None
+    """Follows the query's checkpoint."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
@@ -213,9 +295,10 @@ class StreamOptions:
         Raises OptionError for one that is unknown, missing, malformed, or contradicts another.
         """
         given = Given(options)
-        given.refuse(("endingTime", "endingOffsets"), "a stream has no end")
+        given.refuse([f"ending{what}" for what in BOUNDS], "a stream has no end")
         count = integer(1, MAX_INDEX)
-        read = ReadOptions.of(given, _bound(given, "starting", LATEST), LATEST)
+        topics = _topics(given)
+        read = ReadOptions.of(given, topics, _bound(given, "starting", LATEST, topics), LATEST)
         parsed = cls(
             read,
             max_offsets=given.get("maxOffsetsPerTrigger", count, None),
@@ -224,6 +307,7 @@ class StreamOptions:
             max_trigger_delay_ms=given.get(
                 "maxTriggerDelay", parse_duration_ms, DEFAULT_MAX_TRIGGER_DELAY_MS
             ),
+            subscription=SubscriptionOptions.of(given),
         )
         given.refuse_unknown()
         if parsed.max_offsets and parsed.min_offsets and parsed.min_offsets > parsed.max_offsets:
@@ -244,7 +328,8 @@ def options_of_either(options: Mapping[str, str]) -> ReadOptions:
     return ReadOptions.parse(options)
 
 
-_OPTION_OF = {BoundKind.INDEX: "Offsets", BoundKind.TIME: "Time"}
+BOUNDS = ("Time", "Offsets", "Timestamp", "OffsetsByTimestamp")
+"""How the options of a range's ends end; pulsar-spark's and those of Spark's source for Kafka."""
 
 
 def _limits(given: Given) -> EntryLimits:
@@ -257,22 +342,91 @@ def _limits(given: Given) -> EntryLimits:
     )
 
 
-def _bound(given: Given, side: str, default: Bound) -> Bound:
-    given.only_one(f"{side}Time", f"{side}Offsets")
-    by_offset = given.get(f"{side}Offsets", _offset, default)
-    time_ms = given.get(f"{side}Time", parse_time_ms, None)
-    return by_offset if time_ms is None else Bound(BoundKind.TIME, time_ms)
+class NoMatch(Enum):
+    """What becomes of a starting timestamp that no entry is at or after; Spark's words."""
+
+    ERROR = "error"
+    LATEST = "latest"
 
 
-def _offset(text: str) -> Bound:
+def _bound(given: Given, side: str, default: Bound, topics: TopicSelection) -> Bound:
+    time, offsets, stamp, by_stamp = names = [f"{side}{what}" for what in BOUNDS]
+    given.only_one(*names)
+    is_start = side == "starting"
+    strategy = given.get(STRATEGY, _one_of(NoMatch), NoMatch.ERROR)
+    if is_start and not given.has((stamp, by_stamp)):
+        given.refuse([STRATEGY], f"needs {stamp} or {by_stamp}")
+    must_match = is_start and strategy is NoMatch.ERROR
+
+    def at(value: object, option: str = by_stamp, must_match: bool = must_match) -> Bound:
+        return Bound(BoundKind.TIME, parse_time_ms(str(value)), option, must_match)
+
+    parsers = {
+        time: lambda text: at(text, time, must_match=False),
+        offsets: lambda text: _offset(text, offsets, is_start, topics),
+        stamp: lambda text: at(text, stamp),
+        by_stamp: lambda text: _by_topic(text, by_stamp, at, topics),
+    }
+    found = (given.get(name, parse, None) for name, parse in parsers.items())
+    return next((bound for bound in list(found) if bound is not None), default)
+
+
+def _offset(text: str, option: str, is_start: bool, topics: TopicSelection) -> Bound:
     if text.strip().lower() == "earliest":
         return EARLIEST
     if text.strip().lower() == "latest":
         return LATEST
+    if text.lstrip().startswith("{"):
+        return _by_topic(text, option, partial(_offset_in_json, is_start), topics)
     try:
-        return Bound(BoundKind.INDEX, integer(0, MAX_INDEX)(text))
+        return Bound(BoundKind.INDEX, integer(0, MAX_INDEX)(text), option)
     except ValueError:
-        raise ValueError("is neither an index (0 or more), 'earliest' nor 'latest'") from None
+        reason = "is neither an index (0 or more), 'earliest', 'latest' nor JSON by topic"
+        raise ValueError(reason) from None
+
+
+def _offset_in_json(is_start: bool, value: object) -> Bound:
+    if value == -1 or (value == -2 and is_start):
+        return LATEST if value == -1 else EARLIEST
+    if type(value) is int and 0 <= value <= MAX_INDEX:
+        return Bound(BoundKind.INDEX, value)
+    words = "-1 (latest) or -2 (earliest)" if is_start else "or -1 (latest)"
+    raise ValueError(f"{value!r} is neither an index, {words}")
+
+
+def _by_topic(
+    text: str, option: str, bound_of: Callable[[object], Bound], topics: TopicSelection
+) -> Bound:
+    """Bounds by topic: ``{"orders": 7, "prices": {"0": 3, "1": 9}}``, with partitions if wanted."""
+    try:
+        given = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None
+    example = 'is not JSON by topic, such as {"orders": 7, "prices": {"0": 3, "1": 9}}'
+    if not _is_object(given):
+        raise ValueError(example)
+    found: dict[str, Bound] = {}
+    for short, value in given:
+        try:
+            topic = full_topic_name(short)
+        except ValueError as error:
+            raise ValueError(f"{short!r} {error}") from None
+        parts = value if isinstance(value, list) else [(None, value)]
+        if not _is_object(parts):
+            raise ValueError(example)
+        for number, part in parts:
+            name = topic if number is None else partition_name(topic, integer(0, 2**31 - 1)(number))
+            if name in found:
+                raise ValueError(f"names {name} twice")
+            if not topics.may_have(name):
+                raise ValueError(f"names {name}, which is not read")
+            found[name] = bound_of(part)
+    return Bound(BoundKind.BY_TOPIC, option=option, by_topic=found)
+
+
+def _is_object(value: object) -> bool:
+    """Whether it is a JSON object that has something, as pairs: what is named twice stays."""
+    return isinstance(value, list) and bool(value) and all(type(each) is tuple for each in value)
 
 
 def _topics(given: Given) -> TopicSelection:
@@ -343,6 +497,14 @@ def _columns(rows: RowKind, text: str) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")
     return columns
+
+
+def _where(known: Collection[str], text: str) -> Where:
+    where = parse_where(text, full_topic_name, parse_time_ms)
+    for each in where.conditions:
+        if each.column not in known:
+            raise ValueError(f"{each.column} needs rows=messages: entries are not opened")
+    return where
 
 
 def full_topic_name(name: str) -> str:
@@ -462,10 +624,10 @@ _NEED_A_SERVICE = ("token", "tokenFile", "tlsCa", "tlsCertificate", "tlsKey", "t
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """A seek service and how to call it."""
+    """A seek service, or a broker's REST API, and how to call it."""
 
     target: str
-    """host:port"""
+    """host:port, or a URL"""
     tls: bool = False
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
@@ -491,12 +653,15 @@ class ServiceOptions:
                     key=self.key,
                     server_name=self.server_name,
                 )
-            token = self.token
-            if self.token_file is not None:
-                token = self.token_file.read_text(encoding="utf-8").strip()
-            return SeekClient(self.target, token=token, tls=tls)
+            return SeekClient(self.target, token=self.token_text(), tls=tls)
         except (OSError, ValueError) as error:
             raise OptionError("grpcUrl", self.target, f"cannot be called: {error}") from error
+
+    def token_text(self) -> str | None:
+        """The token. Raises OSError, ValueError."""
+        if self.token_file is None:
+            return self.token
+        return self.token_file.read_text(encoding="utf-8").strip()
 
 
 def service_of(given: Given) -> ServiceOptions | None:
@@ -506,10 +671,25 @@ def service_of(given: Given) -> ServiceOptions | None:
         OptionError: an option is malformed, or needs another one.
     """
     service = given.get("grpcUrl", _parse_url, None)
+    access = access_of(given)
+    if service is None:
+        if not given.has(["adminUrl"]):
+            given.refuse(_NEED_A_SERVICE, "needs the option grpcUrl")
+        return None
+    given.refuse(("path", "store"), "excludes grpcUrl: a read is of a folder or of a service")
+    given.refuse(("topicsPattern",), "needs a folder: a service does not list its topics")
+    given.refuse(("valueSchema",), "needs a folder: a service does not have the schemas")
+    given.refuse(("maxBytesPerTrigger",), "needs a folder: a service does not tell sizes")
+    if not service[1] and not given.has(["adminUrl"]):
+        given.refuse(_NEED_A_SERVICE[2:], "needs a URL with grpcs://")
+    return replace(access, target=service[0], tls=service[1])
+
+
+def access_of(given: Given) -> ServiceOptions:
+    """How a service is called, without its target. Raises OptionError."""
     given.only_one("token", "tokenFile")
-    parsed = ServiceOptions(
-        "" if service is None else service[0],
-        tls=service is not None and service[1],
+    return ServiceOptions(
+        "",
         token=given.get("token", _text, None),
         token_file=given.get("tokenFile", Path, None),
         ca=given.get("tlsCa", Path, None),
@@ -517,16 +697,14 @@ def service_of(given: Given) -> ServiceOptions | None:
         key=given.get("tlsKey", Path, None),
         server_name=given.get("tlsServerName", _text, None),
     )
-    if service is None:
-        given.refuse(_NEED_A_SERVICE, "needs the option grpcUrl")
-        return None
-    given.refuse(("path", "store"), "excludes grpcUrl: a read is of a folder or of a service")
-    given.refuse(("topicsPattern",), "needs a folder: a service does not list its topics")
-    given.refuse(("valueSchema",), "needs a folder: a service does not have the schemas")
-    given.refuse(("maxBytesPerTrigger",), "needs a folder: a service does not tell sizes")
-    if not parsed.tls:
-        given.refuse(_NEED_A_SERVICE[2:], "needs a URL with grpcs://")
-    return parsed
+
+
+def parse_admin_url(text: str) -> str:
+    """The URL of a broker's REST API. Raises ValueError."""
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+        raise ValueError("is not of the form http://HOST:PORT")
+    return text.strip().rstrip("/")
 
 
 def _parse_url(text: str) -> tuple[str, bool]:
@@ -559,7 +737,7 @@ _D = TypeVar("_D")
 
 
 class Given:
-    """The options as the user gave them, looked up without regard to case and underscores."""
+    """The options as the user gave them, looked up without regard to case, underscores and dots."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._by_key: dict[str, tuple[str, str]] = {}
@@ -619,7 +797,7 @@ class Given:
 
 
 def _key(name: str) -> str:
-    return name.replace("_", "").lower()
+    return name.replace("_", "").replace(".", "").lower()
 
 
 def listed(text: str) -> list[str]:

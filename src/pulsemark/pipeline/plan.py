@@ -22,6 +22,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,10 +32,12 @@ from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
 from ..maintenance.expected import Expected, expected_of
 from .errors import DataLossError
-from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
+from .filters import INDEX, TIME
+from .options import Bound, BoundKind, ReadOptions, opened_store
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.address import StoreAddress
+    from .filters import Where
 
 T = TypeVar("T")
 
@@ -126,7 +129,7 @@ def _plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
         DataLossError: a bound's index is outside of a topic's indexes.
     """
     with opened_store(store) as reader:
-        topics, absent = select_topics(options.topics, reader.topics())
+        topics, absent = options.select(reader.topics())
         if absent:
             raise TopicNotFoundError(absent[0])
         logs = {topic: reader.log(topic) for topic in topics}
@@ -185,7 +188,7 @@ def existing(
         TopicNotFoundError: a name has no topic.
     """
     known = () if expected is None else (*expected.lost, *expected.topics)
-    names, absent = select_topics(options.topics, {*reader.topics(), *known})
+    names, absent = options.select({*reader.topics(), *known})
     if absent and expected is None:
         return existing(reader, options, expected_of(reader, options.path))
     if absent:
@@ -206,12 +209,100 @@ def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
     Raises:
         DataLossError: a bound's index is outside of the topic's indexes, or the range begins or
             ends at lost messages, or has some between.
+        OptionError: bounds by topic do not name it, or nothing is at or after a timestamp.
     """
-    first = _index_of(log, options.start, options.fail_on_data_loss, expected)
-    end = max(first, _index_of(log, options.end, options.fail_on_data_loss, expected))
-    _check_edges(log, first, end, options, expected)
+    segments = log.segments()
+    floor_ms = segments[0].header.entry_time_floor_ms if segments else 1 << 63
+    lost = expected.lost_before(log), expected.lost_after(log)
+    extent = Extent(
+        log.name, log.first_index, log.next_index, *lost, floor_ms, partial(_index_at, log)
+    )
+    first, end = range_in(extent, options, end_before=partial(_end_before, log))
     _check_middle(log, first, end, options, expected)
     return slice_between(log, first, end)
+
+
+def _index_at(log: TopicLog, time_ms: int) -> int:
+    found = Finder(log).by_time(time_ms)
+    return log.next_index if found.end else found.first_index
+
+
+def _end_before(log: TopicLog, time_ms: int) -> int:
+    """The end of the messages that can have a stamp before a time, as far as ledgers tell it."""
+    for run in log.segments():
+        if run.append_time_max_ms >= time_ms and not run.may_wait:
+            head = run.entry_or_none(run.cut_rows)
+            if head is not None and head.append_time_ms >= time_ms:
+                return run.first_index
+    return log.next_index
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is known of a topic's indexes, wherever the topic is."""
+
+    topic: str
+    first_index: int
+    next_index: int
+    lost_before: str | None
+    """Why messages before the first one are lost; None: none are."""
+    lost_after: str | None
+    lost_before_ms: int
+    """The highest time that messages which are lost before the first one can have."""
+    index_at: Callable[[int], int]
+    """The first message of the first entry at or after a time; the next index if none is."""
+
+
+def range_in(
+    extent: Extent, options: ReadOptions, *, end_before: Callable[[int], int] | None = None
+) -> tuple[int, int]:
+    """The indexes ``[first, end)`` of the options' range in a topic.
+
+    Raises:
+        DataLossError: an index is outside of the topic's, or messages are lost at the range's ends
+            (see ``fail_on_data_loss``).
+        OptionError: as `slice_of`.
+    """
+    fail = options.fail_on_data_loss
+    start, end = options.start.of(extent.topic), options.end.of(extent.topic)
+    first = _index_of(extent, start, fail)
+    last = max(first, _index_of(extent, end, fail))
+    if options.where is not None:
+        first, last = _narrowed(extent, first, last, options.where, end_before)
+    if start.kind is BoundKind.LATEST or end.kind is BoundKind.EARLIEST:
+        return first, last
+    reaches_back = start.kind is BoundKind.EARLIEST or (
+        start.kind is BoundKind.TIME and extent.lost_before_ms >= start.value
+    )
+    if extent.lost_before is not None and first == extent.first_index and reaches_back:
+        report(DataLossError(extent.topic, None, first, extent.lost_before), fail)
+    is_open = last == extent.next_index and end.kind is not BoundKind.INDEX
+    if extent.lost_after is not None and is_open:
+        report(DataLossError(extent.topic, last, None, extent.lost_after), fail)
+    return first, last
+
+
+def _narrowed(
+    extent: Extent,
+    first: int,
+    end: int,
+    where: Where,
+    end_before: Callable[[int], int] | None,
+) -> tuple[int, int]:
+    """The part of a range in which messages can match, by index and by broker time."""
+    count = end - first
+    low, high = where.bounds(INDEX)
+    low_ms, end_ms = where.bounds(TIME)
+    if low_ms:
+        # Stamps never go back. No entry before the first one of this time has such a stamp.
+        low = max(low, extent.index_at(low_ms))
+    if end_ms < 1 << 63 and end_before is not None:
+        high = min(high, end_before(end_ms))
+    first, end = min(max(first, low), end), max(first, min(end, high))
+    first = min(first, end)
+    text = "%s: where %s: %d of %d messages are read"
+    _log.info(text, extent.topic, where.text, end - first, count)
+    return first, end
 
 
 def slice_between(log: TopicLog, first: int, end: int) -> Slice:
@@ -225,20 +316,6 @@ def slice_between(log: TopicLog, first: int, end: int) -> Slice:
     return Slice(log.name, start, last, first, end)
 
 
-def _check_edges(
-    log: TopicLog, first: int, end: int, options: ReadOptions, expected: Expected
-) -> None:
-    """Check for losses at the range's two ends. A bound by index needs no check here."""
-    if options.start.kind is BoundKind.LATEST or options.end.kind is BoundKind.EARLIEST:
-        return
-    reason = expected.lost_before(log)
-    if reason is not None and first == log.first_index and _reaches_back(log, options.start):
-        report(DataLossError(log.name, None, first, reason), options.fail_on_data_loss)
-    reason = expected.lost_after(log)
-    if reason is not None and end == log.next_index and options.end.kind is not BoundKind.INDEX:
-        report(DataLossError(log.name, end, None, reason), options.fail_on_data_loss)
-
-
 def _check_middle(
     log: TopicLog, first: int, end: int, options: ReadOptions, expected: Expected
 ) -> None:
@@ -250,50 +327,21 @@ def _check_middle(
             report(DataLossError(log.name, *lost, reason), options.fail_on_data_loss)
 
 
-def _reaches_back(log: TopicLog, start: Bound) -> bool:
-    """Whether lost messages before the log's first one could belong to the range."""
-    if start.kind is BoundKind.TIME:
-        segments = log.segments()
-        return not segments or segments[0].header.entry_time_floor_ms >= start.value
-    return start.kind is BoundKind.EARLIEST
-
-
-def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool, expected: Expected) -> int:
+def _index_of(extent: Extent, bound: Bound, fail: bool) -> int:
+    """The index that a bound means. Raises DataLossError, OptionError."""
+    topic, first, next_index = extent.topic, extent.first_index, extent.next_index
     if bound.kind is BoundKind.TIME:
-        found = Finder(log).by_time(bound.value)
-        return log.next_index if found.end else found.first_index
-    indexes = log.first_index, log.next_index
-    why = expected.lost_before(log), expected.lost_after(log)
-    return index_in(log.name, *indexes, bound, fail_on_data_loss=fail_on_data_loss, why=why)
-
-
-def index_in(
-    topic: str,
-    first: int,
-    next_index: int,
-    bound: Bound,
-    *,
-    fail_on_data_loss: bool,
-    why: tuple[str | None, str | None] = (None, None),
-) -> int:
-    """The index that a bound means in a topic with the indexes ``[first, next_index)``.
-
-    ``why`` are the known reasons for which messages before and after these are lost.
-
-    Raises:
-        DataLossError: the index is outside of them (see ``fail_on_data_loss``).
-    """
-    assert bound.kind is not BoundKind.TIME, "a time is searched for"
+        return bound.matched(topic, extent.index_at(bound.value), next_index)
     if bound.kind is BoundKind.EARLIEST:
         return first
     if bound.kind is BoundKind.LATEST:
         return next_index
     if bound.value < first:
-        reason = why[0] or "the topic was trimmed"
-        report(DataLossError(topic, bound.value, first, reason), fail_on_data_loss)
+        reason = extent.lost_before or "the topic was trimmed"
+        report(DataLossError(topic, bound.value, first, reason), fail)
     if bound.value > next_index:
-        reason = why[1] or "the topic ends before"
-        report(DataLossError(topic, next_index, bound.value, reason), fail_on_data_loss)
+        reason = extent.lost_after or "the topic ends before"
+        report(DataLossError(topic, next_index, bound.value, reason), fail)
     return min(max(bound.value, first), next_index)
 
 

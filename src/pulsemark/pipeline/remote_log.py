@@ -29,9 +29,8 @@ from ..metadata.partition_names import partition_name
 from .decode.entries import EntryTable
 from .decode.octets import Ints
 from .decode.runs import RUN_BYTES, RUN_ENTRIES, OnDamage
-from .errors import DataLossError
-from .options import Bound, BoundKind, ReadOptions
-from .plan import Slice, divide, index_in, report
+from .options import ReadOptions
+from .plan import Extent, Slice, divide, range_in
 
 _log = logging.getLogger(__name__)
 
@@ -183,31 +182,18 @@ def _partitions(client: SeekClient, name: str) -> dict[str, RemoteLog]:
             return found
 
 
-def remote_slice(log: RemoteLog, start: Bound, end: Bound, *, fail: bool) -> Slice:
-    """The part of a topic between two bounds; its message count may be 0. Raises DataLossError."""
-    first = _index_of(log, start, fail)
-    last = max(first, _index_of(log, end, fail))
-    _check_edges(log, (start, first), (end, last), fail)
-    if first == last:
-        return Slice(log.name, LATEST, LATEST, first, last)
-    return Slice(log.name, log.entry_of(first)[0], _end_position(log, last), first, last)
+def remote_slice(log: RemoteLog, options: ReadOptions) -> Slice:
+    """The part of a topic in the options' range; its message count may be 0.
 
-
-def _check_edges(
-    log: RemoteLog, start: tuple[Bound, int], end: tuple[Bound, int], fail: bool
-) -> None:
-    """Check for losses at the range's two ends, as `plan` does for a folder."""
+    Raises DataLossError, OptionError.
+    """
     ends = log.ends
-    if start[0].kind is BoundKind.LATEST or end[0].kind is BoundKind.EARLIEST:
-        return
-    reaches_back = start[0].kind is BoundKind.EARLIEST or (
-        start[0].kind is BoundKind.TIME and ends.lost_before_ms >= start[0].value
-    )
-    if ends.lost_before is not None and start[1] == log.first_index and reaches_back:
-        report(DataLossError(log.name, None, start[1], ends.lost_before), fail)
-    is_open = end[1] == log.next_index and end[0].kind is not BoundKind.INDEX
-    if ends.lost_after is not None and is_open:
-        report(DataLossError(log.name, end[1], None, ends.lost_after), fail)
+    lost = ends.lost_before, ends.lost_after, ends.lost_before_ms
+    extent = Extent(log.name, log.first_index, log.next_index, *lost, log.index_at)
+    first, end = range_in(extent, options)
+    if first == end:
+        return Slice(log.name, LATEST, LATEST, first, end)
+    return Slice(log.name, log.entry_of(first)[0], _end_position(log, end), first, end)
 
 
 def _end_position(log: RemoteLog, end: int) -> Position:
@@ -217,15 +203,6 @@ def _end_position(log: RemoteLog, end: int) -> Position:
     position, first_index = log.entry_of(end)
     inside = first_index < end
     return Position(position.ledger_id, position.entry_id + inside)
-
-
-def _index_of(log: RemoteLog, bound: Bound, fail: bool) -> int:
-    if bound.kind is BoundKind.TIME:
-        return log.index_at(bound.value)
-    why = log.ends.lost_before, log.ends.lost_after
-    return index_in(
-        log.name, log.first_index, log.next_index, bound, fail_on_data_loss=fail, why=why
-    )
 
 
 def remote_tasks(
@@ -255,7 +232,8 @@ def remote_plan(options: ReadOptions) -> list[tuple[Slice, ...]]:
     with options.service.client() as client:
         logs = remote_topics(client, options.topics.names)
         slices = [
-            remote_slice(log, options.start, options.end, fail=options.fail_on_data_loss)
+            remote_slice(log, options)
             for log in logs.values()
+            if options.where is None or options.where.has_topic(log.name)
         ]
         return remote_tasks(slices, logs, options)

@@ -214,9 +214,7 @@ class SinkOptions:
         """
         # Spark adds these to a stream's options by itself.
         given = Given({k: v for k, v in options.items() if k.lower() not in _OF_SPARK})
-        service_url = given.get("serviceUrl", _service_url, None)
-        if service_url is None:
-            service_url = given.required("service.url", _service_url)
+        service_url = given.required("serviceUrl", _service_url)
         parsed = cls(
             service_url,
             given.get("topic", full_topic_name, None),

@@ -3,8 +3,7 @@
 A batch read is planned once per ``load()``: a DataFrame is a snapshot of its folder, and the next
 ``load()`` sees new entries. A stream is in :mod:`.stream`.
 
-Filters are not pushed down. Spark 4.3 caches the partitions that remain after a pushed filter, and
-the next query of the same DataFrame would silently read only these. Ranges are options instead.
+Filters are the option `where` (:mod:`.filters`): Spark does not push any down.
 """
 
 from __future__ import annotations
@@ -170,7 +169,7 @@ def form_of_values(options: ReadOptions) -> ValueForm | None:
 
     with FolderReader(options.path) as reader:
         topics = existing(reader, options, expected_of(reader, options.path))
-    return value_form(options.path, topics, options.value_schema, options.mode)
+    return value_form(options.path, topics, options.value_schema, options.registry_schemas)
 
 
 def partitions_of(options: ReadOptions) -> list[InputPartition]:

@@ -21,6 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -33,18 +34,28 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..ledger import Run, TopicLog
+from ..finder import IndexOutOfRangeError
+from ..ledger import (
+    EARLIEST,
+    CorruptEntryError,
+    Position,
+    Run,
+    TopicLog,
+    TopicNotFoundError,
+)
 from ..ledger.run import Row
 from .errors import DataLossError
 from .followed import FollowedLog, FollowedTopics, followed, index_bound
 from .marks import Mark
 from .options import BoundKind, StreamOptions
 from .plan import row_of
+from .subscription import Subscription
 from .tasks import LedgerPartition, messages_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..finder.search import IndexPlace
     from .value_form import ValueForm
 
 _log = logging.getLogger(__name__)
@@ -69,6 +80,9 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._logs: Mapping[str, FollowedLog] = {}
         self._turn = 0
         self._latest: Offset | None = None
+        self._reached: Offset = {}
+        """How far the last micro-batch goes."""
+        self._subscription: Subscription | None = None
         self._target: Offset | None = None
         """With Trigger.AvailableNow: the offset at which the query ends."""
         self._waiting_since: float | None = None
@@ -89,11 +103,15 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic: self._place(topic, log, self._followed.slice(topic).first_index)
             for topic, log in logs.items()
         }
-        is_latest = (
-            self._options.read.start.kind is BoundKind.LATEST
-        )  # earlier messages are skipped
+        start = self._options.read.start  # at the latest message, earlier ones are skipped
+        is_latest = any(start.of(topic).kind is BoundKind.LATEST for topic in logs)
         _log.log(logging.WARNING if is_latest else logging.INFO, "%s", start_text(offset))
+        self._acknowledge(offset, Subscription.place)
         return offset
+
+    def commit(self, end: Offset) -> None:
+        """A micro-batch is in the query's checkpoint: its subscription follows."""
+        self._acknowledge(end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Tell Spark whether there are limits; `latestOffset` applies them, as there can be two."""
@@ -111,6 +129,12 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         end = self._available(start)
         self._latest = dict(end)
+        # Spark asks for the next micro-batch when the one before it is in the checkpoint.
+        self._acknowledge(start)
+        self._reached = self._next_end(end, start, limit)
+        return self._reached
+
+    def _next_end(self, end: Offset, start: Offset, limit: ReadLimit) -> Offset:
         options = self._options
         if isinstance(limit, ReadAllAvailable):
             return self._marked(end, start)
@@ -131,8 +155,56 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._marked(end, start)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """The ends of all topics as the last micro-batch saw them, for the query's progress."""
-        return self._latest
+        """For the query's progress: the ends of all topics, and how far they are from its own.
+
+        Seconds are broker time, between the last message of the query and that of the topic.
+        """
+        if self._latest is None:
+            return None
+        return {t: {**place, **self._lag(t, place)} for t, place in self._latest.items()}
+
+    def _lag(self, topic: str, latest: Place) -> dict[str, Any]:
+        reached, end = _first_of(self._reached, topic, latest), latest["index"]
+        seconds = 0.0
+        if reached < end and topic in self._logs:
+            first = self._entry(topic, reached - 1) or self._entry(topic, reached)
+            last = self._entry(topic, end - 1)
+            if first is not None and last is not None:
+                seconds = max(0, last.time_ms - first.time_ms) / 1000
+        return {"messagesBehindLatest": max(0, end - reached), "secondsBehindLatest": seconds}
+
+    def _entry(self, topic: str, index: int) -> IndexPlace | None:
+        """The entry with a message; None if it cannot be found."""
+        try:
+            return self._followed.entry_with(topic, index) if index >= 0 else None
+        except (IndexOutOfRangeError, CorruptEntryError, TopicNotFoundError):
+            return None
+
+    def _acknowledge(
+        self,
+        offset: Offset,
+        move: Callable[..., None] = Subscription.follow,
+    ) -> None:
+        """Let the subscription follow an offset that is in the checkpoint, or begins it."""
+        if self._options.subscription is None:
+            return
+        if self._subscription is None:
+            self._subscription = Subscription(self._options.subscription)
+        for topic in self._followed.names:
+            log, place = self._logs.get(topic), offset.get(topic)
+            if log is None and place is None:  # it has no message yet
+                self._subscription.follow(topic, 0, lambda: EARLIEST)
+            elif log is not None:
+                index = _first_of(offset, topic, {"id": log.topic_id})
+                find = partial(self._after, topic, index)
+                move(self._subscription, topic, (log.topic_id, index), find)
+
+    def _after(self, topic: str, index: int) -> Position:
+        """The entry with the next message to read: it may be one of which some are read."""
+        entry = self._entry(topic, index - 1)
+        if entry is None:
+            return EARLIEST
+        return entry.position.following if entry.index < index else entry.position
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The query ends where its topics end now."""

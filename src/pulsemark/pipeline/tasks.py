@@ -83,6 +83,19 @@ def messages_of(
             schema (see ``mode``).
     """
     spare_the_collector()
+    where = options.where
+    if where is not None:
+        yield from where.filtered(_rows(partition, options, where.widened(schema), values), schema)
+    else:
+        yield from _rows(partition, options, schema, values)
+
+
+def _rows(
+    partition: LedgerPartition,
+    options: ReadOptions,
+    schema: pa.Schema,
+    values: ValueForm | None,
+) -> Iterator[pa.RecordBatch]:
     if options.service is not None:
         from .remote_log import remote_tables
 

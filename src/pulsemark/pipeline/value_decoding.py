@@ -52,7 +52,7 @@ class Decoder(Protocol):
         """The values of these rows; null ones stay null."""
 
 
-class _Building:
+class ArrayBuilder:
     """Builds the array of decoded values: first as stored, then with times as times."""
 
     def __init__(self, type_: AvroType, final: pa.DataType) -> None:
@@ -70,11 +70,11 @@ class _Building:
                 try:
                     self.finished(pa.array([value], self._raw))
                 except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-                    kept[row], reasons[row] = None, _shortened(error)
+                    kept[row], reasons[row] = None, reason_of_error(error)
             return self.finished(pa.array(kept, self._raw))
 
     def finished(self, array: pa.Array) -> pa.Array:
-        """An array as stored in the type that Spark asked for."""
+        """An array as stored in the type that is asked for; fields that it lacks are null."""
         for wanted in (self._timed, self._final):
             if array.type != wanted:
                 array = array.cast(wanted)
@@ -85,16 +85,16 @@ class AvroDecoder:
     """Avro's binary encoding; each version is resolved against the reader's schema.
 
     Args:
-        definitions: the topic's versions from 0 on, parsed; None: not Avro.
+        definitions: by version, or by another number that a value names.
         reader: the reader's schema, parsed.
         final: the Arrow type that Spark asked for.
     """
 
-    def __init__(self, definitions: Sequence[Any], reader: Any, final: pa.DataType) -> None:
+    def __init__(self, definitions: Mapping[int, str], reader: Any, final: pa.DataType) -> None:
         self._definitions = definitions
         self._reader = fastavro.parse_schema(without_times(reader))
         self._reader_definition = reader
-        self._building = _Building(avro_type(reader), final)
+        self._building = ArrayBuilder(avro_type(reader), final)
         self._writers: dict[int | None, Any] = {None: self._reader}
 
     def decode(self, values: pa.Array, versions: Sequence[int | None]) -> tuple[pa.Array, Reasons]:
@@ -111,7 +111,7 @@ class AvroDecoder:
                         record = read(data, writer, None if writer is reader else reader)
                 except Exception as error:  # noqa: BLE001
                     # The library raises many types of errors for malformed bytes.
-                    reasons[row] = _shortened(error)
+                    reasons[row] = reason_of_error(error)
             decoded.append(record)
         return self._building.array(decoded, reasons), reasons
 
@@ -119,9 +119,9 @@ class AvroDecoder:
         known = self._writers.get(version)
         if known is None:
             assert version is not None, "the reader's own schema is known"
-            if version >= len(self._definitions) or self._definitions[version] is None:
-                raise ValueError(f"schema version {version} is not an Avro schema in the catalog")
-            definition = self._definitions[version]
+            if version not in self._definitions:
+                raise ValueError(f"schema version {version} is not an Avro schema that is known")
+            definition = json.loads(self._definitions[version])
             if definition == self._reader_definition:
                 known = self._reader
             else:
@@ -140,7 +140,7 @@ class JsonDecoder:
 
     def __init__(self, reader: Any, final: pa.DataType) -> None:
         type_ = avro_type(reader)
-        self._building = _Building(type_, final)
+        self._building = ArrayBuilder(type_, final)
         self._check = _checker(type_)
         raw = type_.arrow_type(times=False)
         # Arrow's reader knows neither maps nor base64.
@@ -163,7 +163,7 @@ class JsonDecoder:
                 try:
                     record = self._check(json.loads(value))
                 except (ValueError, RecursionError) as error:
-                    reasons[row] = _shortened(error)
+                    reasons[row] = reason_of_error(error)
             decoded.append(record)
         return self._building.array(decoded, reasons), reasons
 
@@ -277,7 +277,7 @@ def _shown(value: Any) -> str:
     return repr(value)[:60]
 
 
-def _shortened(error: BaseException) -> str:
+def reason_of_error(error: BaseException) -> str:
     """The reason on one line, not longer than a few words of foreign data allow."""
     return f"{type(error).__name__}: {error}".replace("\n", " ")[:_REASON_LENGTH]
 

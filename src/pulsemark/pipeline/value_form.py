@@ -13,13 +13,14 @@ new producers, but entries with them may still be stored.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import DataType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StructField, StructType
 
 from ..ledger.local.io.folder import CATALOG_NAME
 from ..ledger.store import SCHEMA_KIND
@@ -28,35 +29,61 @@ from ..metadata.partition_names import partition_of
 from ..metadata.schema_list import unpack_schemas
 from ..proto.pulsar_api_pb2 import Schema
 from .errors import OptionError
-from .options import LATEST_SCHEMA, DecodeMode
-from .value_decoding import AvroDecoder, Decoder, JsonDecoder, avro_type
+from .options import LATEST_SCHEMA
+from .registry import RegisteredSchema, RegistryDecoder, registered_schemas
+from .value_decoding import AvroDecoder, AvroType, Decoder, JsonDecoder, avro_type
 
 OPTION = "valueSchema"
+DECODED_TYPES = {
+    Schema.Avro: "avro",
+    Schema.Json: "json",
+    Schema.ProtobufNative: "protobuf_native",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The schema that a topic's values are read by."""
+    """A schema by which values are read."""
 
-    is_json: bool
+    kind: int
+    """One of `DECODED_TYPES`."""
     definition: str
+    """As Pulsar stores it."""
+
+    def avro_type(self) -> AvroType:
+        """Its type. Raises ValueError: Spark has none for it."""
+        if self.kind != Schema.ProtobufNative:
+            return avro_type(json.loads(self.definition))
+        from . import protobuf_values
+
+        message = protobuf_values.native_descriptor(self.definition)
+        return avro_type(protobuf_values.avro_definition(message))
+
+    def spark_type(self) -> DataType:
+        """Spark's type of the column ``value``."""
+        return self.avro_type().spark_type()
+
+    def arrow_type(self) -> pa.DataType:
+        """The same as Arrow's type."""
+        fields = [StructField("value", self.spark_type())]
+        return to_arrow_schema(StructType(fields), timezone="UTC").field(0).type
 
 
 @dataclass(frozen=True, slots=True)
 class ValueForm:
     """How values are decoded. It is made on the driver and sent to the workers."""
 
-    folder: Path
+    folder: str
     wanted: str
     """The option's value."""
-    mode: DecodeMode
     readers: Mapping[str, Reader]
     """By the key of a topic's schemas."""
+    registry: tuple[RegisteredSchema, ...] | None = None
+    """The registry's schemas, if values have their ids in front."""
 
     def spark_type(self) -> DataType:
         """Spark's type of the column ``value``."""
-        reader = next(iter(self.readers.values()))
-        return avro_type(json.loads(reader.definition)).spark_type()
+        return next(iter(self.readers.values())).spark_type()
 
     def decoder(self, topic: str, final: pa.DataType) -> Decoder:
         """The decoder of a topic's values, with the versions that are stored now.
@@ -64,82 +91,123 @@ class ValueForm:
         Raises:
             OptionError: a topic that is new to a stream has no schema, or one of another type.
         """
-        key = schema_key(topic)
-        stored = stored_schemas(self.folder, [topic]).get(key, [])
-        reader = self.readers.get(key)
+        reader = self.readers.get(schema_key(topic))
         if reader is None:
-            reader = _reader_of(topic, stored, self.wanted)
+            reader = readers_of(self.folder, topic, self.wanted, self.registry)[0]
             _check_same(self, topic, reader)
-        definition = json.loads(reader.definition)
-        if reader.is_json:
-            return JsonDecoder(definition, final)
-        return AvroDecoder([_avro_definition(schema) for schema in stored], definition, final)
+        versions = _versions(self.folder, topic, self.registry)
+        decoder = _decoder_of(reader, versions, final)
+        if self.registry is None:
+            return decoder
+        return RegistryDecoder(decoder, is_protobuf=reader.kind == Schema.ProtobufNative)
+
+    def to_json(self) -> list[Any]:
+        """A list for JSON."""
+        readers = {key: [each.kind, each.definition] for key, each in self.readers.items()}
+        registry = None if self.registry is None else [astuple(each) for each in self.registry]
+        return [self.folder, self.wanted, readers, registry]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> ValueForm:
+        """The form of such a list."""
+        folder, wanted, readers, registry = values
+        known = {key: Reader(*each) for key, each in readers.items()}
+        given = None if registry is None else tuple(RegisteredSchema(*each) for each in registry)
+        return cls(folder, wanted, known, given)
 
 
-def value_form(folder: Path, topics: Collection[str], wanted: str, mode: DecodeMode) -> ValueForm:
-    """The form of these topics' values.
+def _decoder_of(reader: Reader, versions: Mapping[int, Reader], final: pa.DataType) -> Decoder:
+    if reader.kind == Schema.Json:
+        return JsonDecoder(json.loads(reader.definition), final)
+    definitions = {n: each.definition for n, each in versions.items() if each.kind == reader.kind}
+    if reader.kind == Schema.Avro:
+        return AvroDecoder(definitions, json.loads(reader.definition), final)
+    from .protobuf_values import ProtobufDecoder
+
+    return ProtobufDecoder(definitions, reader.definition, final)
+
+
+def value_form(
+    folder: Path, topics: Collection[str], wanted: str, registry_schemas: str | None = None
+) -> ValueForm:
+    """The form of these topics' values, which have one type.
 
     Raises:
         OptionError: a topic has no such schema, or Spark has no type for it, or the topics' types
             differ.
         CatalogError: the catalog cannot be read.
     """
-    stored = stored_schemas(folder, topics)
+    registry = None if registry_schemas is None else tuple(registered_schemas(registry_schemas))
     readers: dict[str, Reader] = {}
     for topic in topics:
         key = schema_key(topic)
         if key not in readers:
-            readers[key] = _reader_of(topic, stored.get(key, []), wanted)
+            readers[key] = readers_of(str(folder), topic, wanted, registry)[0]
     if not readers:
         raise OptionError(OPTION, wanted, "there is no topic whose schema could be used")
-    form = ValueForm(folder, wanted, mode, readers)
+    form = ValueForm(str(folder), wanted, readers, registry)
     for topic in topics:
         _check_same(form, topic, readers[schema_key(topic)])
     return form
 
 
-def _reader_of(topic: str, stored: list[Schema], wanted: str) -> Reader:
-    version: int | None
+def readers_of(
+    folder: str, topic: str, wanted: str, registry: Sequence[RegisteredSchema] | None
+) -> list[Reader]:
+    """The schemas that a topic's values can be read by: the wanted one, then those before it.
+
+    Raises:
+        OptionError: the topic has no such schema, or Spark has no type for it.
+    """
+    versions = _versions(folder, topic, registry)
+    numbers = sorted(versions)
+    if registry is not None:
+        subject = f"{schema_key(topic).rpartition('/')[2]}-value"
+        own = sorted((each.version, each.id) for each in registry if each.subject == subject)
+        numbers = [number for _, number in own]
     if wanted.isdigit():
-        version = int(wanted)
-        if version >= len(stored):
-            raise OptionError(OPTION, wanted, f"{topic} has {len(stored)} schema versions")
-        if stored[version].type not in DECODED_TYPES:
-            raise OptionError(OPTION, wanted, f"that schema of {topic} is neither AVRO nor JSON")
-    else:
-        version = newest_version(stored)
-        if version is None:
-            raise OptionError(OPTION, wanted, f"{topic} has no AVRO or JSON schema in the catalog")
-    schema = stored[version]
+        if int(wanted) not in versions:
+            reason = f"{topic} has no AVRO, JSON or PROTOBUF_NATIVE schema with this number"
+            raise OptionError(OPTION, wanted, reason)
+        numbers = [*(number for number in numbers if number < int(wanted)), int(wanted)]
+    if not numbers:
+        where = "the catalog" if registry is None else f"the registry as {subject}"
+        reason = f"{topic} has no AVRO, JSON or PROTOBUF_NATIVE schema in {where}"
+        raise OptionError(OPTION, wanted, reason)
+    found = [versions[number] for number in reversed(numbers)]
     given = wanted != LATEST_SCHEMA and not wanted.isdigit()
-    definition = wanted if given else schema.schema_data.decode(errors="replace")
+    if given:
+        if found[0].kind == Schema.ProtobufNative:
+            raise OptionError(OPTION, wanted, f"{topic} has Protobuf's schema: name a version")
+        found = [Reader(found[0].kind, wanted)]
     try:
-        avro_type(json.loads(definition))
+        found[0].spark_type()
     except (ValueError, RecursionError) as error:
-        where = "" if given else f"version {version} of {topic}: "
+        where = "" if given else f"version {numbers[-1]} of {topic}: "
         raise OptionError(OPTION, wanted, f"{where}{error}") from error
-    return Reader(schema.type == Schema.Json, definition)
+    return found
+
+
+def _versions(
+    folder: str, topic: str, registry: Sequence[RegisteredSchema] | None
+) -> dict[int, Reader]:
+    """By version, or by the registry's id: the schemas that can be decoded."""
+    if registry is not None:
+        return {each.id: Reader(each.kind, each.definition) for each in registry}
+    stored = stored_schemas(Path(folder), [topic]).get(schema_key(topic), [])
+    return {
+        number: Reader(schema.type, schema.schema_data.decode(errors="replace"))
+        for number, schema in enumerate(stored)
+        if schema.type in DECODED_TYPES
+    }
 
 
 def _check_same(form: ValueForm, topic: str, reader: Reader) -> None:
     expected = form.spark_type().simpleString()
-    own = avro_type(json.loads(reader.definition)).spark_type().simpleString()
+    own = reader.spark_type().simpleString()
     if own != expected:
-        raise OptionError(
-            OPTION, form.wanted, f"the values of {topic} have the type {own}, others {expected}"
-        )
-
-
-def _avro_definition(schema: Schema) -> Any:
-    if schema.type != Schema.Avro:
-        return None
-    try:
-        return json.loads(schema.schema_data)
-    except ValueError:
-        return None
-
-
-DECODED_TYPES = {Schema.Avro: "avro", Schema.Json: "json"}
+        reason = f"the values of {topic} have the type {own}, others {expected}"
+        raise OptionError(OPTION, form.wanted, reason)
 
 
 def schema_key(topic: str) -> str:
@@ -156,11 +224,3 @@ def stored_schemas(folder: Path, topics: Collection[str]) -> dict[str, list[Sche
     keys = {schema_key(topic) for topic in topics}
     stored = read_properties(folder / CATALOG_NAME, SCHEMA_KIND, keys)
     return {key: unpack_schemas(value) for key, value in stored.items()}
-
-
-def newest_version(schemas: list[Schema]) -> int | None:
-    """The newest version that can be decoded; None if there is none."""
-    for version in reversed(range(len(schemas))):
-        if schemas[version].type in DECODED_TYPES:
-            return version
-    return None

@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"pulsemark/proto/broker_entry.proto\x12\x0fpulsemark.entry\"\xf1\x05\n\x13\x42rokerEntryMetadata\x12\x18\n\x10\x62roker_timestamp\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x18\n\rmessage_count\x18\x64 \x01(\r:\x01\x30\x12\x34\n\nentry_kind\x18\x65 \x01(\x0e\x32\x1a.pulsemark.entry.EntryKind:\x04\x44\x41TA\x12G\n\x0c\x63ontrol_type\x18\x66 \x01(\x0e\x32\x1c.pulsemark.entry.ControlType:\x13\x43ONTROL_UNSPECIFIED\x12\x17\n\x0cleader_epoch\x18g \x01(\x04:\x01\x30\x12\x43\n\rsource_format\x18h \x01(\x0e\x32\x1d.pulsemark.entry.SourceFormat:\rSOURCE_PULSAR\x12\'\n\x18relative_offset_honoured\x18i \x01(\x08:\x05\x66\x61lse\x12\x17\n\x08has_keys\x18j \x01(\x08:\x05\x66\x61lse\x12\x19\n\x0eraw_size_bytes\x18k \x01(\x04:\x01\x30\x12\x18\n\ttombstone\x18l \x01(\x08:\x05\x66\x61lse\x12\x33\n\x10\x61pplication_tags\x18m \x03(\x0b\x32\x19.pulsemark.entry.KeyBytes\x12\x15\n\rproducer_name\x18n \x01(\t\x12\x14\n\x0csend_time_ms\x18o \x01(\x04\x12\x13\n\x0b\x62roker_name\x18p \x01(\t\x12\x16\n\x0esource_cluster\x18q \x01(\t\x12\x14\n\x0csource_index\x18r \x01(\x04\x12\x16\n\x0esource_time_ms\x18s \x01(\x04\x12\x18\n\x10source_ledger_id\x18t \x01(\x04\x12\x17\n\x0fsource_entry_id\x18u \x01(\x04\x12\x19\n\x11inner_base_offset\x18v \x01(\x04\x12\x13\n\x0btransaction\x18w \x01(\t\x12\x14\n\x0c\x63ontrol_name\x18x \x01(\t*\x07\x08\xe8\x07\x10\xb8\x94\x01J\x04\x08\x03\x10\x64\"&\n\x08KeyBytes\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x0c*\"\n\tEntryKind\x12\x08\n\x04\x44\x41TA\x10\x00\x12\x0b\n\x07\x43ONTROL\x10\x01*\xd6\x01\n\x0b\x43ontrolType\x12\x17\n\x13\x43ONTROL_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTROL_TXN_COMMIT\x10\x01\x12\x15\n\x11\x43ONTROL_TXN_ABORT\x10\x02\x12\x19\n\x15\x43ONTROL_LEADER_CHANGE\x10\x03\x12#\n\x1f\x43ONTROL_REPLICATED_SUBSCRIPTION\x10\x04\x12\x15\n\x11\x43ONTROL_TXN_START\x10\x05\x12\x16\n\x12\x43ONTROL_CHECKPOINT\x10\x06\x12\x10\n\x0c\x43ONTROL_USER\x10\x07*o\n\x0cSourceFormat\x12\x11\n\rSOURCE_PULSAR\x10\x00\x12\x18\n\x14SOURCE_KAFKA_MAGIC_0\x10\x01\x12\x18\n\x14SOURCE_KAFKA_MAGIC_1\x10\x02\x12\x18\n\x14SOURCE_KAFKA_MAGIC_2\x10\x03')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"pulsemark/proto/broker_entry.proto\x12\x0fpulsemark.entry\"\x8f\x06\n\x13\x42rokerEntryMetadata\x12\x18\n\x10\x62roker_timestamp\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x18\n\rmessage_count\x18\x64 \x01(\r:\x01\x30\x12\x34\n\nentry_kind\x18\x65 \x01(\x0e\x32\x1a.pulsemark.entry.EntryKind:\x04\x44\x41TA\x12G\n\x0c\x63ontrol_type\x18\x66 \x01(\x0e\x32\x1c.pulsemark.entry.ControlType:\x13\x43ONTROL_UNSPECIFIED\x12\x17\n\x0cleader_epoch\x18g \x01(\x04:\x01\x30\x12\x43\n\rsource_format\x18h \x01(\x0e\x32\x1d.pulsemark.entry.SourceFormat:\rSOURCE_PULSAR\x12\'\n\x18relative_offset_honoured\x18i \x01(\x08:\x05\x66\x61lse\x12\x17\n\x08has_keys\x18j \x01(\x08:\x05\x66\x61lse\x12\x19\n\x0eraw_size_bytes\x18k \x01(\x04:\x01\x30\x12\x18\n\ttombstone\x18l \x01(\x08:\x05\x66\x61lse\x12\x33\n\x10\x61pplication_tags\x18m \x03(\x0b\x32\x19.pulsemark.entry.KeyBytes\x12\x15\n\rproducer_name\x18n \x01(\t\x12\x14\n\x0csend_time_ms\x18o \x01(\x04\x12\x13\n\x0b\x62roker_name\x18p \x01(\t\x12\x16\n\x0esource_cluster\x18q \x01(\t\x12\x14\n\x0csource_index\x18r \x01(\x04\x12\x16\n\x0esource_time_ms\x18s \x01(\x04\x12\x18\n\x10source_ledger_id\x18t \x01(\x04\x12\x17\n\x0fsource_entry_id\x18u \x01(\x04\x12\x19\n\x11inner_base_offset\x18v \x01(\x04\x12\x1c\n\rlog_has_holes\x18w \x01(\x08:\x05\x66\x61lse\x12\x14\n\x0c\x63ontrol_name\x18x \x01(\t\x12\x13\n\x0btransaction\x18z \x01(\t*\x07\x08\xe8\x07\x10\xb8\x94\x01J\x04\x08\x03\x10\x64\"&\n\x08KeyBytes\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x0c*\"\n\tEntryKind\x12\x08\n\x04\x44\x41TA\x10\x00\x12\x0b\n\x07\x43ONTROL\x10\x01*\xd6\x01\n\x0b\x43ontrolType\x12\x17\n\x13\x43ONTROL_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTROL_TXN_COMMIT\x10\x01\x12\x15\n\x11\x43ONTROL_TXN_ABORT\x10\x02\x12\x19\n\x15\x43ONTROL_LEADER_CHANGE\x10\x03\x12#\n\x1f\x43ONTROL_REPLICATED_SUBSCRIPTION\x10\x04\x12\x15\n\x11\x43ONTROL_TXN_START\x10\x05\x12\x16\n\x12\x43ONTROL_CHECKPOINT\x10\x06\x12\x10\n\x0c\x43ONTROL_USER\x10\x07*o\n\x0cSourceFormat\x12\x11\n\rSOURCE_PULSAR\x10\x00\x12\x18\n\x14SOURCE_KAFKA_MAGIC_0\x10\x01\x12\x18\n\x14SOURCE_KAFKA_MAGIC_1\x10\x02\x12\x18\n\x14SOURCE_KAFKA_MAGIC_2\x10\x03')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pulsemark.proto.broker_entry_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENTRYKIND']._serialized_start=851
-  _globals['_ENTRYKIND']._serialized_end=885
-  _globals['_CONTROLTYPE']._serialized_start=888
-  _globals['_CONTROLTYPE']._serialized_end=1102
-  _globals['_SOURCEFORMAT']._serialized_start=1104
-  _globals['_SOURCEFORMAT']._serialized_end=1215
+  _globals['_ENTRYKIND']._serialized_start=881
+  _globals['_ENTRYKIND']._serialized_end=915
+  _globals['_CONTROLTYPE']._serialized_start=918
+  _globals['_CONTROLTYPE']._serialized_end=1132
+  _globals['_SOURCEFORMAT']._serialized_start=1134
+  _globals['_SOURCEFORMAT']._serialized_end=1245
   _globals['_BROKERENTRYMETADATA']._serialized_start=56
-  _globals['_BROKERENTRYMETADATA']._serialized_end=809
-  _globals['_KEYBYTES']._serialized_start=811
-  _globals['_KEYBYTES']._serialized_end=849
+  _globals['_BROKERENTRYMETADATA']._serialized_end=839
+  _globals['_KEYBYTES']._serialized_start=841
+  _globals['_KEYBYTES']._serialized_end=879
 # @@protoc_insertion_point(module_scope)

@@ -45,7 +45,7 @@ SOURCE_KAFKA_MAGIC_1: SourceFormat
 SOURCE_KAFKA_MAGIC_2: SourceFormat
 
 class BrokerEntryMetadata(_message.Message):
-    __slots__ = ("broker_timestamp", "index", "message_count", "entry_kind", "control_type", "leader_epoch", "source_format", "relative_offset_honoured", "has_keys", "raw_size_bytes", "tombstone", "application_tags", "producer_name", "send_time_ms", "broker_name", "source_cluster", "source_index", "source_time_ms", "source_ledger_id", "source_entry_id", "inner_base_offset", "transaction", "control_name")
+    __slots__ = ("broker_timestamp", "index", "message_count", "entry_kind", "control_type", "leader_epoch", "source_format", "relative_offset_honoured", "has_keys", "raw_size_bytes", "tombstone", "application_tags", "producer_name", "send_time_ms", "broker_name", "source_cluster", "source_index", "source_time_ms", "source_ledger_id", "source_entry_id", "inner_base_offset", "log_has_holes", "control_name", "transaction")
     BROKER_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -67,8 +67,9 @@ class BrokerEntryMetadata(_message.Message):
     SOURCE_LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     SOURCE_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
     INNER_BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    LOG_HAS_HOLES_FIELD_NUMBER: _ClassVar[int]
     CONTROL_NAME_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     broker_timestamp: int
     index: int
     message_count: int
@@ -90,9 +91,10 @@ class BrokerEntryMetadata(_message.Message):
     source_ledger_id: int
     source_entry_id: int
     inner_base_offset: int
-    transaction: str
+    log_has_holes: bool
     control_name: str
-    def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., entry_kind: _Optional[_Union[EntryKind, str]] = ..., control_type: _Optional[_Union[ControlType, str]] = ..., leader_epoch: _Optional[int] = ..., source_format: _Optional[_Union[SourceFormat, str]] = ..., relative_offset_honoured: bool = ..., has_keys: bool = ..., raw_size_bytes: _Optional[int] = ..., tombstone: bool = ..., application_tags: _Optional[_Iterable[_Union[KeyBytes, _Mapping[str, object]]]] = ..., producer_name: _Optional[str] = ..., send_time_ms: _Optional[int] = ..., broker_name: _Optional[str] = ..., source_cluster: _Optional[str] = ..., source_index: _Optional[int] = ..., source_time_ms: _Optional[int] = ..., source_ledger_id: _Optional[int] = ..., source_entry_id: _Optional[int] = ..., inner_base_offset: _Optional[int] = ..., transaction: _Optional[str] = ..., control_name: _Optional[str] = ...) -> None: ...
+    transaction: str
+    def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., entry_kind: _Optional[_Union[EntryKind, str]] = ..., control_type: _Optional[_Union[ControlType, str]] = ..., leader_epoch: _Optional[int] = ..., source_format: _Optional[_Union[SourceFormat, str]] = ..., relative_offset_honoured: bool = ..., has_keys: bool = ..., raw_size_bytes: _Optional[int] = ..., tombstone: bool = ..., application_tags: _Optional[_Iterable[_Union[KeyBytes, _Mapping[str, object]]]] = ..., producer_name: _Optional[str] = ..., send_time_ms: _Optional[int] = ..., broker_name: _Optional[str] = ..., source_cluster: _Optional[str] = ..., source_index: _Optional[int] = ..., source_time_ms: _Optional[int] = ..., source_ledger_id: _Optional[int] = ..., source_entry_id: _Optional[int] = ..., inner_base_offset: _Optional[int] = ..., log_has_holes: bool = ..., control_name: _Optional[str] = ..., transaction: _Optional[str] = ...) -> None: ...
 
 class KeyBytes(_message.Message):
     __slots__ = ("key", "value")

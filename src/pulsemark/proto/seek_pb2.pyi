@@ -151,7 +151,7 @@ class RangeResponse(_message.Message):
     def __init__(self, first_index: _Optional[int] = ..., end_index: _Optional[int] = ..., count: _Optional[int] = ..., first: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
 
 class ReadEntriesRequest(_message.Message):
-    __slots__ = ("topic", "start", "end", "max_entries", "content", "control_only", "stored")
+    __slots__ = ("topic", "start", "end", "max_entries", "content", "control_only", "stored", "uncommitted")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +159,7 @@ class ReadEntriesRequest(_message.Message):
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     CONTROL_ONLY_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
+    UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     start: Position
     end: Position
@@ -166,7 +167,8 @@ class ReadEntriesRequest(_message.Message):
     content: Content
     control_only: bool
     stored: bool
-    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ..., control_only: bool = ..., stored: bool = ...) -> None: ...
+    uncommitted: bool
+    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ..., control_only: bool = ..., stored: bool = ..., uncommitted: bool = ...) -> None: ...
 
 class ReadEntriesResponse(_message.Message):
     __slots__ = ("pieces", "next_position", "end")

@@ -15,8 +15,9 @@ this package in every run, also in runs that do not use it.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .broker import PulsarBroker as PulsarBroker
@@ -49,16 +50,4 @@ _HOMES = {
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - the table is the list
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name of the kit when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """All names, including those that were not imported yet."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

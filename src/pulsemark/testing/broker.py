@@ -230,6 +230,7 @@ def _with_ports(broker: PulsarBroker, config: BrokerConfig) -> BrokerConfig:
         ("http_port", broker.http_url),
         ("grpc_port", broker.grpc_url),
         ("kafka_port", broker.kafka_url),
+        ("schema_registry_port", broker.schema_registry_url),
     )
     with_tls = (
         ("tls_port", broker.service_url_tls),

@@ -32,7 +32,9 @@ from datetime import datetime
 from typing import Any
 
 from ..broker import Broker
+from ..broker.errors import RefusedError
 from ..broker.http.messages import HttpError, Request, Response
+from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import InvalidTopicNameError, TopicName
 from .broker import before_clock_moves, clock_moved, messages_of_topic
 from .clock import SettableClock
@@ -109,8 +111,8 @@ class TestControls:
     def __init__(self, broker: FaultyBroker, token: str | None = None) -> None:
         self._broker = broker
         self._token = token
-        #: The clock is moved by one request at a time.
-        self._moving = asyncio.Lock()
+        #: The clock is moved, and all is forgotten, by one request at a time.
+        self._moving, self._resetting = asyncio.Lock(), asyncio.Lock()
         self._routes: dict[tuple[str, str], Handler] = {
             ("GET", ""): self._get_all,
             ("GET", "clock"): self._get_clock,
@@ -267,10 +269,11 @@ class TestControls:
 
     async def _reset(self, request: Request) -> Response:
         """Forget what tests have made. Clients must connect again."""
-        await self._remove_all(request)
-        self._broker.drop_connections()
-        await forget_all(self._broker)
-        return await self._moved(lambda: time.time_ns() // 1_000_000)
+        async with self._resetting:
+            await self._remove_all(request)
+            self._broker.drop_connections()
+            await forget_all(self._broker)
+            return await self._moved(lambda: time.time_ns() // 1_000_000)
 
 
 async def forget_all(broker: Broker) -> None:
@@ -278,13 +281,22 @@ async def forget_all(broker: Broker) -> None:
     topics, kafka = broker.services.topics, broker.services.kafka
     for namespace in tuple(topics.namespaces):
         for text in topics.partitioned.in_namespace(namespace):
-            await topics.delete_partitioned(TopicName.parse(text), force=True)
+            await _gone(topics.delete_partitioned(TopicName.parse(text), force=True))
     for text in tuple(topics.names.snapshot()):
-        await topics.delete(TopicName.parse(text), force=True)
+        await _gone(topics.delete(TopicName.parse(text), force=True))
     if kafka is not None:
         await asyncio.gather(
             *(kafka.offsets.dropping(name, None) for name in kafka.offsets.groups())
         )
+
+
+async def _gone(deleting: Awaitable[None]) -> None:
+    """Delete a topic, which a client may have deleted meanwhile."""
+    try:
+        await deleting
+    except RefusedError as refusal:
+        if refusal.code != ServerError.TopicNotFound:
+            raise
 
 
 def _object(request: Request, kinds: dict[str, Any] | None) -> dict[str, Any]:

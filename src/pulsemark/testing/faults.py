@@ -27,8 +27,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from ..broker import Broker, BrokerConfig
+from ..broker.connection.session import Session
 from ..broker.handlers import handle_command, handle_sends, handle_unsupported
-from ..broker.services import Services, Session
+from ..broker.services import Services
 from ..ledger import MemoryFolder
 from ..metadata import Buffer
 from ..metadata.partition_names import partition_of
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 #: Where the routes of `controls` are.
 TEST_PATH = "/pulsemark/test"
 DiskError = Literal["EIO", "ENOSPC"]
+#: A day.
+MAX_DELAY_MS = 86_400_000
 WRITES = ("pwritev", "fdatasync", "fsync")
 
 
@@ -95,8 +98,8 @@ class DelayingSends(Fault):
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        if self.delay_ms is not None and self.delay_ms < 0:
-            raise ValueError(f"delay_ms={self.delay_ms!r}: must not be negative")
+        if self.delay_ms is not None and not 0 <= self.delay_ms <= MAX_DELAY_MS:
+            raise ValueError(f"delay_ms={self.delay_ms!r}: must be from 0 to {MAX_DELAY_MS}")
 
     def end(self, broker: FaultyBroker) -> None:
         """Handle what was delayed."""
@@ -389,7 +392,8 @@ class Faults:
     def delaying_sends(self, delay: timedelta | float | None = None) -> Iterator[None]:
         """Handle what clients publish only after a delay, in seconds: SENDs, and Kafka's Produce.
 
-        Without a delay it is handled when the block ends. Raises ValueError for a negative delay.
+        Without a delay it is handled when the block ends. Raises ValueError for a negative delay,
+        or one of more than a day.
         """
         delay_s = delay.total_seconds() if isinstance(delay, timedelta) else delay
         delay_ms = None if delay_s is None else round(delay_s * 1000)
@@ -473,7 +477,7 @@ FINAL_ERRORS = {
 }
 
 
-class FaultySession(Session):
+class FaultySession(Session[Services]):
     """A client's connection, with the broker's faults."""
 
     def __init__(self, services: Services, broker: FaultyBroker) -> None:
@@ -599,10 +603,12 @@ class FaultyBroker(Broker):
         return number
 
     def remove(self, number: int) -> None:
-        """End a fault, if it is installed."""
+        """End a fault, if it is installed. What others of its kind do goes on."""
         fault = self.installed.pop(number, None)
         if fault is not None:
             fault.end(self)
+            for other in self.active(type(fault)):
+                other.begin(self)
 
     def active(self, kind: type[F]) -> list[F]:
         """The installed faults of this kind, the oldest first."""
@@ -620,7 +626,7 @@ class FaultyBroker(Broker):
         """Take a topic from its producers."""
         await self.run_blocking(_fence, self.service_url, str(full_name(topic)))
 
-    def make_session(self) -> Session:
+    def make_session(self) -> Session[Services]:
         """A connection that obeys the faults."""
         return FaultySession(self.services, self)
 

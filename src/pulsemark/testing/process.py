@@ -143,7 +143,7 @@ class BrokerProcess(BrokerLife, Inspection):
     def _start(self, folder: Path) -> None:
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
         command = [*self.program, "standalone", "--json", *ports]
-        command += ["--data-dir", str(folder), *self._options]
+        command += [*self._place(folder), *self._options]
         self._process = process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -160,6 +160,10 @@ class BrokerProcess(BrokerLife, Inspection):
             self._ports[option] = _port(self._ready[name])
         if "--kafka-port" in self._ports:
             self._ports["--kafka-port"] = _port(self._ready["kafka_url"])
+
+    def _place(self, folder: Path) -> tuple[str, ...]:
+        """The options that say where its data are."""
+        return "--data-dir", str(folder)
 
     def stop(self) -> None:
         """Stop in order (SIGTERM); the data is kept, and `start` goes on with it.

@@ -8,21 +8,11 @@
 No code in this package opens a socket or reads a clock.
 """
 
-from . import commands
-from .connection import (
-    DEFAULT_MAX_MESSAGE_SIZE_BYTES,
-    FRAME_PADDING_BYTES,
-    Buffer,
-    Command,
-    Connection,
-    Event,
-    FrameBuffer,
-    Message,
-    Role,
-    Send,
-    Sends,
-    Unsupported,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 from .errors import (
     CommandError,
     CommandTooLargeError,
@@ -39,21 +29,62 @@ from .errors import (
     UnexpectedCommandError,
     UnknownCommandError,
 )
-from .message_id import (
-    EARLIEST,
-    LATEST,
-    MessageId,
-    pack_ack_set,
-    to_signed,
-    to_unsigned,
-    unpack_ack_set,
-)
 from .topic_name import (
     TopicName,
     check_namespace,
     check_namespace_or_older,
     is_older_namespace,
 )
+
+if TYPE_CHECKING:
+    from . import commands
+    from .connection import (
+        DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+        FRAME_PADDING_BYTES,
+        Buffer,
+        Command,
+        Connection,
+        Event,
+        FrameBuffer,
+        Message,
+        Role,
+        Send,
+        Sends,
+        Unsupported,
+    )
+    from .message_id import (
+        EARLIEST,
+        LATEST,
+        MessageId,
+        pack_ack_set,
+        to_signed,
+        to_unsigned,
+        unpack_ack_set,
+    )
+
+_HOMES = {
+    "Buffer": "connection",
+    "Command": "connection",
+    "Connection": "connection",
+    "DEFAULT_MAX_MESSAGE_SIZE_BYTES": "connection",
+    "EARLIEST": "message_id",
+    "Event": "connection",
+    "FRAME_PADDING_BYTES": "connection",
+    "FrameBuffer": "connection",
+    "LATEST": "message_id",
+    "Message": "connection",
+    "MessageId": "message_id",
+    "Role": "connection",
+    "Send": "connection",
+    "Sends": "connection",
+    "Unsupported": "connection",
+    "commands": "",
+    "pack_ack_set": "message_id",
+    "to_signed": "message_id",
+    "to_unsigned": "message_id",
+    "unpack_ack_set": "message_id",
+}
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_SIZE_BYTES",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pulsemark.broker import BrokerThread
 from pulsemark.broker.http.route import Route
-from pulsemark.broker.http.routing import ROUTES
+from pulsemark.broker.http.routing import all_routes
 from pulsemark.testing import RawClient, running_broker
 from tests.broker.http.test_route_matrix import VALUES, path_of
 
@@ -120,7 +120,7 @@ def test_no_name_and_no_query_makes_an_error_of_the_server(asked: Asking, method
     Which values a route gets depends on its place in the table: all come to all kinds of routes.
     """
     failed = set()
-    for place, route in enumerate(each for each in ROUTES if each.method == method):
+    for place, route in enumerate(each for each in all_routes() if each.method == method):
         whole, first = path_of(route), place % 4
         last = route.names[-1:] or ()
         paths = [path_with(route, **{name: text}) for name in last for text in NAMES]
@@ -141,7 +141,7 @@ def test_no_body_makes_an_error_of_the_server(asked: Asking, method: str) -> Non
     """Each route with each hostile body, and with objects whose members are hostile."""
     objects = [f'{{"{name}":{value}}}' for name in MEMBERS for value in VALUES_OF_MEMBERS]
     failed = set()
-    for place, route in enumerate(each for each in ROUTES if each.method == method):
+    for place, route in enumerate(each for each in all_routes() if each.method == method):
         for body in (*BODIES, *(objects[place % 5 :: 5] if method != "DELETE" else ())):
             if asked.status(method, path_of(route), body) == 500:
                 failed.add((route.path, body[:120]))
@@ -162,7 +162,7 @@ JSON = st.recursive(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    route=st.sampled_from(ROUTES),
+    route=st.sampled_from(all_routes()),
     names=st.lists(st.sampled_from(NAMES) | st.text(max_size=30), min_size=8, max_size=8),
     kept=st.lists(st.booleans(), min_size=8, max_size=8),
     query=st.dictionaries(st.sampled_from(QUERIES), st.sampled_from(NAMES), max_size=3),

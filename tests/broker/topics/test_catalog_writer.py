@@ -103,7 +103,7 @@ def schemas_of(topics):
     """The schemas of a registry, where every definition is compatible."""
     made = Schemas(topics.catalog_writer, BrokerConfig(), topics._run_blocking)
     config = BrokerConfig(schema_compatibility_strategy="ALWAYS_COMPATIBLE")
-    made.use_rules(SchemaRules(config, topics.policy_store))
+    made.use_rules(SchemaRules(config, topics.policy_store), topics.before_open)
     return made
 
 

@@ -66,7 +66,7 @@ class Groups:
         options = replace(usual, group_initial_rebalance_delay_ms=delay_ms, **limits)
         self.offsets = NoOffsets()
         offsets: Any = self.offsets
-        self.coordinator = Coordinator(options, self.clock, offsets)
+        self.coordinator = Coordinator(options, self.clock, offsets, lambda _: 0)
 
     def join(self, member_id="", name="g", **changes):
         """A JoinGroup; returns the list that its answers go to."""

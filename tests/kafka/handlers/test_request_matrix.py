@@ -15,6 +15,7 @@ from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
+from pulsemark.kafka import messages
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.kafka.protocol import APIS, RAW_SASL
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
@@ -22,6 +23,7 @@ from tests.support.attackers import attacked_broker, forged, signed, state_of
 from tests.support.secured import rest, set_up
 
 TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED, SASL_FAILED = 29, 30, 31, 58
+TRANSACTION_FAILED = 53
 OPEN = {17, 18, 36}
 
 
@@ -56,6 +58,8 @@ _Resource = admin.DescribeConfigsRequest.DescribeConfigsResource
 _Alter = admin.AlterConfigsRequest.AlterConfigsResource
 _Dirs = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
 _Moves = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
+_Add = producer.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+_CommitLater = producer.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 _Change = admin.IncrementalAlterConfigsRequest.AlterConfigsResource
 
 READERS = ("nobody", "stranger", "writer")
@@ -226,8 +230,60 @@ def examples(topic: str) -> dict[int, Example]:
         Example(
             admin.DeleteGroupsRequest, 1, {"groups_names": ["g"]}, "reader", READERS, GROUP_FAILED
         ),
+        *examples_of_transactions(topic),
+        Example(
+            messages.ConsumerGroupHeartbeatRequest, 1,
+            {"group_id": "new", "member_id": "m", "member_epoch": 0, "instance_id": None,
+             "rack_id": None, "rebalance_timeout_ms": 1_000, "subscribed_topic_names": [topic],
+             "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": []},
+            "reader", READERS, GROUP_FAILED,
+        ),
+        Example(
+            messages.ConsumerGroupDescribeRequest, 1,
+            {"group_ids": ["g"], "include_authorized_operations": False},
+            "reader", READERS, GROUP_FAILED,
+        ),
     ]  # fmt: skip
     return {row.request.API_KEY: row for row in rows}
+
+
+def examples_of_transactions(topic: str) -> list[Example]:
+    """Those about transactions, which are for clients that may write."""
+    ids = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0}
+    return [
+        Example(
+            producer.AddPartitionsToTxnRequest, 3,
+            {**{f"v3_and_below_{name}": value for name, value in ids.items()},
+             "v3_and_below_topics": [_Add(name=topic, partitions=[0])]},
+            "writer", WRITERS, TOPIC_FAILED,
+        ),
+        Example(
+            producer.AddOffsetsToTxnRequest, 3, {**ids, "group_id": "g"}, "both", WRITERS,
+            TRANSACTION_FAILED,
+        ),
+        Example(
+            producer.EndTxnRequest, 3, {**ids, "committed": True}, "writer", WRITERS,
+            TRANSACTION_FAILED,
+        ),
+        Example(
+            producer.TxnOffsetCommitRequest, 3,
+            {**ids, "group_id": "g", "generation_id": -1, "member_id": "",
+             "group_instance_id": None, "topics": [_CommitLater(name=topic, partitions=[
+                 _CommitLater.TxnOffsetCommitRequestPartition(
+                     partition_index=0, committed_offset=1, committed_leader_epoch=-1,
+                     committed_metadata="")])]},
+            "both", READERS, TOPIC_FAILED,
+        ),
+        Example(
+            admin.DescribeTransactionsRequest, 0, {"transactional_ids": ["t"]}, "writer", WRITERS,
+            TRANSACTION_FAILED,
+        ),
+        Example(
+            admin.ListTransactionsRequest, 1,
+            {"state_filters": [], "producer_id_filters": [], "duration_filter": -1},
+            "writer", WRITERS, 0,
+        ),
+    ]  # fmt: skip
 
 
 KEYS = sorted(set(HANDLERS) - OPEN - {RAW_SASL.key})
@@ -276,7 +332,7 @@ def codes_in(answer: Any) -> set[int]:
     names = [name for name in dir(answer) if not name.startswith("_")]
     for name in names:
         value = getattr(answer, name, None)
-        if name == "error_code" and isinstance(value, int):
+        if name.endswith("error_code") and isinstance(value, int):
             found.add(int(value))
         elif isinstance(value, list):
             found |= {code for each in value for code in codes_in(each) if hasattr(each, "to_dict")}
@@ -328,7 +384,8 @@ def test_with_permission(attacked: BrokerThread, key: int) -> None:
         with client_of(attacked, role) as client:
             answer = client.call(row.request, row.version, **row.fields)
             codes = codes_in(answer)
-            assert not codes & {TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED}, (role, answer)
+            refusals = {TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED, TRANSACTION_FAILED}
+            assert not codes & refusals, (role, answer)
             if key == 16:
                 assert [group.group_id for group in answer.groups] == ["g"]
                 break

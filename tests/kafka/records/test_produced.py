@@ -51,6 +51,7 @@ DIFFERENT = {
     "size 20": (2, "2.8.2 says so; -1 is an accident of 3.9.2"),
     "wrapper of a cut set": (87, "Kafka acknowledges the cut message and loses it"),
     "LogAppendTime": (32, "2.8.2 says so; 3.9.2 shows consumers a time that is not the broker's"),
+    "transactional": (0, "it is refused where it would be stored, if its transaction is not open"),
     "deltas 0, 2": (87, "Kafka's consumers see other offsets than it counts"),
     "deltas 5, 6": (87, "Kafka's consumers see other offsets than it counts"),
     "deltas 0, 2, gzip": (0, "KIP-31: reassigned, not refused"),

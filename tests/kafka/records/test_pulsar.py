@@ -351,3 +351,66 @@ def test_records_come_back(rows: list[Any]) -> None:
         records.append(Record(offset, time_ms, key, value, headers, flag))
     count = max(1, offset + 2)
     assert read_pulsar(to_pulsar(records, count, **OPTIONS), count) == records
+
+
+NUMBERS = {7: 0, 9: 1}
+"""Ids of a topic's schemas, and their versions."""
+
+
+def framed(number: int, value: bytes) -> bytes:
+    """A value as Kafka's serializers write it."""
+    return struct.pack(">BI", 0, number) + value
+
+
+@given(
+    values=st.lists(st.none() | st.binary(max_size=9), min_size=1, max_size=5),
+    number=st.sampled_from([7, 9]),
+)
+def test_a_registered_schema_is_the_entrys_version_and_comes_back(
+    values: list[bytes | None], number: int
+) -> None:
+    """Pulsar's clients get the version and values without the id, Kafka's get the id again."""
+    sent = [None if value is None else framed(number, value) for value in values]
+    records = [Record(place, 1, None, value) for place, value in enumerate(sent)]
+    made = to_pulsar(
+        records, len(sent), publish_time_ms=1, producer_name="p", schema_numbers=NUMBERS,
+        max_bytes=10_000,
+    )  # fmt: skip
+    has_values = any(value is not None for value in values)
+    version = struct.pack(">Q", NUMBERS[number]) if has_values else b""
+    assert read_message_metadata(made).schema_version == version
+    plain = [record.value for record in read_pulsar(made, len(sent))]
+    assert plain == [None if value is None else value for value in values]
+    back = read_pulsar(made, len(sent), schema_numbers=NUMBERS)
+    assert [record.value for record in back] == sent
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (framed(7, b"a"), framed(9, b"b")),
+        (framed(8, b"a"),),
+        (framed(7, b"a"), b"plain"),
+        (b"\0\0\0",),
+        (b"\1" + framed(7, b"a")[1:],),
+        (None,),
+    ],
+    ids=["several", "unknown", "some", "short", "other", "none"],
+)
+def test_values_without_one_registered_schema_stay(values: tuple[bytes | None, ...]) -> None:
+    """And the entry has no version."""
+    records = [Record(place, 1, None, value) for place, value in enumerate(values)]
+    made = to_pulsar(
+        records, len(values), publish_time_ms=1, producer_name="p", schema_numbers=NUMBERS,
+        max_bytes=10_000,
+    )  # fmt: skip
+    assert not read_message_metadata(made).HasField("schema_version")
+    assert tuple(record.value for record in read_pulsar(made, len(values))) == values
+
+
+def test_a_version_without_an_id_is_no_framing() -> None:
+    """Nor is one of another size, or any without a registry."""
+    for version, numbers in ((2, NUMBERS), (0, {}), (0, None)):
+        body = entry(schema_version=struct.pack(">Q", version))
+        assert read_pulsar(body, 1, schema_numbers=numbers)[0].value == b"value"
+    assert read_pulsar(entry(schema_version=b"\0"), 1, schema_numbers=NUMBERS)[0].value == b"value"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
-from pulsemark.ledger import StoreOptions
+from pulsemark.ledger import EARLIEST, StoreOptions
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore, fitting
 from pulsemark.ledger.errors import OwnershipLostError
 from pulsemark.ledger.store_core import StoreSetup
@@ -109,3 +109,25 @@ def test_ledgers_are_as_long_as_pulsars_by_default():
     lengths = [fitting(given).ledger_entries for given in (None, StoreOptions())]
     assert lengths == [50_000, 50_000]
     assert fitting(StoreOptions(ledger_entries=100)).ledger_entries == 100
+
+
+def test_a_restored_zookeeper_gives_no_id_again() -> None:
+    """Bookies have entries of ledgers that an older copy of ZooKeeper's nodes does not know: they
+    would keep those in place of new ones. Their ids are left out, however many there are.
+    """
+    cluster = Cluster()
+    with cluster.open() as store:
+        for number in range(5):
+            name = f"persistent://public/default/{number}"
+            store.open_topic(name).append(b"of the time that is lost").commit.wait()
+    known = set(cluster.bookies.ledgers)
+    far = max(known) + 300  # another owner had taken the ids in between
+    cluster.bookies.ledgers[far] = cluster.bookies.ledgers[max(known)]
+    cluster.tree = MemoryTree()  # the older copy: of the very beginning
+    with cluster.open() as store:
+        topic = store.open_topic("persistent://public/default/0")
+        topic.append(b"new").commit.wait()
+        (entry,) = topic.read(EARLIEST, max_entries=10)
+        assert bytes(entry.body) == b"new"
+        new = {entry.position.ledger_id, *(store.next_ledger_id() for _ in range(400))}
+        assert not new & {*known, far}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pulsemark.compaction.batch_rewrite import open_batch
@@ -20,11 +18,9 @@ from pulsemark.metadata import read_message_metadata
 from pulsemark.pipeline import (
     DeltaTarget,
     compact_folder,
-    compact_to_table,
     estimate_compaction,
+    offload,
 )
-from pulsemark.pipeline.compact.source import CompactReader
-from pulsemark.pipeline.errors import JobFailedError, OptionError
 from pulsemark.testing.raw_messages import BatchMember
 
 _PLACE = ("__ledgerId", "__entryId", "__batchIndex")
@@ -90,38 +86,29 @@ def places_of(rows: list[dict[str, Any]]) -> set[tuple[Position, int]]:
     }
 
 
-def rows_of(target: Path | DeltaTarget) -> list[dict[str, Any]]:
-    """All rows of a table, by topic and index."""
-    if isinstance(target, DeltaTarget):
-        from deltalake import DeltaTable
+def rows_of(target: DeltaTarget) -> list[dict[str, Any]]:
+    """All rows of a table, by index."""
+    from deltalake import DeltaTable
 
-        table = pa.table(DeltaTable(target.name).to_pyarrow_table())
-    else:
-        table = pa.concat_tables(pq.read_table(path) for path in sorted(target.glob("*.parquet")))
+    table = pa.table(DeltaTable(target.name).to_pyarrow_table())
     return [dict(row) for row in table.sort_by("__index").to_pylist()]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_latest_of_each_key_is_in_the_table(folder: Any, tmp_path: Path, seed: int) -> None:
+def test_an_upsert_keeps_what_a_compaction_keeps(folder: Any, tmp_path: Path, seed: int) -> None:
     """Compared with a computation by hand from what was written, and with the topic's own view."""
-    topic = folder.topic("a")
+    topic, target = folder.topic("a"), DeltaTarget(tmp_path / "out")
     fill(topic, folder, seed)
-    compact_to_table(folder.in_process(), folder.path, tmp_path / "out", columns=_COLUMNS)
-    rows = rows_of(tmp_path / "out")
+    offload(
+        folder.in_process(), folder.path, target,
+        columns=_COLUMNS, write_mode="upsert", mode="PERMISSIVE",
+    )  # fmt: skip
+    rows = [{name: row[name] for name in _COLUMNS} for row in rows_of(target)]
     by_hand = latest_by_hand(topic.rows)
     assert by_hand
     assert rows == [{name: row[name] for name in _COLUMNS} for row in by_hand]
     compact(topic.ledger)
     assert places_of(rows) == kept_in_view(topic)
-
-
-def test_entries_of_every_kind(folder: Any, tools: Any, tmp_path: Path) -> None:
-    """Chunks, encrypted batches and null messages are kept or not as in the topic's own view."""
-    topic = folder.topic("a")
-    tools.fill(topic, folder.clock, rounds=3)
-    compact_to_table(folder.in_process(), folder.path, tmp_path / "out", columns=_COLUMNS)
-    compact(topic.ledger)
-    assert places_of(rows_of(tmp_path / "out")) == kept_in_view(topic)
 
 
 def test_a_dry_run_says_what_the_compaction_does(folder: Any) -> None:
@@ -157,63 +144,6 @@ def test_a_dry_run_begins_with_the_view_that_is_there(folder: Any) -> None:
     assert (guess.keys, guess.entries_before) == (report.keys, report.entries_read)
 
 
-def test_what_is_only_in_the_view_is_no_silent_loss(folder: Any, tmp_path: Path) -> None:
-    """A trimmed topic's table would lack keys: an error names the topic, and nothing is made."""
-    topic = folder.topic("a")
-    fill(topic, folder, seed=1)
-    topic.ledger.roll()
-    compact(topic.ledger)
-    topic.single(b"new", key="only")
-    topic.ledger.trim(topic.ledger.segments()[-1].first_position)
-    with pytest.raises(JobFailedError, match="/a: the log was trimmed"):
-        compact_to_table(folder.in_process(), folder.path, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_killed_run_shows_nothing(folder: Any, tmp_path: Path) -> None:
-    """The folder appears when it is complete; the next run removes what the killed one left."""
-    topics = [folder.topic(name) for name in ("a", "b")]
-    for topic in topics:
-        fill(topic, folder, seed=2, entries=20)
-    target = tmp_path / "out"
-    left = tmp_path / ".out.unfinished-0123"
-    left.mkdir()
-    (left / "x.parquet").write_text("")
-    with pytest.raises(KeyboardInterrupt):
-        compact_to_table(folder.in_process(1), folder.path, target)
-    assert not target.exists()
-    compact_to_table(folder.in_process(), folder.path, target)
-    assert not left.exists()
-    expected = [row for topic in topics for row in latest_by_hand(topic.rows)]
-    assert len(rows_of(target)) == len(expected)
-    with pytest.raises(OptionError, match="__error"):
-        compact_to_table(folder.in_process(), folder.path, tmp_path / "x", columns=["__error"])
-    for inside in (folder.path / "x", DeltaTarget(folder.path / "x")):
-        with pytest.raises(OptionError, match="is inside the data folder"):
-            compact_to_table(folder.in_process(), folder.path, inside)
-    assert not (folder.path / "x").exists()
-    with pytest.raises(OptionError, match="exists already"):
-        compact_to_table(folder.in_process(), folder.path, target)
-
-
-def test_a_delta_table_is_replaced_in_one_commit(folder: Any, tmp_path: Path) -> None:
-    """A second run shows the newer messages only; a killed one changes nothing."""
-    topic = folder.topic("a")
-    fill(topic, folder, seed=3)
-    target = DeltaTarget(tmp_path / "delta")
-    compact_to_table(folder.in_process(), folder.path, target, columns=_COLUMNS)
-    first = rows_of(target)
-    fill(topic, folder, seed=4)
-    with pytest.raises(KeyboardInterrupt):
-        compact_to_table(folder.in_process(1), folder.path, target, columns=_COLUMNS)
-    assert rows_of(target) == first
-    compact_to_table(folder.in_process(), folder.path, target, columns=_COLUMNS)
-    wanted = [{name: row[name] for name in _COLUMNS} for row in latest_by_hand(topic.rows)]
-    assert rows_of(target) == wanted
-    with pytest.raises(OptionError, match="of other columns"):
-        compact_to_table(folder.in_process(), folder.path, target, columns=["value"])
-
-
 def test_a_folder_in_use_is_not_compacted(folder: Any) -> None:
     """Its broker makes the views, or no process does."""
     folder.topic("a").single(b"x", key="k")
@@ -221,30 +151,6 @@ def test_a_folder_in_use_is_not_compacted(folder: Any) -> None:
         compact_folder(folder.path)
 
 
-def test_no_topics_are_no_figures(folder: Any, tmp_path: Path) -> None:
-    """An empty folder gives an empty result, and an empty table."""
+def test_no_topics_are_no_figures(folder: Any) -> None:
+    """An empty folder gives an empty result."""
     assert estimate_compaction(folder.in_process(), folder.path) == []
-    assert compact_to_table(folder.in_process(), folder.path, tmp_path / "out") == []
-    assert (tmp_path / "out").is_dir()
-
-
-def test_a_second_compaction_leaves_the_first_alone(
-    folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While one writes its files another one is refused, and the table has all topics."""
-    topics = [folder.topic(f"t{number}") for number in range(4)]
-    for topic in topics:
-        fill(topic, folder, seed=5, entries=10)
-    target, read = tmp_path / "o[1]", CompactReader.read
-
-    def beside(reader: CompactReader, partition: Any) -> Iterator[Any]:
-        for written in read(reader, partition):
-            with pytest.raises(OptionError, match="another job is writing it"):
-                compact_to_table(folder.in_process(), folder.path, target)
-            yield written
-
-    monkeypatch.setattr(CompactReader, "read", beside)
-    assert len(compact_to_table(folder.in_process(), folder.path, target)) == 4
-    assert {row["__topic"] for row in rows_of(target)} == {topic.name for topic in topics}
-    assert not [path.name for path in target.iterdir() if path.suffix != ".parquet"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "o[1]"]

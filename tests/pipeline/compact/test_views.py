@@ -47,7 +47,7 @@ def test_what_the_broker_refuses_is_reported(broker: BrokerThread, tmp_path: Pat
     url = str(broker.http_url)
     with pytest.raises(TopicNotFoundError):
         compact_by_broker(url, tmp_path / "data", "nope")
-    with pytest.raises(JobFailedError, match=r"PUT http://127\.0\.0\.1:1/admin"):
+    with pytest.raises(JobFailedError, match=r"cannot connect to http://127\.0\.0\.1:1"):
         compact_by_broker("http://127.0.0.1:1", tmp_path / "data")
     for bad in ("ftp://x", "127.0.0.1:8080", "http://", "http://x/admin/v2"):
         with pytest.raises(OptionError, match="--admin-url"):
@@ -59,17 +59,11 @@ def test_what_the_broker_refuses_is_reported(broker: BrokerThread, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "delta"], "option --format = 'delta': is for a TARGET only"),
-        (["--columns", "value"], "option --columns = 'value': is for a TARGET only"),
-        (["/o", "--columns", "nope"], "'nope' is not a column"),
-        (["/o", "--storage-option", "a=b"], "is for --format delta"),
-        (["/o", "--admin-url", "http://x:1"], "option target = '/o': is not for --admin-url"),
+        (["/o"], "option FOLDER = '/o': the data folder to read is named by --data-dir"),
+        (["/o"], "a table to write only by offload (--write-mode upsert: each key's latest)"),
         (["--dry-run", "--admin-url", "http://x:1"], "--dry-run = 'True': is not for --admin-url"),
         (["--admin-url", "x"], "option --admin-url = 'x': is not of the form http://HOST:PORT"),
         (["--tombstone-property", ""], "option --tombstone-property = '': is empty"),
-        (["gs://b/x"], "option target = 'gs://b/x': is not a folder of this machine"),
-        (["/proc"], "option target = '/proc': exists already"),
-        ([""], "option target = '': is empty"),
     ],
 )
 def test_nonsense_is_refused_by_name(folder: Any, arguments: list[str], message: str) -> None:

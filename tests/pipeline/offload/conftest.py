@@ -53,9 +53,13 @@ def table_rows(table: OffloadTable) -> pa.Table:
 
         catalog = load_catalog("tests", **table.properties)
         return catalog.load_table(table.name).scan().to_arrow()
-    paths = sorted(Path(table.name).glob("topic=*/hour=*/*.parquet"))
+    paths = sorted(Path(table.name).glob("topic=*/*/*.parquet"))
     tables = [pq.read_table(path, partitioning=None) for path in paths]
-    return pa.concat_tables(tables) if tables else pa.table({name: [] for name in _FACTS})
+    return (
+        pa.concat_tables(tables, promote_options="default")
+        if tables
+        else pa.table({name: [] for name in _FACTS})
+    )
 
 
 def rows_in(table: OffloadTable) -> list[tuple[Any, ...]]:

@@ -14,9 +14,10 @@ import pytest
 from pulsemark.pipeline.columns import DEFAULT_COLUMNS
 from pulsemark.pipeline.errors import JobFailedError, OptionError
 from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget, verify_offload
+from pulsemark.pipeline.offload.manifest import Layout
 from pulsemark.pipeline.offload.places import LocalPlace
+from pulsemark.pipeline.offload.schema import raw_schema
 from pulsemark.pipeline.offload.table import ParquetFolder, TableChangedError
-from pulsemark.pipeline.offload.writer import table_schema
 
 
 def unlocked(table: Any) -> Any:
@@ -27,7 +28,7 @@ def unlocked(table: Any) -> Any:
 
         has_locks = False
 
-    table.create(table_schema(DEFAULT_COLUMNS))
+    table.create(raw_schema(Layout(DEFAULT_COLUMNS)), ("topic", "hour"))
     table.place = Place(table.place.folder)
     table.lock = contextlib.nullcontext
     return table

@@ -23,7 +23,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +33,7 @@ from ...audit.trail import SnapshotError, Trail, pack_trail, unpack_trail
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
+from ...records import record
 from ..cleaning.worker_thread import Lane
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
@@ -342,7 +342,7 @@ RECEIVED_KIND = "audit-received"
 LOOK_TURNS = 64
 
 
-@dataclass(slots=True)
+@record
 class _Kept:
     topic_id: int
     trail: Trail

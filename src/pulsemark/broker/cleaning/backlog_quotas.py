@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, Position
 from ...ledger.retention import expire_position, size_bytes, size_cut
 from ...ledger.would_block import when_read
+from ...records import record
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, EVICT, MESSAGE_AGE, STORAGE
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 LEFT_NUMERATOR, LEFT_DENOMINATOR = 9, 10
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Excess:
     """A quota that is exceeded."""
 

@@ -13,13 +13,11 @@ previous view stays valid, as after any failure.
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...compaction.current_view import current_view
 from ...ledger import LedgerError, ManagedLedger
 from ...ledger.position import EARLIEST
 from ...ledger.retention import size_bytes
@@ -46,6 +44,8 @@ class CompactionStoppedError(BrokerError):
 
 def dirty_bytes(ledger: ManagedLedger) -> int:
     """Bytes of the log that are newer than the last compaction. Blocks."""
+    from ...compaction.current_view import current_view
+
     view = current_view(ledger)
     return size_bytes(ledger, EARLIEST if view is None else view.after_horizon)
 
@@ -95,6 +95,8 @@ class CompactionRuns:
         topic.cleaning.compaction.ask_to_stop(reason)
 
     def _run(self, topic: Topic) -> None:
+        import sqlite3
+
         figures = topic.cleaning.compaction
         with self._claims.waiting(topic.name):
             try:
@@ -148,6 +150,8 @@ class CompactionRuns:
 def _take_over(
     figures: CompactionFigures, report: CompactionReport, ledger: ManagedLedger, now_ms: int
 ) -> None:
+    from ...compaction.current_view import current_view
+
     view = current_view(ledger)
     if report.changed:
         figures.last_removed_events = max(report.messages_read - report.keys, 0)

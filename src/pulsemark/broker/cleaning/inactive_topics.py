@@ -29,11 +29,11 @@ from ..policies.pulsar_policies import (
 )
 from ..storage import durable
 from ..topics.deduplication import Deduplication, trim_all
-from ..topics.topic import Topic, TopicInUseError
 from .backlog_quotas import BacklogQuotas
 
 if TYPE_CHECKING:
     from ..topics.registry import Topics
+    from ..topics.topic import Topic
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +133,8 @@ class Lifetimes:
         # Nothing is awaited between this check and the closing of the topic.
         if topic is None or not _is_unused(topic, policy):
             return
+        from ..topics.topic import TopicInUseError
+
         try:
             await self._topics.delete(name)
         except (RefusedError, TopicInUseError, LedgerError, OSError) as error:

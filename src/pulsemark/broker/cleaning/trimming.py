@@ -29,13 +29,13 @@ message of each key, however old it is.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...compaction.current_view import claim_kept
 from ...ledger import ManagedLedger, Position
 from ...ledger.retention import apply_retention, expire_position, retention_due, size_bytes
 from ...ledger.would_block import when_read
+from ...records import record
 from ..counters import TopicCleaning
 from ..policies.pulsar_policies import RetentionPolicy
 from ..storage import durable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Removable:
     """What retention allows to remove from the head of a topic, or has removed."""
 

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...compaction.current_view import compacted_log
 from ...ledger import LedgerError, Position
 from ...ledger.would_block import when_read
 from ...wire import TopicName
@@ -181,6 +179,8 @@ class Cleaning:
         """Log an error in one topic, so that the other topics are still cleaned."""
         if not topic.is_open:
             return
+        import sqlite3
+
         try:
             work(topic)
         except (LedgerError, RefusedError, OSError, sqlite3.Error) as error:
@@ -224,6 +224,8 @@ class Cleaning:
     def _compaction_begins(self, topic: Topic) -> None:
         """On the compaction's thread: what is cleaned can be freed once nobody reads the log."""
         if topic.cleaner_rules is not None and topic.cleaned is None:
+            from ...compaction.current_view import compacted_log
+
             self._on_loop(self._read_compacted(topic, compacted_log(topic.ledger)))
 
     async def _read_compacted(self, topic: Topic, form: CompactedLog) -> None:

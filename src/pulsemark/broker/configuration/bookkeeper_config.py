@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...records import record
 from ..errors import ConfigError
 from .declaration import Kind, setting
 
@@ -29,7 +29,7 @@ def _address_of_url(text: str) -> str:
 STORE_URL = Kind(_address_of_url)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class BookKeeperConfig:
     """Raises ConfigError for a bad value, naming the field."""
 

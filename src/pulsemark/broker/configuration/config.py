@@ -9,7 +9,7 @@ What name, type and default do not say of a setting is in its `setting(...)` (`d
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...audit.rows import MAX_BUCKET_MS, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...metadata.stampers import split_stamper_names
+from ...records import record
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
@@ -75,7 +76,7 @@ SCHEMA_STRATEGIES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class PolicyDefaults:
     """The broker's level of the policies (docs/policies.md)."""
 
@@ -232,7 +233,7 @@ KAFKA_FORMAT_VERSION = "3.0"
 """The newest entry format: magic 2."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class BrokerConfig(PolicyDefaults):
     """All settings of a broker. The defaults make a usable standalone broker."""
 
@@ -259,8 +260,13 @@ class BrokerConfig(PolicyDefaults):
     grpc_control_token_file: str | os.PathLike[str] | None = None
     #: Port for Kafka's clients; None: not served (and kafka-python is not imported).
     kafka_port: int | None = None
+    #: The port that Kafka's clients are told; None: the one that they came to. For a port that is
+    #: mapped, as a container's. It is not for the port with TLS.
+    kafka_advertised_port: int | None = None
     #: The namespace whose topics Kafka's clients see, by their local names.
     kafka_namespace: str = "public/default"
+    #: Port of the schema registry for Kafka's serializers; None: not served.
+    schema_registry_port: int | None = None
     #: Host names that HTTP requests may use, in addition to those that are always allowed
     #: (`http/authentication.py`); "*" allows every name.
     http_allowed_hosts: tuple[str, ...] = ()
@@ -354,6 +360,10 @@ class BrokerConfig(PolicyDefaults):
     kafka_group_min_session_timeout_ms: int = 6_000
     #: The longest session timeout that a member may ask for.
     kafka_group_max_session_timeout_ms: int = 1_800_000
+    #: How often members of the consumer protocol (KIP-848) are to send heartbeats.
+    kafka_group_consumer_heartbeat_interval_ms: int = 5_000
+    #: A member of the consumer protocol that is silent for so long is removed.
+    kafka_group_consumer_session_timeout_ms: int = 45_000
 
     # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
     #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.
@@ -484,6 +494,8 @@ class BrokerConfig(PolicyDefaults):
     max_schema_cache_bytes: int = 64 * MIB
     #: All versions of a topic's schema together.
     max_schema_bytes_per_topic: int = 8 * MIB
+    #: Schemas with an id of the schema registry's.
+    max_registered_schemas: int = 100_000
     #: A Produce request of a Kafka client; other requests are at most 1 MiB.
     max_kafka_request_bytes: int = 16 * MIB
     #: Records in one answer to a Fetch, whatever the client asks for.
@@ -574,7 +586,8 @@ def _check_audit(config: BrokerConfig) -> None:
 def _check_ports(config: BrokerConfig) -> None:
     if config.port is None and config.security.tls_port is None:
         raise ConfigError("port", None, "must be a port number: there is no port with TLS")
-    for name in ("port", "http_port", "grpc_port", "kafka_port"):
+    ports = ("port", "http_port", "grpc_port", "kafka_port", "schema_registry_port")
+    for name in (*ports, "kafka_advertised_port"):
         check_port(name, getattr(config, name))
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field
-from typing import Any, TypeVar
+from dataclasses import Field, field
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ConfigError
 
@@ -23,8 +23,7 @@ HIGHEST_PORT = 65_535
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """How a value is written in a file. `parse` raises ValueError with what was expected."""
 
     parse: Callable[[str], Any]
@@ -82,8 +81,7 @@ WORDS = Kind(lambda text: tuple(text.replace(",", " ").split()), ",".join)
 SECONDS, MINUTES, MIBS = multiple(1000), multiple(60_000), multiple(MIB)
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(NamedTuple):
     """What `setting` says of a field."""
 
     #: Pulsar's name; "": that of the field in camel case, if Pulsar has it.

@@ -6,9 +6,10 @@ Python's spelling. What a class name in `authentication_providers` means is in `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from ...records import record
 from ..errors import ConfigError
 from .declaration import SECONDS, WORDS, Kind, check_declared, check_port, setting
 
@@ -60,7 +61,7 @@ AUTHORIZATION_NAME = Kind(_authorization)
 PORTS = ("tls_port", "http_tls_port", "grpc_tls_port", "kafka_tls_port")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class SecurityConfig:
     """Who may connect, how, and as whom."""
 

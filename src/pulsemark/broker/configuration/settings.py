@@ -24,14 +24,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, fields, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from ...ledger import StoreOptions
 from ...metadata.stampers import join_stamper_names, split_stamper_names
+from ...records import record
 from ..errors import BrokerError, ConfigError
 from .bookkeeper_config import BOOKKEEPER, BookKeeperConfig
 from .config import BrokerConfig
@@ -52,7 +52,7 @@ OUR_PREFIX = "pulsemark"
 ENVIRONMENT_PREFIX = "PULSEMARK_"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Setting:
     """A setting: its names, the field that it sets, and how its value is written."""
 
@@ -128,7 +128,7 @@ class SettingError(BrokerError, ValueError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class FileSettings:
     """The settings of a configuration file, as fields of this broker's configuration."""
 
@@ -172,7 +172,7 @@ _DEFAULTS = "pulsar_defaults.txt"
 @cache
 def pulsar_defaults() -> dict[str, frozenset[str]]:
     """The settings of Pulsar, with the values that its own files give them."""
-    text = files(__package__).joinpath(_DEFAULTS).read_text(encoding="utf-8")
+    text = Path(__file__).with_name(_DEFAULTS).read_text(encoding="utf-8")
     found: dict[str, set[str]] = {}
     for line in text.splitlines():
         name, equals, value = line.partition("=")

@@ -20,16 +20,15 @@ are counted, not listed.
 
 from __future__ import annotations
 
-import difflib
 import re
 import stat
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ...records import record
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
 from .settings import (
@@ -68,7 +67,7 @@ class ConfigFileError(BrokerError, ValueError):
         self.reason = reason
 
 
-@dataclass(slots=True)
+@record
 class Loaded:
     """Settings from all sources, by part and field, and the source of each."""
 
@@ -150,6 +149,8 @@ def _toml(path: Path, text: str) -> Loaded:
 
 def read_toml(path: Path, text: str) -> dict[str, Any]:
     """The names and values of a TOML file. Raises ConfigFileError."""
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -199,6 +200,8 @@ def meant(name: str, known: Iterable[str] | None = None) -> str:
     of_files = {spec.key: spec.name for spec in setting_fields().values()}
     if known is None and name in of_files:
         return f"; in TOML it is called {of_files[name]}"
+    import difflib
+
     near = difflib.get_close_matches(name, list(known or setting_fields()), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -208,8 +211,11 @@ def meant(name: str, known: Iterable[str] | None = None) -> str:
 
 def take_environment(environment: Mapping[str, str], loaded: Loaded) -> None:
     """Add the settings of the environment. Raises SettingError."""
+    ours = sorted(key for key in environment if key.upper().startswith(ENVIRONMENT_PREFIX))
+    if not ours:
+        return
     by_variable = {spec.variable: spec for spec in setting_fields().values()}
-    for key in sorted(environment):
+    for key in ours:
         text = environment[key].strip()
         meant_key = key.upper()
         if key != meant_key and meant_key in by_variable and text:
@@ -335,7 +341,7 @@ class Level(Enum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Remark:
     """One thing about one setting."""
 
@@ -347,7 +353,7 @@ class Remark:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class CheckedFile:
     """What `check_file` has found."""
 

@@ -20,11 +20,12 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from ...ledger import StoreOptions
-from ...ledger.local.io.fd_cache import default_fd_limit
+from ...ledger.limits import default_fd_limit
+from ...records import record
 from ..configuration.config import BrokerConfig
 from ..errors import CannotListenError, PortInUseError
 from ..security.tls import RenewedContext, make_context, make_http_context
@@ -54,7 +55,7 @@ def connections_affordable(options: StoreOptions) -> int:
     return max(FEWEST_CONNECTIONS, soft - files - RESERVED_DESCRIPTORS)
 
 
-@dataclass(slots=True)
+@record
 class Handshakes:
     """The TLS handshakes in progress, over all ports: how many, and how many may be."""
 
@@ -68,7 +69,7 @@ class Handshakes:
         return self.count < self.limit
 
 
-@dataclass(slots=True)
+@record
 class PerAddress:
     """How many connections one IP address may have, over all ports that share this."""
 
@@ -89,7 +90,7 @@ class PerAddress:
             del self.arriving[host]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Tls:
     """What a listener with TLS needs: the context for a new connection."""
 
@@ -267,8 +268,10 @@ class Listener:
 
 def _bind(host: str, port: int) -> socket.socket:
     try:
+        # Bytes: for text Python would import its IDNA codec.
+        name = host.encode() if host.isascii() else host
         family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
         raise CannotListenError(host, port, error) from error
@@ -298,9 +301,12 @@ class Listening:
         make_http: MakeProtocol,
         has_room: Callable[[int], bool],
         connections_from: Callable[[str], int],
+        prepare: Callable[[], None],
         prepare_http: Callable[[], None],
+        prepare_registry: Callable[[], None],
+        make_registry: MakeProtocol,
     ) -> None:
-        """`prepare_http` runs in a thread before the first HTTP connection is made.
+        """`prepare` and the others run in a thread before the first connection of a port is made.
 
         Raises ConfigError (also for certificates), PortInUseError, OSError.
         """
@@ -317,12 +323,14 @@ class Listening:
         if security.http_tls_port is not None:
             http_tls = Tls(RenewedContext(security, make_http_context), self.handshakes)
         try:
-            self.binary = self._bind(config.port, make_session, per_address=self.per_address)
-            self.binary_tls = self._bind(security.tls_port, make_session, tls, self.per_address)
-            self.http = self._bind(config.http_port, make_http, prepare=prepare_http)
+            binary = (make_session, prepare, self.per_address)
+            self.binary = self._bind(config.port, *binary)
+            self.binary_tls = self._bind(security.tls_port, *binary, tls)
+            self.http = self._bind(config.http_port, make_http, prepare_http)
             self.http_tls = self._bind(
-                security.http_tls_port, make_http, http_tls, prepare=prepare_http
+                security.http_tls_port, make_http, prepare_http, tls=http_tls
             )
+            self.registry = self._bind(config.schema_registry_port, make_registry, prepare_registry)
         except BaseException:
             for listener in self._bound:
                 listener.drop()
@@ -343,9 +351,9 @@ class Listening:
         self,
         port: int | None,
         make_protocol: MakeProtocol,
-        tls: Tls | None = None,
+        prepare: Callable[[], None],
         per_address: PerAddress | None = None,
-        prepare: Callable[[], None] | None = None,
+        tls: Tls | None = None,
     ) -> Listener | None:
         if port is None:
             return None

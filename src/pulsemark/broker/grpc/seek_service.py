@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,9 @@ from ..topics.registry import Topics
 from ..topics.topic import Topic
 
 log = logging.getLogger(__name__)
+
+OPENING_S = 5.0
+"""How long one call of a follower opens topics. It has a minute."""
 
 
 def make_seek_server(services: Services, host: str, *, has_others: bool = False) -> SeekServer:
@@ -238,15 +243,20 @@ class _FollowedFolder:
 
     def log(self, name: str) -> TopicLog:
         """A log as it is stored, also one of the store's own. Raises TopicNotFoundError."""
-        if "://" not in name:
-            return self._store.open_view(name, create=False)
-        return _BrokerTopics(self._topics, self._loop).opened(name).ledger
+        return self._store.open_view(name, create=False)
 
     def _logs(self) -> Mapping[str, TopicLog]:
-        opened = self._topics.open_topics.copy()
-        logs: dict[str, TopicLog] = {name: topic.ledger for name, topic in opened.items()}
-        for name in self._catalog.topics():
-            if "://" not in name and is_followed(name):
+        """Of all topics: one that nobody uses now may have been used since the last time.
+
+        What is not opened within a few seconds, as after the start with many topics, is left to the
+        next times.
+        """
+        logs: dict[str, TopicLog] = {}
+        until_s = time.monotonic() + OPENING_S
+        for name in filter(is_followed, self._catalog.topics()):
+            if time.monotonic() > until_s:
+                break
+            with suppress(LedgerError, OSError):  # the follower reads it, and gets the error
                 logs[name] = self.log(name)
         return logs
 

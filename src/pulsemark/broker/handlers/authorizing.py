@@ -11,10 +11,11 @@ cannot be parsed is refused here, too, so no handler gets a name that was not ch
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
+from ...records import record
 from ...wire import InvalidTopicNameError, TopicName, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..security.authorization import Target
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Answer = Callable[[int, ServerError, str], bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class CommandNeed:
     """What a command needs: of a topic, of a namespace, or nothing."""
 

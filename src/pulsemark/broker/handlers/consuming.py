@@ -6,7 +6,6 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...compaction.compacted_log import CompactedLog
 from ...ledger import Commit, LedgerError, Position
 from ...ledger.errors import WouldBlockError
 from ...ledger.would_block import when_read
@@ -48,6 +47,7 @@ from .producing import add_listener, unsubscribe_listener
 from .schemas import is_in_use
 
 if TYPE_CHECKING:
+    from ...compaction.compacted_log import CompactedLog
     from ..services import Session
     from ..subscriptions.subscription import Subscription
     from ..topics.topic import Topic

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError
 from ...ledger.would_block import in_pieces
 from ..configuration.dynamic_settings import dynamic_names
 from ..configuration.settings import runtime_settings
-from ..metrics.stats import StatsOptions, storage_size_bytes, topic_stats
 from ..security import needs
-from ..subscriptions.subscription import Subscription
-from ..topics.topic import Topic
 from ..version import SERVER_VERSION
 from .messages import HttpError, Request, Response, accepts_gzip
 from .names import boundaries_of, bundle_of
 from .route import Routes
 
+if TYPE_CHECKING:
+    from ..subscriptions.subscription import Subscription
+    from ..topics.topic import Topic
+
 routes = Routes()
 BROKERS = "/admin/v2/brokers"
 STATS = "/admin/v2/broker-stats"
 
-METRICS_PAGE = f"{__package__.rpartition('.')[0]}.metrics.prometheus"
+METRICS = f"{__package__.rpartition('.')[0]}.metrics"
 #: A bundle without isolation policy, as Pulsar shows it.
 OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 
@@ -164,6 +165,37 @@ async def backlog_quota_check(request: Request) -> Response:
     return Response()
 
 
+@routes.get("/admin/v2/clusters", needs.AUTHENTICATED)
+async def clusters(request: Request) -> Response:
+    """The name of this broker's cluster, in a list."""
+    return Response.of_json([request.services.config.cluster])
+
+
+@routes.get("/admin/v2/clusters/{cluster}", needs.cluster("GET_CLUSTER"))
+async def cluster(request: Request, name: str) -> Response:
+    """The URLs of this broker's cluster."""
+    services = request.services
+    if name != services.config.cluster:
+        raise HttpError(404, "Cluster does not exist")
+    urls = {
+        "serviceUrl": services.http_url,
+        "serviceUrlTls": services.http_url_tls,
+        "brokerServiceUrl": services.service_url,
+        "brokerServiceUrlTls": services.service_url_tls,
+    }
+    return Response.of_json(
+        {
+            **{key: url for key, url in urls.items() if url or not key.endswith("Tls")},
+            "brokerClientTlsEnabled": False,
+            "tlsAllowInsecureConnection": False,
+            "brokerClientTlsEnabledWithKeyStore": False,
+            "brokerClientTlsTrustStoreType": "JKS",
+            "brokerClientTlsKeyStoreType": "JKS",
+            "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+        }
+    )
+
+
 @routes.get("/status.html", needs.OPEN)
 async def status(request: Request) -> Response:
     """Answer "OK", for load balancers."""
@@ -174,7 +206,7 @@ async def status(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format; gzipped for clients that accept it, as in Pulsar."""
     # Imported in a thread, with the first request: most brokers are never asked.
-    prometheus = await request.services.run_blocking(import_module, METRICS_PAGE)
+    prometheus = await request.services.run_blocking(import_module, f"{METRICS}.prometheus")
     gzipped = accepts_gzip(request.headers.get("accept-encoding", ""))
     page = await prometheus.current_page(request.services, gzipped=gzipped)
     headers = (("vary", "Accept-Encoding"), *((("content-encoding", "gzip"),) if gzipped else ()))
@@ -206,8 +238,14 @@ Rows = dict[str, Any]
 @routes.get(f"{STATS}/topics", needs.SUPER_USER)
 async def topics_figures(request: Request) -> Response:
     """The figures of all open topics_figures, by namespace, bundle and domain."""
+    await _import_stats(request)
     opened = tuple(request.services.topics.open_topics.values())
     return await Response.of_long_json(_rows(request, opened), request.services.topics.turns)
+
+
+async def _import_stats(request: Request) -> None:
+    """In a thread: most brokers are never asked for these figures."""
+    await request.services.run_blocking(import_module, f"{METRICS}.stats")
 
 
 def _rows(request: Request, opened: tuple[Topic, ...]) -> Generator[object, None, Rows]:
@@ -228,6 +266,8 @@ def _rows(request: Request, opened: tuple[Topic, ...]) -> Generator[object, None
 
 
 def _row(topic: Topic) -> Generator[object, None, Rows]:
+    from ..metrics.stats import StatsOptions, topic_stats
+
     stats = yield from topic_stats(topic, StatsOptions())
     return {
         "publishers": stats["publishers"],
@@ -258,11 +298,14 @@ async def bookie_ops(request: Request) -> Response:
 @routes.get(f"{STATS}/metrics", needs.SUPER_USER)
 async def namespace_metrics(request: Request) -> Response:
     """Figures of the whole broker, and of each namespace."""
+    await _import_stats(request)
     opened = tuple(request.services.topics.open_topics.values())
     return await Response.of_long_json(_metrics(opened), request.services.topics.turns)
 
 
 def _metrics(opened: tuple[Topic, ...]) -> Generator[object, None, list[Rows]]:
+    from ..metrics.stats import storage_size_bytes
+
     sums: dict[str, Rows] = {}
     for topic in opened:
         row = sums.setdefault(topic.topic_name.namespace, dict.fromkeys(NAMESPACE_METRICS, 0))

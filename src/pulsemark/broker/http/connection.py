@@ -24,12 +24,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import h11
 
-from ..security.authentication import UNAUTHENTICATED, PeerCertificate
+from ..security.authentication import UNAUTHENTICATED, PeerCertificate, Principal
 from ..version import HTTP_SERVER
 from .authentication import UnauthenticatedError, check_origin, principal_of
 from .messages import HttpError, Request, Response, accepts_gzip
@@ -73,6 +72,22 @@ class HttpConnection(asyncio.Protocol):
         self._read_bytes = 0
         self._answer_bytes = 0
         self._unsent_at_check_bytes = 0
+
+    # -- what the schema registry does in another way -------------------------------------------
+
+    async def principal(
+        self, target: str, headers: dict[str, str], certificate: PeerCertificate | None
+    ) -> Principal:
+        """Who sends a request. Raises UnauthenticatedError."""
+        return await principal_of(self._services, target, headers, certificate)
+
+    async def answer(self, request: Request) -> Response:
+        """The answer to a request. Raises HttpError."""
+        return await answer(request)
+
+    def error(self, status: int, reason: str) -> Response:
+        """The answer to a request that no handler has answered."""
+        return Response.of_error(status, reason)
 
     # -- asyncio's calls ------------------------------------------------------------------------
 
@@ -239,17 +254,17 @@ class HttpConnection(asyncio.Protocol):
                 controls = None
             principal = UNAUTHENTICATED
             if controls is None:
-                principal = await principal_of(self._services, target, headers, self._certificate)
+                principal = await self.principal(target, headers, self._certificate)
             request = Request(
                 head.method.decode("ascii"), target, body, self._services, headers, principal
             )
-            response = await (controls or answer)(request)
+            response = await (controls or self.answer)(request)
             if request.method == "GET":
                 accepted = headers.get("accept-encoding", "")
                 response = await compressed(response, accepted, self._services.run_blocking)
         except UnauthenticatedError as refusal:
             log.info("%s: HTTP request refused: %s", target.partition("?")[0], refusal)
-            response = Response.of_error(401, "Authentication required")
+            response = self.error(401, "Authentication required")
         except HttpError as error:
             response = error.response
         except Exception:
@@ -258,7 +273,7 @@ class HttpConnection(asyncio.Protocol):
                 head.method.decode("ascii", "replace"),
                 head.target.decode("ascii", "replace"),
             )
-            response = Response.of_error(500, "the request failed; see the broker's log")
+            response = self.error(500, "the request failed; see the broker's log")
         self._body.clear()
         self._count_input(begins=False)
         self._respond(response, head_only=head.method == b"HEAD")
@@ -306,7 +321,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _refuse(self, status: int, reason: str) -> None:
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = Response.of_error(status, reason)
+            body = self.error(status, reason)
             headers = [
                 (b"content-length", str(len(body.body)).encode()),
                 (b"content-type", body.content_type.encode("latin-1")),
@@ -399,7 +414,14 @@ def _gzip(parts: tuple[bytes, ...]) -> bytes:
 
 def date_and_server() -> Headers:
     """When the answer was made, by the machine's clock, and who made it."""
-    return [(b"date", formatdate(time.time(), usegmt=True).encode()), SERVER]
+    now = time.gmtime()
+    day, month = DAYS[now.tm_wday], MONTHS[now.tm_mon - 1]
+    date = f"{day}, {now.tm_mday:02d} {month} {now.tm_year} {time.strftime('%H:%M:%S', now)} GMT"
+    return [(b"date", date.encode()), SERVER]
 
 
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONTHS = (
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+)  # fmt: skip
 SERVER = (b"server", HTTP_SERVER.encode())

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
+from ...records import record
 from ..security.authentication import UNAUTHENTICATED, Principal
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class UnservedError(HttpError):
         self.allowed = allowed
 
 
-@dataclass(slots=True)
+@record
 class Request:
     """One request. `segments` are the parts of the path, each percent-decoded on its own."""
 
@@ -188,7 +189,7 @@ def _is_small(members: Collection[Any]) -> bool:
     return few and not any(isinstance(member, (dict, list)) for member in members)
 
 
-@dataclass(slots=True)
+@record
 class Response:
     """One response."""
 

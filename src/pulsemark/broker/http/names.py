@@ -11,14 +11,16 @@ import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ...ledger import Position
 from ...wire import InvalidTopicNameError, TopicName, check_namespace
-from ..subscriptions.subscription import Subscription
-from ..topics.topic import Topic
 from .messages import HttpError, Request, UnservedError
 from .route import DOMAINS, TopicPath
+
+if TYPE_CHECKING:
+    from ..subscriptions.subscription import Subscription
+    from ..topics.topic import Topic
 
 
 def topic_name(request: Request, path: TopicPath) -> TopicName:

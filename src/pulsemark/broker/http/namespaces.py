@@ -266,37 +266,6 @@ async def _disconnect(request: Request, names: list[str]) -> None:
             await topics.turns.work(opened.disconnect())
 
 
-@routes.get("/admin/v2/clusters", needs.AUTHENTICATED)
-async def clusters(request: Request) -> Response:
-    """The name of this broker's cluster, in a list."""
-    return Response.of_json([request.services.config.cluster])
-
-
-@routes.get("/admin/v2/clusters/{cluster}", needs.cluster("GET_CLUSTER"))
-async def cluster(request: Request, name: str) -> Response:
-    """The URLs of this broker's cluster."""
-    services = request.services
-    if name != services.config.cluster:
-        raise HttpError(404, "Cluster does not exist")
-    urls = {
-        "serviceUrl": services.http_url,
-        "serviceUrlTls": services.http_url_tls,
-        "brokerServiceUrl": services.service_url,
-        "brokerServiceUrlTls": services.service_url_tls,
-    }
-    return Response.of_json(
-        {
-            **{key: url for key, url in urls.items() if url or not key.endswith("Tls")},
-            "brokerClientTlsEnabled": False,
-            "tlsAllowInsecureConnection": False,
-            "brokerClientTlsEnabledWithKeyStore": False,
-            "brokerClientTlsTrustStoreType": "JKS",
-            "brokerClientTlsKeyStoreType": "JKS",
-            "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
-        }
-    )
-
-
 @routes.get("/admin/v2/tenants", needs.tenants("LIST_TENANTS"))
 async def tenants(request: Request) -> Response:
     """All tenants."""

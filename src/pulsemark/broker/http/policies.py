@@ -13,10 +13,10 @@ keeps and shows. `entryFormat` cannot be unset, since entries in that format sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...records import record
 from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
@@ -57,7 +57,7 @@ TOO_SMALL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class PolicyOf:
     """One policy of a namespace, or of a topic."""
 

@@ -10,10 +10,11 @@ Each module of the interface has its `routes`. A handler stands below the routes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from ...records import record
 from ..security.needs import Need, Scope
 from .messages import Request, Response
 
@@ -58,7 +59,7 @@ NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Route:
     """Method, path template, permission and handler.
 

@@ -9,6 +9,9 @@ for all others, and 404 for a tenant that does not exist. The text names what is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 from ...ledger import LedgerError
 from ...ledger.errors import ChangedElsewhereError
 from ...proto.pulsar_api_pb2 import ServerError
@@ -19,21 +22,7 @@ from ..policies.policy import PolicyValueError
 from ..security.authorization import Target
 from ..security.needs import Scope
 from ..security.permissions import InvalidPermissionError
-from . import (
-    audit,
-    backlogs,
-    brokers,
-    namespaces,
-    non_persistent,
-    permissions,
-    policies,
-    schemas,
-    stored_messages,
-    subscriptions,
-    topics,
-    transactions,
-    web_page,
-)
+from . import brokers
 from .messages import (
     JSON_CLASSES,
     HttpError,
@@ -45,24 +34,43 @@ from .messages import (
     has_json_body,
     options,
 )
-from .peer_proxy import elsewhere
 from .route import Route
 
-ROUTES: tuple[Route, ...] = (
-    *audit.routes,
-    *backlogs.routes,
-    *brokers.routes,
-    *namespaces.routes,
-    *non_persistent.routes,
-    *permissions.routes,
-    *policies.routes,
-    *schemas.routes,
-    *stored_messages.routes,
-    *subscriptions.routes,
-    *topics.routes,
-    *transactions.routes,
-    *web_page.routes,
-)
+
+@cache
+def all_routes() -> tuple[Route, ...]:
+    """The routes of the whole interface. Imports their modules, which takes a while."""
+    from . import (
+        audit,
+        backlogs,
+        namespaces,
+        non_persistent,
+        permissions,
+        policies,
+        schemas,
+        stored_messages,
+        subscriptions,
+        topics,
+        transactions,
+        web_page,
+    )
+
+    return (
+        *audit.routes,
+        *backlogs.routes,
+        *brokers.routes,
+        *namespaces.routes,
+        *non_persistent.routes,
+        *permissions.routes,
+        *policies.routes,
+        *schemas.routes,
+        *stored_messages.routes,
+        *subscriptions.routes,
+        *topics.routes,
+        *transactions.routes,
+        *web_page.routes,
+    )
+
 
 #: The HTTP status of a `RefusedError`, by its code.
 STATUS_OF = {
@@ -76,15 +84,32 @@ STATUS_OF = {
 }
 
 
-def _by_size() -> dict[int, tuple[Route, ...]]:
+#: What paths of the broker itself begin with. Only `brokers` has routes there, so that a check of
+#: the broker's health needs no other module.
+OF_THE_BROKER = frozenset({"brokers", "broker-stats", "clusters", "metrics", "status.html"})
+
+
+def part_of(segments: Sequence[str]) -> str:
+    """The part of the interface that a path is in: what follows the version, or its beginning."""
+    admin = tuple(segments[:1]) == ("admin",) and len(segments) > 2
+    return segments[2] if admin else (segments[0] if segments else "")
+
+
+@cache
+def _by_size(*, whole: bool) -> dict[int, tuple[Route, ...]]:
     """The routes by the number of segments; among those of one size, literal ones go first."""
     found: dict[int, list[Route]] = {}
-    for route in sorted(ROUTES, key=lambda route: route.rank):
+    for route in sorted(all_routes() if whole else brokers.routes, key=lambda route: route.rank):
         found.setdefault(route.size, []).append(route)
     return {size: tuple(routes) for size, routes in found.items()}
 
 
-BY_SIZE = _by_size()
+async def _routes_for(request: Request) -> tuple[Route, ...]:
+    """The routes among which the request's is, if there is one."""
+    whole = part_of(request.segments) not in OF_THE_BROKER
+    if whole and not all_routes.cache_info().currsize:
+        await request.services.run_blocking(all_routes)
+    return _by_size(whole=whole).get(len(request.segments), ())
 
 
 async def answer(request: Request) -> Response:
@@ -94,14 +119,17 @@ async def answer(request: Request) -> Response:
         if "{" in request.target.partition("?")[0]:
             # Pulsar's web server takes it for the beginning of a template.
             raise UnservedError(400)
+        routes = await _routes_for(request)
         if request.method == "OPTIONS":
-            return options(_allowed(request))
-        route, values = _find(request)
+            return options(_allowed(request, routes))
+        route, values = _find(request, routes)
         authorize(request, route, values)
         _check_media_types(request, accept)
         try:
             return await route.run(request, values)
         except NotOwnedError as error:
+            from .peer_proxy import elsewhere
+
             return await elsewhere(request, route, values, error)
     except UnservedError as error:
         response = error.response
@@ -122,12 +150,11 @@ async def answer(request: Request) -> Response:
         raise HttpError(503, str(error)) from error
 
 
-def _allowed(request: Request) -> frozenset[str]:
+def _allowed(request: Request, routes: Sequence[Route]) -> frozenset[str]:
     """The methods of the request's path. Raises `UnservedError` 404.
 
     They are those of the first template that fits, as in JAX-RS: others that fit do not count.
     """
-    routes = BY_SIZE.get(len(request.segments), ())
     fitting = [route for route in routes if route.match(request.segments) is not None]
     if not fitting:
         raise UnservedError(404)
@@ -135,14 +162,14 @@ def _allowed(request: Request) -> frozenset[str]:
     return frozenset(route.method for route in fitting if route.shape == first)
 
 
-def _find(request: Request) -> tuple[Route, tuple[str, ...]]:
+def _find(request: Request, routes: Sequence[Route]) -> tuple[Route, tuple[str, ...]]:
     method = "GET" if request.method == "HEAD" else request.method
-    for route in BY_SIZE.get(len(request.segments), ()):
+    for route in routes:
         if route.method == method:
             values = route.match(request.segments)
             if values is not None:
                 return route, values
-    raise UnservedError(405, _allowed(request))
+    raise UnservedError(405, _allowed(request, routes))
 
 
 def _check_media_types(request: Request, accept: str) -> None:

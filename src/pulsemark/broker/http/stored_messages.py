@@ -148,7 +148,7 @@ async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> R
 
 
 async def _read(request: Request, opened: Topic, position: Position) -> Entry | None:
-    read = partial(opened.read_log.read, position, max_entries=1)
+    read = partial(opened.read_log.read_stable, position, max_entries=1)
     entries = await request.services.run_blocking(read)
     if entries and entries[0].position == position and entries[0].kind is EntryKind.DATA:
         found: Entry = entries[0]

@@ -21,8 +21,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ...compaction.compacted_log import CompactedLog
@@ -55,7 +55,7 @@ async def page(request: Request) -> Response:
 
 @cache
 def _response() -> Response:
-    text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; script-src {_hash_of(text, 'script')}; "
         f"style-src {_hash_of(text, 'style')}; connect-src 'self'; img-src data:; "
@@ -156,7 +156,15 @@ def _around(
         return []
     start = log.count_entries(first, position)
     numbers = [*range(start, start + after + 1), *range(start - 1, max(start - before, 0) - 1, -1)]
-    shown = {number: _shown(found) for number, found in _read(log, first, numbers)}
+    found = dict(_read(log, first, numbers))
+    shown = {number: _shown(each) for number, each in found.items()}
+    transactions = log.transactions_met(())
+    if transactions is not None:
+        positions = [each.position for each in found.values()]
+        visible = transactions.visible(positions, log.stable_end)
+        for number, each in found.items():
+            if each.position not in visible:
+                shown[number] = {**_shown_head(each), "uncommitted": True}
     return [shown[number] for number in sorted(shown)]
 
 
@@ -203,10 +211,11 @@ def _point(entry: Entry) -> dict[str, Any]:
     return point
 
 
-def _shown(entry: Entry | CorruptEntryError) -> dict[str, Any]:
+def _shown_head(entry: Entry | CorruptEntryError) -> dict[str, Any]:
+    """An entry without what its producer sent."""
     if isinstance(entry, CorruptEntryError):
         return {**_shown_position(entry.position), "error": str(entry)}
-    shown = {
+    return {
         **_shown_position(entry.position),
         "kind": entry.kind.name.lower(),
         "firstIndex": entry.first_index,
@@ -216,6 +225,12 @@ def _shown(entry: Entry | CorruptEntryError) -> dict[str, Any]:
         "sizeBytes": len(entry.stored),
         "prefixHex": bytes(entry.prefix[:MAX_SHOWN_PREFIX_BYTES]).hex(),
     }
+
+
+def _shown(entry: Entry | CorruptEntryError) -> dict[str, Any]:
+    shown = _shown_head(entry)
+    if isinstance(entry, CorruptEntryError):
+        return shown
     try:
         fields = prefix_fields(entry.prefix)
         shown["prefix"] = {name: _field(value) for name, value in fields.items()}

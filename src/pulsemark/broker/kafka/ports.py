@@ -128,7 +128,9 @@ class KafkaServer:
 
         def session() -> asyncio.BaseProtocol:
             assert self._endpoint is not None, "connections are accepted after `open`"
-            return self._endpoint.session(listener.port)
+            return self._endpoint.session(told or listener.port)
+
+        told = None if tls is not None else self._config.kafka_advertised_port
 
         listener = Listener(
             self._config.host,
@@ -197,6 +199,8 @@ def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
         group_initial_rebalance_delay_ms=config.kafka_group_initial_rebalance_delay_ms,
         group_min_session_timeout_ms=config.kafka_group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.kafka_group_max_session_timeout_ms,
+        consumer_heartbeat_interval_ms=config.kafka_group_consumer_heartbeat_interval_ms,
+        consumer_session_timeout_ms=config.kafka_group_consumer_session_timeout_ms,
         max_request_bytes=config.max_kafka_request_bytes,
         max_fetch_bytes=config.max_kafka_fetch_bytes,
         max_fetch_sessions=config.max_kafka_fetch_sessions,

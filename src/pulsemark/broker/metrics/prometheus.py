@@ -321,7 +321,8 @@ def kafka_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
     """Name, text and value of each; nothing without a port for Kafka's clients."""
     if services.kafka is None:
         return ()
-    groups = len(services.kafka.groups.groups)
+    coordinator = services.kafka.groups
+    groups = len(coordinator.groups) + len(coordinator.consumers.groups)
     return (
         ("pulsemark_kafka_connections", "Kafka clients", services.kafka_connections),
         ("pulsemark_kafka_groups", "Consumer groups with members", groups),

@@ -12,7 +12,7 @@ or consumer that is removed meanwhile may be missing.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...ledger import Position, Run
 from ...ledger.run import DamagedRecordError
 from ...ledger.would_block import in_pieces
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAccessMode
+from ...records import record
 from ..configuration.config import BrokerConfig
 from ..counters import CompactionFigures, Rates
 from ..subscriptions.consumer import Consumer
@@ -49,7 +50,7 @@ def iso_time(time_ms: int) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}Z"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class StatsOptions:
     """What a client wants to know, and the time of each subscription's first waiting entry."""
 

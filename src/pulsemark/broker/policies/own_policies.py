@@ -17,12 +17,13 @@ configuration; the most specific one that is set applies.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 from ...metadata import BrokerEntryMetadata, StampContext, StamperChain, StampError, field_number_of
 from ...metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
+from ...records import record
 from ...wire import TopicName
 from .policy import Levels, Place, Policy, PolicyValueError
 
@@ -132,7 +133,7 @@ def _chain(names: tuple[str, ...]) -> StamperChain:
     return StamperChain.from_names(names)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class StampPolicy:
     """A value of the policy."""
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from ...records import record
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import BrokerError
@@ -167,7 +167,7 @@ class InvalidValueError(PolicyValueError):
         super().__init__(policy, value, reason, status=status, text=reason)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Place:
     """How a policy is reached over REST at one level."""
 
@@ -196,7 +196,7 @@ class Place:
     has_global: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class Policy:
     """The description of a policy."""
 

@@ -13,10 +13,10 @@ and unknown fields of a policy are ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ...records import record
 from ...wire import TopicName
 from ..configuration.config import DELETE_MODES, SCHEMA_STRATEGIES, BrokerConfig
 from ..security.permissions import MODES
@@ -772,7 +772,7 @@ SINGLE_ZERO = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class RetentionPolicy:
     """How long, and how many bytes of, acknowledged messages are kept. -1 is no limit."""
 
@@ -867,7 +867,7 @@ CLEANING = (MESSAGE_TTL, COMPACTION_THRESHOLD, RETENTION)
 """In the order of Pulsar's refusals, if a namespace is created with several wrong values."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class AppliedPolicies:
     """The policies that apply to a topic."""
 

@@ -6,9 +6,9 @@ have the same ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ...records import record
 from ...wire import TopicName
 from .policy import Policies
 from .pulsar_policies import (
@@ -72,7 +72,7 @@ _NO_DISPATCH_RATE: _Rate = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class TopicRules:
     """Numbers are limits; 0 is without limit, except for those of unacknowledged messages."""
 

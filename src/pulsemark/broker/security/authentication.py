@@ -30,10 +30,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ...proto.pulsar_api_pb2 import AuthMethod, CommandConnect
+from ...records import record
 from ..configuration.security_config import SecurityConfig
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ MAX_WAITING = 256
 PeerCertificate: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Authenticated:
     """A client's role, and until when its credentials are valid.
 
@@ -183,7 +184,7 @@ class InvalidRoles(Exception):  # noqa: N818 - it is no error of the program
     """A client may not claim this role: a proxy without an original role, or the reverse."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Identity:
     """A connection's principal, and the credentials that have to stay valid.
 
@@ -202,7 +203,7 @@ class Identity:
         return replace(self, checked=again)
 
 
-@dataclass(slots=True)
+@record
 class Credentials:
     """Who a connection is, and what is under way to find out."""
 
@@ -256,7 +257,7 @@ def check_roles(config: SecurityConfig, role: str, original_role: str | None) ->
         raise InvalidRoles("only a proxy may name an original principal")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Principal:
     """The roles that a client was authenticated for.
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from ...records import record
 from ...wire import TopicName
 from ..configuration.security_config import SecurityConfig
 from .authentication import Principal
@@ -60,7 +60,7 @@ class Policies(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Target:
     """What an operation is about."""
 
@@ -79,6 +79,9 @@ class Target:
     def of_namespace(cls, namespace: str) -> Target:
         """A namespace."""
         return cls(namespace.partition("/")[0], namespace)
+
+
+NOTHING = Target()
 
 
 @runtime_checkable
@@ -140,7 +143,7 @@ class Authorizer:
 
     # -- decisions ------------------------------------------------------------------------------
 
-    def allows(self, principal: Principal, need: Need, target: Target = Target()) -> bool:
+    def allows(self, principal: Principal, need: Need, target: Target = NOTHING) -> bool:
         """Whether a client may do something. False also for what no rule knows."""
         if need.scope is Scope.OPEN or not self.is_on:
             return True

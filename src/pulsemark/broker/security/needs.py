@@ -26,8 +26,9 @@ administrators only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from ...records import record
 
 #: Operations on a topic for roles that may produce or consume.
 LOOKUPS = frozenset({"LOOKUP", "GET_STATS", "GET_METADATA"})
@@ -67,7 +68,7 @@ class Scope(Enum):
     OWN = "own producer or consumer"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Need:
     """What is needed. `policy` is Pulsar's name of a policy that is read or written."""
 

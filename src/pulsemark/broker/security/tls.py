@@ -20,9 +20,10 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from ...records import record
 from ..configuration.security_config import SecurityConfig
 from ..errors import ConfigError
 
@@ -144,7 +145,7 @@ def _check_readable(field: str, path: str) -> None:
         raise ConfigError(field, path, f"cannot be read: {error.strerror}") from error
 
 
-@dataclass(slots=True)
+@record
 class RenewedContext:
     """A context that is made again after its files changed. Call it for each connection."""
 

@@ -32,9 +32,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from ...compaction.compacted_log import CompactedLog
 from ...ledger import Entry, EntryKind, Position
-from ...metadata import BrokerEntryMetadata, Buffer, client_prefix, pack, peek
+from ...metadata import (
+    PREFIX_HEADER_SIZE_BYTES,
+    BrokerEntryMetadata,
+    Buffer,
+    client_prefix,
+    pack,
+    peek,
+)
+from ...metadata.prefix import pack_encoded
 from ...metadata.source_stamp import (
     CONTROL_FIELDS,
     RECORD_SET_FIELDS,
@@ -48,12 +55,15 @@ from ...wire import commands
 from .sticky_keys import murmur3_32
 
 if TYPE_CHECKING:
+    from ...compaction.compacted_log import CompactedLog
     from ..memory import Reservation
     from .subscription import Subscription
 
 
 #: The types whose messages name the consumer's epoch.
 EPOCH_TYPES = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
+#: A mirror is told so of a compacted log: else it would take what was removed for a loss.
+_HAS_HOLES = BrokerEntryMetadata(log_has_holes=True).SerializeToString()
 
 
 class ConsumerConnection(Protocol):
@@ -193,14 +203,12 @@ class Consumer:
         """The MESSAGE frame for `entry`: header bytes, then views of the stored entry."""
         ledger_id, entry_id = entry.position
         subscription = self.subscription
-        parts: list[Buffer] = [entry.body]
-        if entry.kind is EntryKind.CONTROL:
-            parts = [self._control_prefix(entry)]
-        elif self.wants_stored and record_set_tags_of(peek(entry.prefix)) is not None:
-            parts.insert(0, self._record_set_prefix(entry))
-        elif self.connection.exposes_entry_metadata and entry.prefix_size_bytes:
-            delivered = frozenset() if subscription is None else subscription.topic.delivered_fields
-            parts.insert(0, client_prefix(entry.prefix, delivered))
+        prefix = self._prefix(entry)
+        if self.compacted is not None and self.wants_control:
+            prefix = pack_encoded(prefix[PREFIX_HEADER_SIZE_BYTES:] + _HAS_HOLES)
+        parts: list[Buffer] = [prefix] if prefix else []
+        if entry.kind is not EntryKind.CONTROL:
+            parts.append(entry.body)
         return commands.message_frame(
             self.consumer_id,
             ledger_id,
@@ -230,6 +238,18 @@ class Consumer:
             consumer_epoch=self.epoch if self.epoch >= 0 else None,
         )
 
+    def _prefix(self, entry: Entry) -> bytes:
+        """What the client is told in front of the producer's bytes."""
+        subscription = self.subscription
+        if entry.kind is EntryKind.CONTROL:
+            return self._control_prefix(entry)
+        if self.wants_stored and record_set_tags_of(peek(entry.prefix)) is not None:
+            return self._record_set_prefix(entry)
+        if self.connection.exposes_entry_metadata and entry.prefix_size_bytes:
+            delivered = frozenset() if subscription is None else subscription.topic.delivered_fields
+            return client_prefix(entry.prefix, delivered)
+        return b""
+
     def _record_set_prefix(self, entry: Entry) -> bytes:
         """What a mirror needs to know of a Kafka client's set, whatever is exposed to others."""
         if self.connection.exposes_entry_metadata:
@@ -241,10 +261,17 @@ class Consumer:
         return pack(metadata)
 
     def _control_prefix(self, entry: Entry) -> bytes:
-        """All that a mirror needs to know of a control entry: that it is one."""
+        """All that a mirror needs to know of a control entry: that it is one; or of an aborted one,
+        which looks the same, and may have taken several indexes.
+        """
+        shown = None
         if self.connection.exposes_entry_metadata:
-            return client_prefix(entry.prefix, CONTROL_FIELDS)
-        return pack(BrokerEntryMetadata(entry_kind=CONTROL))
+            shown = peek(client_prefix(entry.prefix, CONTROL_FIELDS))
+        shown = shown or BrokerEntryMetadata()
+        shown.entry_kind = CONTROL
+        if entry.message_count > 1:
+            shown.message_count = entry.message_count
+        return pack(shown)
 
     def count_sent(self, messages: int, size_bytes: int, entries: int, now_ms: int) -> None:
         """Entries were sent together: take their `messages` off the permits, and count them."""

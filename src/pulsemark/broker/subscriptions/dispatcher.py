@@ -536,7 +536,7 @@ class SingleActiveDispatcher(Dispatcher):
         if self.active is None or not self.active.wants_stored:
             return super().read_log(position, max_entries)
         max_bytes = self.config.dispatch_round_bytes
-        return self.log.read(position, max_entries=max_entries, max_bytes=max_bytes)
+        return self.log.read_stable(position, max_entries=max_entries, max_bytes=max_bytes)
 
     def offered(self, consumer: Consumer) -> None:
         """Dispatch if the consumer is the active one."""

@@ -5,7 +5,7 @@ The topics are above the subscriptions: a topic makes its subscriptions, and han
 
 from __future__ import annotations
 
-from collections.abc import Generator, MutableMapping
+from collections.abc import Generator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class HomeTopic(Protocol):
     terminated_at: Position | None
     #: The property that makes a message of Pulsar's a tombstone.
     tombstone_property: str | None
+    #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
+    schema_numbers: Mapping[int, int] | None
     #: Prefix fields that clients get in addition to time and index.
     delivered_fields: frozenset[int]
     is_persistent: bool

@@ -139,6 +139,7 @@ def _conversion(topic: HomeTopic, entry: Entry, prefix: BrokerEntryMetadata) -> 
             producer_name=prefix.producer_name or UNNAMED_PRODUCER,
             sequence_id=entry.first_index,
             tombstone_property=topic.tombstone_property,
+            schema_numbers=topic.schema_numbers,
             max_bytes=topic.config.max_message_size_bytes,
         )
 

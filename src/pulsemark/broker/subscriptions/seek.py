@@ -24,11 +24,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ...compaction.compacted_log import CompactedLog
 from ...ledger import LedgerError, Position
 from ...ledger.would_block import when_read
 from ...metadata import Buffer, MessageFormatError, read_message_metadata
@@ -42,13 +40,14 @@ from ...proto.pulsar_api_pb2 import (
     MessageMetadata,
     ServerError,
 )
+from ...records import record
 from ...wire import to_signed
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..storage import durable
-from .consumer import CLOSED_AT_ONCE, closing
 
 if TYPE_CHECKING:
+    from ...compaction.compacted_log import CompactedLog
     from .consumer import Consumer
     from .home_topic import HomeTopic
     from .subscription import Subscription
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 RunBlocking = Callable[..., Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class SeekTarget:
     """Where reading goes on after a seek."""
 
@@ -126,6 +125,8 @@ async def reset_subscription(
         )
     if not subscription.durable:
         _keep_for_reader(subscription)
+    from .consumer import CLOSED_AT_ONCE, closing
+
     consumers = subscription.fence(asked_by)
     try:
         cursor = subscription.cursor

@@ -24,7 +24,6 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from ...compaction.compacted_log import CompactedLog
 from ...ledger import Cursor, ManagedLedger, Position
 from ...ledger.would_block import in_pieces, when_read
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
@@ -43,6 +42,7 @@ from .sticky_keys import different_type
 from .tag_filter import InvalidFilterError, TagFilter
 
 if TYPE_CHECKING:
+    from ...compaction.compacted_log import CompactedLog
     from ...ledger import Commit
     from .home_topic import HomeTopic
 
@@ -99,12 +99,12 @@ class Subscription:
     @property
     def compacted(self) -> CompactedLog | None:
         """The topic's compacted form, if consumers read that; None: they read the log."""
-        return self.log if isinstance(self.log, CompactedLog) else None
+        return None if isinstance(self.log, ManagedLedger) else self.log
 
     def read_as(self, compacted: CompactedLog | None) -> ManagedLedger | CompactedLog:
         """From now on read the compacted form, with the cursor in it; None: the topic's log."""
         log = self.topic.read_log if compacted is None else compacted
-        if isinstance(log, CompactedLog) != (self.compacted is not None):
+        if isinstance(log, ManagedLedger) != (self.compacted is None):
             self.log = log
             self.cursor.follow(log)
             if self.dispatcher is not None:

@@ -16,11 +16,11 @@ has the tags of its entry. A skipped entry is acknowledged for the subscription.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...ledger import Entry
 from ...metadata import PrefixError, printable, tags_of
 from ...proto.pulsar_api_pb2 import ServerError
+from ...records import record
 from ..errors import RefusedError
 
 FILTER_PROPERTY = "pulsemark.filter"
@@ -35,7 +35,7 @@ class InvalidFilterError(RefusedError):
         self.reason = reason
 
 
-@dataclass(slots=True)
+@record
 class TagFilter:
     """The conditions of one subscription, and the messages that were looked at."""
 

@@ -18,7 +18,6 @@ which computes its values itself, is run again on the new ones.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -76,6 +75,8 @@ class CatalogWriter:
             try:
                 return await self._take(change, None)
             except ChangedElsewhereError:
+                import random
+
                 # Not all at the same pace: else the one that is a little slower always fails.
                 await asyncio.sleep(random.uniform(0, attempt * PAUSE_S))  # noqa: S311
         return await self._take(change, None)

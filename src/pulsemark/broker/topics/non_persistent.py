@@ -11,8 +11,7 @@ asks `is_persistent` first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ...ledger import Entry, EntryKind, Position
 from ...ledger.writer import body_check_of
@@ -22,14 +21,9 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..counters import DropMeter
 from ..errors import RefusedError
-from ..policies.topic_rules import TopicRules
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers
 from .topic import Topic
-from .topic_names import TopicNames
-
-if TYPE_CHECKING:
-    from .partitioned_topics import PartitionedTopics
 
 #: The place of every message.
 NOWHERE = Position(0, 0)
@@ -116,69 +110,3 @@ class NonPersistentTopic(Topic):
 
 async def _store_nothing(epoch: int) -> None:
     """A non-persistent topic's epoch ends with the topic."""
-
-
-class NonPersistentTopics:
-    """The open non-persistent topics of a broker. All of them are in memory only."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        partitioned: PartitionedTopics,
-        check_namespace: Callable[[TopicName], None],
-        rules_of: Callable[[TopicName], TopicRules],
-    ) -> None:
-        self.open_topics: dict[str, NonPersistentTopic] = {}
-        self.names = TopicNames()
-        self._config = config
-        self._partitioned = partitioned
-        self._check_namespace = check_namespace
-        self._rules_of = rules_of
-
-    def open(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
-        """The open topic; created if `create` allows that. Raises `RefusedError`."""
-        topic = self.open_topics.get(str(name))
-        if topic is not None:
-            # Producers and consumers that come from now on meet the present policies.
-            topic.rules = self._rules_of(name)
-            return topic
-        self._check_namespace(name)
-        if name.partition_index >= 0:
-            self._partitioned.check_partition(name, exists=False, explicit=create)
-        if self._partitioned.count_of(name) and not create:
-            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-        is_partition = self._partitioned.count_of(name.partitioned) and name.partition_index >= 0
-        if not create and not is_partition:
-            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-        if len(self.open_topics) >= self._config.max_topics:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"{name} cannot be created: the limit is {self._config.max_topics} topics",
-            )
-        topic = NonPersistentTopic(name, self._config)
-        topic.rules = self._rules_of(name)
-        self.open_topics[topic.name] = topic
-        self.names.add(topic.name)
-        return topic
-
-    def partitions(self, name: TopicName, indexes: Iterable[int]) -> list[NonPersistentTopic]:
-        """The open partitions of a partitioned topic."""
-        full = (str(name.partition(index)) for index in indexes)
-        return [self.open_topics[one] for one in full if one in self.open_topics]
-
-    def remove(self, name: TopicName, *, force: bool) -> Iterator[None]:
-        """Close a topic; return what notifies its clients. Raises `TopicInUseError`."""
-        topic = self.open_topics.get(str(name))
-        if topic is None:
-            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-        if not force:
-            topic.check_is_unused()
-        del self.open_topics[topic.name]
-        self.names.discard(topic.name)
-        topic.close()
-        return topic.disconnect()
-
-    def close(self) -> None:
-        """The broker ends: close every topic."""
-        for topic in self.open_topics.values():
-            topic.close()

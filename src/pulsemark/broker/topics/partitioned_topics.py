@@ -29,12 +29,12 @@ from ..ownership import NotOwnedError
 from .catalog_writer import CatalogWriter, Change
 from .deduplication import SNAPSHOT_KIND
 from .schemas import STORED_KINDS
-from .topic import Topic
 from .topic_names import TopicNames
 
 if TYPE_CHECKING:
     from ..storage import Storage
     from .registry import Topics
+    from .topic import Topic
 
 
 RETIRED_KIND = "deleted-partitioned-topic"

@@ -49,19 +49,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...ledger import Appended
 from ...metadata import BrokerEntryMetadata, Buffer, PrefixError, Sender
 from ...metadata.source_stamp import SourceStamp, split_mirrored
 from ...proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
+from ...records import record
 from ..cooperative import Background
 from ..errors import RefusedError, java_refusal
-from ..subscriptions.consumer import ConsumerConnection
 
 if TYPE_CHECKING:
     from ..memory import Reservation
+    from ..subscriptions.consumer import ConsumerConnection
+
+    class ProducerConnection(ConsumerConnection, Protocol):
+        """The connection of a producer."""
+
+        async def has_ended(self) -> bool:
+            """Whether its client is gone, which is not noticed otherwise while it is not read."""
+            ...
+
+        def close_producer(self, producer: Producer) -> None:
+            """Tell the client that the broker closed one of its producers."""
+            ...
+
+        def producer_fenced(self, producer: Producer) -> None:
+            """Another producer took over the topic: refuse this one's next SEND."""
+            ...
+
+        def producer_ready(self, producer: Producer) -> None:
+            """A waiting producer may publish now."""
+            ...
 
 
 log = logging.getLogger(__name__)
@@ -424,27 +444,7 @@ def not_allowed(cluster: str) -> str:
 NAME_SIZE_MAX_BYTES = 1024
 
 
-class ProducerConnection(ConsumerConnection, Protocol):
-    """The connection of a producer."""
-
-    async def has_ended(self) -> bool:
-        """Whether its client is gone, which is not noticed otherwise while it is not read."""
-        ...
-
-    def close_producer(self, producer: Producer) -> None:
-        """Tell the client that the broker closed one of its producers."""
-        ...
-
-    def producer_fenced(self, producer: Producer) -> None:
-        """Another producer took over the topic: refuse this one's next SEND."""
-        ...
-
-    def producer_ready(self, producer: Producer) -> None:
-        """A waiting producer may publish now."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
+@record(eq=False)
 class Producer:
     """A producer on a connection."""
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError
 from ...ledger.store import MetadataStore
@@ -33,14 +33,13 @@ from ..policies.catalogue import POLICIES
 from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
 from ..policies.policy import Policies
 from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS
-from ..policies.topic_rules import rules_of
+from ..policies.topic_rules import TopicRules, rules_of
 from ..storage import Storage
 from ..subscriptions.delayed import DelayedTotal
 from .catalog_writer import CatalogWriter
 from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
 from .namespaces import Namespaces
-from .non_persistent import NonPersistentTopics
 from .partitioned_topics import (
     PartitionedTopics,
     finish_deletions,
@@ -55,9 +54,12 @@ from .policy_store import (
     StampPolicies,
     stored_policies,
 )
-from .topic import Topic
 from .topic_marks import LeaderEpochs, TopicMarks, leader_name
 from .topic_names import NameLocks, TopicNames, invalid_name
+
+if TYPE_CHECKING:
+    from .non_persistent import NonPersistentTopic
+    from .topic import Topic
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +74,8 @@ class Topics:
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
     those with effects; `cursors` of all durable subscriptions; `turns` runs long work of the whole
-    broker, in time slices; `on_open` is called with each topic that is opened.
+    broker, in time slices; `on_open` is called with each topic that is opened,
+    and `before_open` before that: it may raise `RefusedError`.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Topics:
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.on_open: list[Callable[[Topic], None]] = []
+        self.before_open: list[Callable[[Topic], Awaitable[None]]] = []
         self.names = TopicNames()
         self.turns = Turns()
         self.cursors = store.cursors
@@ -246,6 +250,8 @@ class Topics:
             raise RefusedError(ServerError.TopicNotFound, str(error)) from error
         except (LedgerError, OSError) as error:
             raise RefusedError(ServerError.PersistenceError, str(error)) from error
+        from .topic import Topic
+
         topic = Topic(
             name,
             ledger,
@@ -259,6 +265,8 @@ class Topics:
         await self.entry_formats.opened(topic, self._run_blocking)
         await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
+        for prepare in self.before_open:
+            await prepare(topic)
         for call in self.on_open:
             call(topic)
         self.open_topics[full] = topic
@@ -485,3 +493,71 @@ class Additions:
                         waiting.set_result(None)
         finally:
             self._running = None
+
+
+class NonPersistentTopics:
+    """The open non-persistent topics of a broker. All of them are in memory only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        partitioned: PartitionedTopics,
+        check_namespace: Callable[[TopicName], None],
+        rules_of: Callable[[TopicName], TopicRules],
+    ) -> None:
+        self.open_topics: dict[str, NonPersistentTopic] = {}
+        self.names = TopicNames()
+        self._config = config
+        self._partitioned = partitioned
+        self._check_namespace = check_namespace
+        self._rules_of = rules_of
+
+    def open(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
+        """The open topic; created if `create` allows that. Raises `RefusedError`."""
+        topic = self.open_topics.get(str(name))
+        if topic is not None:
+            # Producers and consumers that come from now on meet the present policies.
+            topic.rules = self._rules_of(name)
+            return topic
+        self._check_namespace(name)
+        if name.partition_index >= 0:
+            self._partitioned.check_partition(name, exists=False, explicit=create)
+        if self._partitioned.count_of(name) and not create:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        is_partition = self._partitioned.count_of(name.partitioned) and name.partition_index >= 0
+        if not create and not is_partition:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if len(self.open_topics) >= self._config.max_topics:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"{name} cannot be created: the limit is {self._config.max_topics} topics",
+            )
+        from .non_persistent import NonPersistentTopic
+
+        topic = NonPersistentTopic(name, self._config)
+        topic.rules = self._rules_of(name)
+        self.open_topics[topic.name] = topic
+        self.names.add(topic.name)
+        return topic
+
+    def partitions(self, name: TopicName, indexes: Iterable[int]) -> list[NonPersistentTopic]:
+        """The open partitions of a partitioned topic."""
+        full = (str(name.partition(index)) for index in indexes)
+        return [self.open_topics[one] for one in full if one in self.open_topics]
+
+    def remove(self, name: TopicName, *, force: bool) -> Iterator[None]:
+        """Close a topic; return what notifies its clients. Raises `TopicInUseError`."""
+        topic = self.open_topics.get(str(name))
+        if topic is None:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if not force:
+            topic.check_is_unused()
+        del self.open_topics[topic.name]
+        self.names.discard(topic.name)
+        topic.close()
+        return topic.disconnect()
+
+    def close(self) -> None:
+        """The broker ends: close every topic."""
+        for topic in self.open_topics.values():
+            topic.close()

@@ -49,7 +49,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from ...proto.pulsar_api_pb2 import KeyValue, Schema
@@ -431,6 +430,8 @@ def _is_jackson(data: bytes) -> bool:
 
 def root_message(schema: Schema) -> str:
     """The full name of a PROTOBUF_NATIVE schema's message. Raises `InvalidSchemaError`."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
     failure = "deserialize ProtobufNative Schema failed"
     try:
         value = json.loads(schema.schema_data)

@@ -19,21 +19,24 @@ broker's. Its keys are those under which the policies are stored.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import struct
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
+from ...ledger import LedgerError
 from ...ledger.store import SCHEMA_KIND
 from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
+from ...records import record
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
+from ..cooperative import Background
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
-from .catalog_writer import CatalogWriter
+from .catalog_writer import CatalogWriter, Change
 from .policy_store import PolicyStore
 from .schema_definitions import (
     ALWAYS_COMPATIBLE,
@@ -45,7 +48,10 @@ from .schema_definitions import (
     check_schema_data,
     kind_of,
 )
-from .topic import Topic
+from .schema_ids import SUBJECT, Reference, SchemaIds
+
+if TYPE_CHECKING:
+    from .topic import Topic
 
 #: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
@@ -73,6 +79,10 @@ OF_OLD = {
 }
 UNDEFINED = "UNDEFINED"
 
+T = TypeVar("T")
+Facts = list[dict[str, Any]]
+"""What is stored of each version beside its schema."""
+
 _VERSION = struct.Struct(">Q")
 
 
@@ -86,7 +96,7 @@ def schema_id(name: TopicName) -> str:
     return str(name.partitioned).partition("://")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class SchemaVersion:
     """One version of a topic's schema; a deletion has an empty schema of type None."""
 
@@ -96,6 +106,17 @@ class SchemaVersion:
     is_deletion: bool = False
     #: Two Avro definitions with the same one are equal to Avro.
     fingerprint: str = ""
+    #: By which Kafka's serializers name it; 0: it has none.
+    id: int = 0
+    #: It was deleted by itself: it is neither found nor compared, and can be listed.
+    is_hidden: bool = False
+    #: The definition as it was registered, if it uses others; the schema's has these in it.
+    text: str = ""
+    references: tuple[Reference, ...] = ()
+
+
+class IdNumbers(dict[int, int]):
+    """The versions of one topic's schemas by their ids, as they are now."""
 
 
 class Schemas:
@@ -120,10 +141,21 @@ class Schemas:
         self._by_topic: dict[str, list[SchemaVersion]] = {}
         self._sizes_bytes: dict[str, int] = {}
         self._cached_bytes = 0
+        self._background = Background()
+        #: The ids of Kafka's serializers; None: nobody asks for them.
+        self.ids: SchemaIds | None = None
+        if config.schema_registry_port is not None:
+            self.ids = SchemaIds(writer, config.kafka_namespace, config.max_registered_schemas)
+        self._are_identified = False
+        self._numbers: WeakValueDictionary[str, IdNumbers] = WeakValueDictionary()
 
-    def use_rules(self, rules: SchemaRules) -> None:
-        """Go by these rules from now on."""
+    def use_rules(
+        self, rules: SchemaRules, before_open: list[Callable[[Topic], Awaitable[None]]]
+    ) -> None:
+        """Go by these rules from now on; `before_open` is called with each topic."""
         self._rules = rules
+        if self.ids is not None:
+            before_open.append(self.opening)
 
     @property
     def rules(self) -> SchemaRules:
@@ -144,7 +176,7 @@ class Schemas:
 
     async def live(self, topic: TopicName) -> list[SchemaVersion]:
         """The versions since the last deletion."""
-        return _live(await self.versions(topic))
+        return live_of(await self.versions(topic))
 
     async def find(self, topic: TopicName, version: bytes | None) -> SchemaVersion:
         """A topic's schema of that version (None: the latest). Raises `RefusedError`.
@@ -152,28 +184,40 @@ class Schemas:
         As in Pulsar the latest one may be a deletion; others are found only if they are live.
         """
         versions = await self.versions(topic)
-        if version is None and versions:
-            return versions[-1]
+        shown = [one for one in versions if not one.is_hidden]
+        if version is None and shown:
+            return shown[-1]
         number = _VERSION.unpack(version)[0] if version and len(version) == _VERSION.size else -1
-        for one in _live(versions):
+        for one in live_of(versions):
             if one.number == number:
                 return one
         raise RefusedError(ServerError.TopicNotFound, f"Topic not found or no-schema {topic}")
 
     # -- registering ----------------------------------------------------------------------------
 
-    async def register(self, name: TopicName, schema: Schema, topic: Topic | None = None) -> int:
+    async def register(
+        self,
+        name: TopicName,
+        schema: Schema,
+        topic: Topic | None = None,
+        *,
+        strategy: str | None = None,
+        text: str = "",
+        references: tuple[Reference, ...] = (),
+    ) -> int:
         """Register a schema and return its version; durable on return. Raises `RefusedError`.
 
         Nothing is stored for a ``topic`` that was closed meanwhile, as it may be being deleted.
+        The topic's strategy counts, unless there is another one. ``text`` and ``references``: as
+        in `SchemaVersion`.
         """
-        strategy = self.rules.strategy(name)
+        strategy = strategy or self.rules.strategy(name)
         steps = Steps()
         check = partial(check_compatible, new=schema, strategy=strategy, steps=steps)
         known: int | None
         while True:
             versions = await self.versions(name)
-            known = _same_bytes(_live(versions), schema)
+            known = _same_bytes(live_of(versions), schema)
             if known is not None:
                 return known
             if len(schema.schema_data) > MAX_DEFINITION_BYTES:
@@ -181,15 +225,16 @@ class Schemas:
                     f"the schema has {len(schema.schema_data)} bytes; "
                     f"at most {MAX_DEFINITION_BYTES} are allowed"
                 )
-            mark, known = await self.compare(_examine, _live(versions), schema, steps)
+            mark, known = await self.compare(examine, live_of(versions), schema, steps)
             if known is not None:
                 return known
             if topic is not None and not self.rules.allows_update(name):
                 raise IncompatibleSchemaError(
                     "Schema not found and schema auto updating is disabled."
                 )
-            await self.compare(check, [one.schema for one in _live(versions)])
-            added = partial(self._add, name, versions, _copy(schema), mark, topic)
+            await self.compare(check, [one.schema for one in live_of(versions)])
+            new = SchemaVersion(0, _copy(schema), 0, False, mark, 0, False, text, references)
+            added = partial(self._add, name, versions, new, topic)
             number = await self._writer.revising(added)
             if number is not None:
                 return number
@@ -210,8 +255,7 @@ class Schemas:
         self,
         name: TopicName,
         expected: list[SchemaVersion],
-        schema: Schema,
-        fingerprint: str,
+        new: SchemaVersion,
         topic: Topic | None,
     ) -> int | None:
         """Within a turn: add a schema that was compared with these versions; None: they changed."""
@@ -223,12 +267,14 @@ class Schemas:
             # The deletion of a topic first closes it, and removes its schemas in a later turn.
             topic.check_is_open()
         number = len(versions)
-        added = SchemaVersion(number, schema, self._config.clock.now_ms(), False, fingerprint)
-        await self._store(key, [*versions, added])
+        added = replace(new, number=number, registered_ms=self._config.clock.now_ms())
+        await self._store(key, [*versions, added], versions)
         return number
 
-    async def _store(self, key: str, versions: list[SchemaVersion]) -> None:
-        size_bytes = sum(one.schema.ByteSize() for one in versions)
+    async def _store(
+        self, key: str, versions: list[SchemaVersion], before: list[SchemaVersion]
+    ) -> None:
+        size_bytes = sum(one.schema.ByteSize() + len(one.text) for one in versions)
         limit_bytes = self._config.max_schema_bytes_per_topic
         if size_bytes > limit_bytes:
             raise RefusedError(
@@ -242,8 +288,12 @@ class Schemas:
                 f"the topic's schema would have {len(versions)} versions, at most "
                 f"{MAX_VERSIONS} are allowed",
             )
+        rows: list[Change] = []
+        if self.ids is not None:
+            versions, rows = await self.ids.give(key, before, versions)
         packed = pack_schemas([one.schema for one in versions])
-        await self._writer.write((SCHEMA_KIND, key, packed), (FACTS_KIND, key, _facts_of(versions)))
+        facts = _facts_of(versions)
+        await self._writer.write((SCHEMA_KIND, key, packed), (FACTS_KIND, key, facts), *rows)
         self._remember(key, versions)
 
     # -- producers and consumers ----------------------------------------------------------------
@@ -299,22 +349,107 @@ class Schemas:
             versions = await self._load(key)
             nothing = Schema(name="", type="None", schema_data=b"")
             now_ms = self._config.clock.now_ms()
-            await self._store(key, [*versions, SchemaVersion(len(versions), nothing, now_ms, True)])
+            deletion = SchemaVersion(len(versions), nothing, now_ms, True)
+            await self._store(key, [*versions, deletion], versions)
             return len(versions)
 
         return await self._writer.in_turn(turn)
 
-    async def forget(self, topic: TopicName) -> None:
-        """Forget the schemas of a deleted topic. A partition has none of its own."""
+    async def forget(
+        self, topic: TopicName, check: Callable[[list[SchemaVersion]], None] = lambda _: None
+    ) -> None:
+        """Forget the schemas of a deleted topic. A partition has none of its own.
+
+        `check` may refuse it, by what is stored when it is done.
+        """
         if topic.partition_index >= 0:
             return
         key = _key(topic)
 
         async def turn() -> None:
-            await self._writer.write((SCHEMA_KIND, key, None), (FACTS_KIND, key, None))
+            rows: list[Change] = []
+            if self.ids is not None:
+                stored = await self._load(key)
+                check(stored)
+                _, rows = await self.ids.give(key, stored, [])
+            gone: list[Change] = [(SCHEMA_KIND, key, None), (FACTS_KIND, key, None)]
+            await self._writer.write(*gone, *rows, frees=True)
             self._drop(key)
+            self._show_numbers(key, [])
 
         await self._writer.in_turn(turn)
+
+    # -- for Kafka's serializers ------------------------------------------------------------------
+
+    async def identified(self, name: TopicName) -> list[SchemaVersion]:
+        """All versions of a topic or subject; those that should have an id have one."""
+        key, ids = _key(name), self.ids
+        versions = await self.versions(name)
+        if ids is None or not any(ids.lacks(key, one) for one in versions):
+            return versions
+        return await self.revise(name, lambda found: found)
+
+    async def revise(
+        self, name: TopicName, change: Callable[[list[SchemaVersion]], list[SchemaVersion]]
+    ) -> list[SchemaVersion]:
+        """Change what is stored of a topic's or subject's versions; durable on return."""
+        key = _key(name)
+
+        async def turn() -> list[SchemaVersion]:
+            before = await self._load(key)
+            await self._store(key, change(list(before)), before)
+            return self._by_topic[key]
+
+        return await self._writer.revising(turn)
+
+    async def with_id(self, number: int) -> list[tuple[TopicName, SchemaVersion]]:
+        """The places and versions that have an id; [] if there is no such id."""
+        assert self.ids is not None, "without a registry nothing has an id"
+        ids = self.ids
+        places = await self._writer.in_turn(lambda: ids.places(number))
+        found = []
+        for key, version in places:
+            name = place_of(key)
+            versions = await self.versions(name)
+            if version < len(versions) and versions[version].id == number:
+                found.append((name, versions[version]))
+        return found
+
+    async def over_all(self, read: Callable[[Iterable[tuple[str, Facts]]], T]) -> T:
+        """What `read` makes, in a thread, of all that Kafka's clients may see."""
+        assert self.ids is not None, "without a registry nobody asks"
+        prefixes = self.ids.prefixes
+        if not self._are_identified:
+            await self._identify_all(prefixes)
+        stored = await self._writer.in_turn(lambda: self._writer.items(FACTS_KIND))
+        seen = ((key, json.loads(facts)) for key, facts in stored if key.startswith(prefixes))
+        made: T = await self._run_blocking(read, seen)
+        return made
+
+    async def _identify_all(self, prefixes: tuple[str, ...]) -> None:
+        """Once: give ids to what was registered before there was a registry."""
+        for key, _ in await self._writer.in_turn(lambda: self._writer.items(FACTS_KIND)):
+            if key.startswith(prefixes):
+                await self.identified(place_of(key))
+        self._are_identified = True
+
+    async def opening(self, topic: Topic) -> None:
+        """Give a topic that is being opened its schemas' numbers. Raises `RefusedError`."""
+        key = _key(topic.topic_name)
+        numbers = self._numbers.get(key)
+        if numbers is None:
+            numbers = self._numbers[key] = IdNumbers()
+            try:
+                self._show_numbers(key, await self.identified(topic.topic_name))
+            except LedgerError as error:
+                raise RefusedError(ServerError.PersistenceError, str(error)) from error
+        topic.schema_numbers = numbers
+
+    def _show_numbers(self, key: str, versions: list[SchemaVersion]) -> None:
+        numbers = self._numbers.get(key)
+        if numbers is not None:
+            numbers.clear()
+            numbers.update((one.id, one.number) for one in live_of(versions) if one.id)
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -327,12 +462,15 @@ class Schemas:
             known = _versions(schemas, facts)
             if known:
                 self._remember(key, known)
+            else:
+                self._show_numbers(key, known)
         return known
 
     def _remember(self, key: str, versions: list[SchemaVersion]) -> None:
         """Keep a topic's stored versions in memory; the least recently used ones are dropped."""
         self._drop(key)
         size_bytes = sum(SCHEMA_BYTES + one.schema.ByteSize() for one in versions)
+        self._show_numbers(key, versions)
         self._by_topic[key], self._sizes_bytes[key] = versions, size_bytes
         self._cached_bytes += size_bytes
         for oldest in list(self._by_topic):
@@ -343,6 +481,8 @@ class Schemas:
     def take(self, key: str) -> None:
         """Another broker has changed a topic's schemas: read them again when they are needed."""
         self._drop(key)
+        if key in self._numbers:
+            self._background.start(self._writer.in_turn(lambda: self._load(key)))
 
     def _drop(self, key: str) -> None:
         self._by_topic.pop(key, None)
@@ -350,12 +490,21 @@ class Schemas:
 
 
 def _key(topic: TopicName) -> str:
+    if topic.domain == SUBJECT:
+        return str(topic)
     return f"persistent://{schema_id(topic)}"
 
 
-def _live(versions: Sequence[SchemaVersion]) -> list[SchemaVersion]:
+def place_of(key: str) -> TopicName:
+    """The topic or subject that has schemas under a key of the catalog's."""
+    domain, _, rest = key.partition("://")
+    return TopicName(domain, *rest.split("/", 2))
+
+
+def live_of(versions: Sequence[SchemaVersion]) -> list[SchemaVersion]:
+    """The versions since the last deletion, without those that were deleted by themselves."""
     after = max((one.number + 1 for one in versions if one.is_deletion), default=0)
-    return list(versions[after:])
+    return [one for one in versions[after:] if not one.is_hidden]
 
 
 def _versions(schemas: list[Schema], facts: list[dict[str, Any]]) -> list[SchemaVersion]:
@@ -367,6 +516,10 @@ def _versions(schemas: list[Schema], facts: list[dict[str, Any]]) -> list[Schema
             fact.get("registered_ms", 0),
             fact.get("is_deletion", False),
             fact.get("fingerprint", ""),
+            fact.get("id", 0),
+            fact.get("is_hidden", False),
+            fact.get("text", ""),
+            tuple(Reference(*each) for each in fact.get("references", ())),
         )
         for number, schema in enumerate(schemas)
         for fact in (facts[number] if number < len(facts) else {},)
@@ -380,10 +533,21 @@ def _facts_of(versions: Sequence[SchemaVersion]) -> bytes:
                 "registered_ms": one.registered_ms,
                 "is_deletion": one.is_deletion,
                 "fingerprint": one.fingerprint,
+                **_facts_of_registry(one),
             }
             for one in versions
         ]
     ).encode()
+
+
+def _facts_of_registry(one: SchemaVersion) -> dict[str, Any]:
+    facts = {
+        "id": one.id,
+        "is_hidden": one.is_hidden,
+        "text": one.text,
+        "references": one.references,
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def _same_bytes(versions: Sequence[SchemaVersion], wanted: Schema) -> int | None:
@@ -393,7 +557,7 @@ def _same_bytes(versions: Sequence[SchemaVersion], wanted: Schema) -> int | None
     return None
 
 
-def _examine(
+def examine(
     versions: Sequence[SchemaVersion], wanted: Schema, steps: Steps
 ) -> tuple[str, int | None]:
     """In a thread: the fingerprint of a valid schema, and the version that is equal to it."""
@@ -410,6 +574,8 @@ def _examine(
 def _fingerprint(schema: Schema, steps: Steps) -> str:
     if kind_of(schema) not in AVRO_KINDS:
         return ""
+    import hashlib
+
     try:
         compared = AvroDefinition(schema.schema_data, kind_of(schema), steps).compared
     except InvalidSchemaError:

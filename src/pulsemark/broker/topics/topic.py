@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...compaction.compacted_log import CompactedLog
-from ...compaction.current_view import cleaner_state
 from ...ledger import (
     EARLIEST,
     LATEST,
@@ -54,6 +52,7 @@ from .producers import TopicProducers
 
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
+    from ...compaction.compacted_log import CompactedLog
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +123,8 @@ class Topic:
         self.admission: Admission | None = None
         self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
+        #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
+        self.schema_numbers: Mapping[int, int] | None = None
         self._set_format_rules()
 
     def _take_subscriptions(self, ledger: ManagedLedger) -> None:
@@ -244,7 +245,11 @@ class Topic:
     @property
     def first_index(self) -> int:
         """The index at which the topic begins."""
-        state = None if self.cleaned is None else cleaner_state(self.ledger)
+        if self.cleaned is None:
+            return self.ledger.first_index
+        from ...compaction.current_view import cleaner_state
+
+        state = cleaner_state(self.ledger)
         return self.ledger.first_index if state is None else state.first_index
 
     def read_compacted(self, form: CompactedLog) -> None:

@@ -40,7 +40,6 @@ from ..errors import RefusedError
 from ..policies.own_policies import EPOCHS
 from ..policies.policy import Levels
 from ..storage import durable
-from ..subscriptions.subscription import tell_if_ended
 from .catalog_writer import CatalogWriter, Change
 from .entry_formats import KAFKA_POLICY
 from .producers import CLAIMED_EPOCH_MAX
@@ -145,6 +144,8 @@ class TopicMarks:
             topic.check_is_open()
             end = await self.terminate(topic)
             await turns.work(topic.producers.disconnecting())
+            from ..subscriptions.subscription import tell_if_ended
+
             for subscription in tuple(topic.subscriptions.values()):
                 tell_if_ended(subscription)
             return end

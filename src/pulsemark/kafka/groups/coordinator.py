@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 
@@ -22,9 +21,30 @@ from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from ...ledger import LedgerError
 from ..deadlines import Deadlines
-from ..errors import Code
+from ..errors import Code, KafkaError
 from ..ports import ClusterPort, KafkaOptions, Ports
-from .group import Clock, Group, Joining, JoinResult, Member, Rebalancing, State, SyncResult
+from .consumer_group import ConsumerGroup, ConsumerMember
+from .consumer_groups import (
+    CONSUMER,
+    DECODE_ERRORS,
+    JOINS,
+    LEAVES,
+    Answer,
+    Beat,
+    ConsumerGroups,
+    LookedUp,
+)
+from .group import (
+    OVERHEAD_BYTES,
+    Clock,
+    Group,
+    Joining,
+    JoinResult,
+    Member,
+    Rebalancing,
+    State,
+    SyncResult,
+)
 from .offsets import Offsets
 
 log = logging.getLogger(__name__)
@@ -34,11 +54,13 @@ log = logging.getLogger(__name__)
 MAX_PROTOCOLS = 100
 #: Metadata and assignments of one group's members: its leader gets all of them in one answer.
 MAX_GROUP_BYTES = 16 * 1024 * 1024
+MAX_GROUP_TOPICS = 20_000
+"""Topics that the members of a group of the consumer protocol name."""
 CLIENT_ID_LENGTH = 255
 """So much of a client's id is a part of its member id."""
-CONSUMER = "consumer"
-"""The protocol type of groups whose members' metadata is such a subscription."""
-_DECODE_ERRORS = (struct.error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
+CLASSIC = "classic"
+"""The type of groups of JoinGroup."""
+_NO_ROOM = Code.COORDINATOR_NOT_AVAILABLE
 AGAIN_S = 1.0
 """A log that could not be read is read again after this time."""
 
@@ -46,13 +68,23 @@ AGAIN_S = 1.0
 class Coordinator:
     """The groups that have members."""
 
-    def __init__(self, options: KafkaOptions, clock: Clock | Deadlines, offsets: Offsets) -> None:
+    def __init__(
+        self,
+        options: KafkaOptions,
+        clock: Clock | Deadlines,
+        offsets: Offsets,
+        partitions_of: Callable[[str], int],
+    ) -> None:
+        """`partitions_of`: how many partitions a topic has; 0: there is no such topic."""
         self._options = options
+        #: The groups of the consumer protocol; a name is in one of both.
+        self.consumers = ConsumerGroups(options, clock, partitions_of, self._settle_consumer)
         self.groups: dict[str, Group] = {}
         self.offsets = offsets
         #: What the members take in memory, roughly.
         self.used_bytes = 0
         self._counted: dict[str, int] = {}
+        self._counted_consumers: dict[str, int] = {}
         self._rebalancing = Rebalancing(
             clock, options.group_initial_rebalance_delay_ms, self._settle
         )
@@ -64,6 +96,10 @@ class Coordinator:
         refusal = self._refusal(joining)
         if refusal is not None:
             joining.reply(JoinResult(joining.member_id, refusal))
+            return
+        consumers = self.consumers.groups.get(joining.group)
+        if consumers is not None:
+            self.consumers.join_classic(consumers, joining)
             return
         group = self.groups.get(joining.group)
         if group is None:
@@ -87,13 +123,11 @@ class Coordinator:
             return Code.INVALID_SESSION_TIMEOUT
         if len(joining.protocols) > MAX_PROTOCOLS:
             return Code.INCONSISTENT_GROUP_PROTOCOL
+        consumers = self.consumers.groups.get(joining.group)
+        if consumers is not None:
+            return self._no_room(consumers, joining.member_id, joining.size_bytes)
         group = self.groups.get(joining.group)
-        if group is None and len(self.groups) >= options.max_groups:
-            log.warning(
-                "group %r was refused: there are %d groups already (pulsemarkMaxKafkaGroups)",
-                joining.group,
-                len(self.groups),
-            )
+        if group is None and not self._has_room_for_group(joining.group):
             return Code.COORDINATOR_NOT_AVAILABLE
         if group is not None and joining.member_id not in group.members:
             count = len(group.members) + len(group.pending)
@@ -106,14 +140,37 @@ class Coordinator:
                 MAX_GROUP_BYTES,
             )
             return Code.GROUP_MAX_SIZE_REACHED
-        if self.used_bytes + joining.size_bytes > options.max_group_bytes:
-            log.warning(
-                "a member of group %r was refused: metadata of all groups would exceed "
-                "pulsemarkMaxKafkaGroupBytes",
-                joining.group,
-            )
-            return Code.COORDINATOR_NOT_AVAILABLE
-        return None
+        return None if self._fits(joining.group, joining.size_bytes) else _NO_ROOM
+
+    def _has_room_for_group(self, name: str) -> bool:
+        count = len(self.groups) + len(self.consumers.groups)
+        if count < self._options.max_groups:
+            return True
+        log.warning(
+            "group %r was refused: there are %d groups already (pulsemarkMaxKafkaGroups)",
+            name,
+            count,
+        )
+        return False
+
+    def _fits(self, name: str, size_bytes: int) -> bool:
+        if self.used_bytes + size_bytes <= self._options.max_group_bytes:
+            return True
+        log.warning(
+            "a member of group %r was refused: metadata of all groups would exceed "
+            "pulsemarkMaxKafkaGroupBytes",
+            name,
+        )
+        return False
+
+    def _no_room(self, group: ConsumerGroup, member_id: str, size_bytes: int) -> Code | None:
+        """Why a group of the consumer protocol cannot have a member; None: it can."""
+        is_new = member_id not in group.members
+        if is_new and len(group.members) >= self._options.max_group_members:
+            return Code.GROUP_MAX_SIZE_REACHED
+        if group.size_bytes + size_bytes > MAX_GROUP_BYTES:
+            return Code.GROUP_MAX_SIZE_REACHED
+        return None if self._fits(group.name, size_bytes) else _NO_ROOM
 
     def _join_new(self, group: Group, joining: Joining) -> None:
         if not group.supports(joining):
@@ -162,6 +219,14 @@ class Coordinator:
         reply: Callable[[SyncResult], None],
     ) -> None:
         """A SyncGroup; it is answered by its callback, when the leader has sent assignments."""
+        consumers = self.consumers.groups.get(name)
+        if consumers is not None:
+            found = self.consumers.classic_member(consumers, member_id, generation, instance_id)
+            if isinstance(found, Code):
+                reply(SyncResult(code=found))
+            else:
+                reply(self.consumers.sync_classic(found))
+            return
         group = self.groups.get(name)
         code = self._check_generation(group, generation, member_id, instance_id)
         if not name:
@@ -188,6 +253,13 @@ class Coordinator:
         """A sign of life; REBALANCE_IN_PROGRESS tells the member to join again."""
         if not name:
             return Code.INVALID_GROUP_ID
+        consumers = self.consumers.groups.get(name)
+        if consumers is not None:
+            found = self.consumers.classic_member(consumers, member_id, generation, instance_id)
+            if isinstance(found, Code):
+                return found
+            is_left = consumers.can_go_on(found)
+            return Code.REBALANCE_IN_PROGRESS if is_left else Code.NONE
         group = self.groups.get(name)
         code = self._check_generation(group, generation, member_id, instance_id)
         if code is not Code.NONE or group is None:
@@ -197,6 +269,9 @@ class Coordinator:
 
     def leave(self, name: str, member_id: str, instance_id: str | None) -> Code:
         """A member leaves; a static one may be named by its instance id alone."""
+        consumers = self.consumers.groups.get(name)
+        if consumers is not None:
+            return self._leave_consumers(consumers, member_id, instance_id)
         group = self.groups.get(name)
         if group is None:
             return Code.UNKNOWN_MEMBER_ID if name else Code.INVALID_GROUP_ID
@@ -211,10 +286,92 @@ class Coordinator:
             self._settle(group)
         return code
 
-    def check_commit(
-        self, name: str, generation: int, member_id: str, instance_id: str | None
+    def _leave_consumers(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None
     ) -> Code:
-        """Whether a member of this generation may commit; -1 is a client without a group."""
+        if not member_id and instance_id is not None:
+            member_id = group.static.get(instance_id, "")
+        found = group.members.get(member_id)
+        if found is None:
+            return Code.UNKNOWN_MEMBER_ID
+        if instance_id is not None and found.instance_id != instance_id:
+            return Code.FENCED_INSTANCE_ID
+        self.consumers.remove(group, found)
+        self._downgrade(group)
+        return Code.NONE
+
+    # -- members of the consumer protocol ---------------------------------------------------------
+
+    def begin_consumer(
+        self, beat: Beat, looked_up: LookedUp | None = None
+    ) -> tuple[ConsumerGroup, ConsumerMember]:
+        """As `ConsumerGroups.begin`, within the limits of groups and members. Raises KafkaError."""
+        group, classic = self.consumers.groups.get(beat.group), self.groups.get(beat.group)
+        if beat.epoch == JOINS:
+            names = sum(map(len, beat.topics or ())) + len(beat.regex or "")
+            wanted = group or ConsumerGroup(beat.group)
+            if group is None and classic is None and not self._has_room_for_group(beat.group):
+                raise KafkaError(_NO_ROOM, "there are too many groups")
+            code = self._no_room(wanted, beat.member_id, OVERHEAD_BYTES + names)
+            if code is None and len(wanted.readers) + len(beat.topics or ()) > MAX_GROUP_TOPICS:
+                code = Code.GROUP_MAX_SIZE_REACHED
+            count = 0 if classic is None else len(classic.members)
+            if code is None and count >= self._options.max_group_members:
+                code = Code.GROUP_MAX_SIZE_REACHED
+            if code is not None:
+                raise KafkaError(code, f"The group {beat.group} has no room for another member.")
+        found = self.consumers.begin(beat, classic, looked_up)
+        if classic is not None:
+            self._settle(classic)
+        return found
+
+    def leave_consumer(self, beat: Beat) -> Answer:
+        """A member leaves. Raises KafkaError."""
+        answer = self.consumers.leave(beat)
+        group = self.consumers.groups.get(beat.group)
+        if group is not None and answer.epoch == LEAVES:
+            self._downgrade(group)
+        return answer
+
+    def _downgrade(self, group: ConsumerGroup) -> None:
+        """Make a group whose members are all classic ones a classic one."""
+        if group.is_all_classic:
+            classic = self.consumers.downgraded(group)
+            self.groups[classic.name] = classic
+            for member in classic.members.values():
+                self._rebalancing.beat(classic, member)
+            self._rebalancing.prepare(classic)
+            self._settle_consumer(group)
+            self._settle(classic)
+
+    def _settle_consumer(self, group: ConsumerGroup) -> None:
+        """Count what a group of the consumer protocol takes now."""
+        is_here = self.consumers.groups.get(group.name) is group
+        size_bytes = group.size_bytes if is_here else 0
+        self.used_bytes += size_bytes - self._counted_consumers.pop(group.name, 0)
+        if is_here:
+            self._counted_consumers[group.name] = size_bytes
+            if group.is_all_classic:
+                self._downgrade(group)
+
+    def check_commit(
+        self,
+        name: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        *,
+        knows_epochs: bool = False,
+    ) -> Code:
+        """Whether a member of this generation or epoch may commit; -1 is a client without a group.
+
+        `knows_epochs`: the request's version is one in which there are epochs of members.
+        """
+        consumers = self.consumers.groups.get(name)
+        if consumers is not None:
+            return self.consumers.check_offsets(
+                consumers, member_id, generation, knows_epochs=knows_epochs
+            )
         group = self.groups.get(name)
         has_members = group is not None and bool(group.members)
         if generation < 0 and not has_members:
@@ -222,7 +379,8 @@ class Coordinator:
         if not has_members:
             # A group with offsets only is known, and has no members.
             is_known = group is not None or bool(self.offsets.of_group(name))
-            return Code.UNKNOWN_MEMBER_ID if is_known else Code.ILLEGAL_GENERATION
+            absent = Code.GROUP_ID_NOT_FOUND if knows_epochs else Code.ILLEGAL_GENERATION
+            return Code.UNKNOWN_MEMBER_ID if is_known else absent
         code = self._check_generation(group, generation, member_id, instance_id)
         if code is not Code.NONE or group is None:
             return code
@@ -243,18 +401,22 @@ class Coordinator:
 
     # -- groups ---------------------------------------------------------------------------------
 
-    def names(self) -> Iterator[tuple[str, str, str]]:
-        """Every group, with its protocol type and its state, as they are when each is reached."""
+    def names(self) -> Iterator[tuple[str, str, str, str]]:
+        """Every group: its protocol type, state and type, as they are when each is reached."""
         for group in tuple(self.groups.values()):
-            yield group.name, group.protocol_type, group.state.value
+            yield group.name, group.protocol_type, group.state.value, CLASSIC
+        for each in tuple(self.consumers.groups.values()):
+            yield each.name, CONSUMER, each.state, CONSUMER
         for name in tuple(self.offsets.types):
-            if name not in self.groups and name in self.offsets.types:
-                yield name, self.offsets.types[name], State.EMPTY.value
+            is_live = name in self.groups or name in self.consumers.groups
+            if not is_live and name in self.offsets.types:
+                yield name, self.offsets.types[name], State.EMPTY.value, CLASSIC
 
     def deletable(self, name: str) -> Code:
         """Whether a group can be deleted: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or NONE."""
         group = self.groups.get(name)
-        if group is not None and (group.members or group.pending):
+        is_used = group is not None and (group.members or group.pending)
+        if is_used or name in self.consumers.groups:
             return Code.NON_EMPTY_GROUP
         if not self.offsets.of_group(name):
             return Code.GROUP_ID_NOT_FOUND
@@ -264,6 +426,8 @@ class Coordinator:
         """Whether offsets of a group may be removed one by one."""
         if not name:
             return Code.INVALID_GROUP_ID
+        if name in self.consumers.groups:
+            return Code.NONE
         group = self.groups.get(name)
         if group is None:
             return Code.NONE if self.offsets.of_group(name) else Code.GROUP_ID_NOT_FOUND
@@ -273,6 +437,9 @@ class Coordinator:
 
     def reads(self, name: str, topic: str) -> bool:
         """Whether a member of a consumer group has subscribed to a topic."""
+        consumers = self.consumers.groups.get(name)
+        if consumers is not None:
+            return any(topic in member.reads for member in consumers.members.values())
         group = self.groups.get(name)
         if group is None or group.protocol_type != CONSUMER:
             return False
@@ -313,7 +480,7 @@ def subscribes(member: Member, topic: str) -> bool:
     for _, metadata in member.joining.protocols:
         try:
             topics = ConsumerProtocolSubscription.decode(metadata).topics
-        except _DECODE_ERRORS:
+        except DECODE_ERRORS:
             return True
         if topic in (topics or ()):
             return True
@@ -345,7 +512,7 @@ class Coordination:
         offsets = Offsets(journal, run_blocking, self._options.max_committed_offsets)
         await run_blocking(offsets.load)
         self.offsets = offsets
-        self.coordinator = Coordinator(self._options, self._deadlines, offsets)
+        self.coordinator = self._coordinator(offsets)
         self._is_here = True
 
     def refusal(self) -> Code:
@@ -370,7 +537,11 @@ class Coordination:
     def _leave(self) -> None:
         self._is_here = False
         self.offsets = Offsets(None, self._ports.run_blocking, 0)
-        self.coordinator = Coordinator(self._options, self._deadlines, self.offsets)
+        self.coordinator = self._coordinator(self.offsets)
+
+    def _coordinator(self, offsets: Offsets) -> Coordinator:
+        partitions_of = self._ports.topics.partitions_of
+        return Coordinator(self._options, self._deadlines, offsets, partitions_of)
 
     async def _load(self) -> None:
         try:

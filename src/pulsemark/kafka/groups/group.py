@@ -297,14 +297,14 @@ class Rebalancing:
             group.has_new_member = True
         group.add(member)
         self._expect(group, member, NEW_MEMBER_TIMEOUT_S)
-        self._prepare(group)
+        self.prepare(group)
 
     def update(self, group: Group, member: Member, joining: Joining) -> None:
         """A member joins again: its JoinGroup is answered when the generation begins."""
         member.answer_join(JoinResult(member.member_id, Code.REBALANCE_IN_PROGRESS))
         member.joining = replace(joining, instance_id=member.instance_id)
         member.join_reply = joining.reply
-        self._prepare(group)
+        self.prepare(group)
 
     def replace_static(self, group: Group, member: Member, joining: Joining, new_id: str) -> None:
         """A static member is back with a new id; the one before it is fenced."""
@@ -320,9 +320,9 @@ class Rebalancing:
             joining.reply(replace(group.join_result(member), leader=leader or "", members=()))
             return
         member.join_reply = joining.reply
-        self._prepare(group)
+        self.prepare(group)
 
-    def _prepare(self, group: Group) -> None:
+    def prepare(self, group: Group) -> None:
         """Begin a rebalance, if none runs; complete it, if all are there."""
         if group.state is State.PREPARING:
             self._complete_if_all_joined(group)
@@ -431,6 +431,6 @@ class Rebalancing:
         member.answer_sync(SyncResult(code=Code.UNKNOWN_MEMBER_ID))
         group.remove(member)
         if group.state in (State.STABLE, State.COMPLETING):
-            self._prepare(group)
+            self.prepare(group)
         elif group.state is State.PREPARING:
             self._complete_if_all_joined(group)

@@ -150,6 +150,7 @@ class Offsets:
         """By transactional id."""
         self._uncommitted: dict[str, dict[str, dict[str, Any]]] = {}
         """By transactional id and group: the record of the offsets that its commit commits."""
+        self._uncommitted_count = 0
         self._entries = 0
         self._is_rewriting = False
         self._pending = 0
@@ -239,11 +240,6 @@ class Offsets:
             record if transaction is None else {"transaction": transaction, **record}, done
         )
 
-    @property
-    def _uncommitted_count(self) -> int:
-        groups = (each.values() for each in self._uncommitted.values())
-        return sum(len(record["offsets"]) for records in groups for record in records)
-
     def store_transaction(self, new: Transaction, done: Done) -> None:
         """Store the state of a transactional id. As `commit`. Raises LedgerError."""
         self._append(new.record(), done)
@@ -324,6 +320,7 @@ class Offsets:
             known = groups.get(record["group"], {"offsets": ()})
             rows = {(row[0], row[1]): row for row in (*known["offsets"], *record["offsets"])}
             groups[record["group"]] = {**record, "offsets": list(rows.values())}
+            self._uncommitted_count += len(rows) - len(known["offsets"])
             return
         if record["state"] is None:
             self.transactions.pop(name, None)
@@ -331,6 +328,7 @@ class Offsets:
             self.transactions[name] = Transaction.of(record)
         if record["state"] != State.ONGOING.value:
             for offsets in self._uncommitted.pop(name, {}).values():
+                self._uncommitted_count -= len(offsets["offsets"])
                 if record["state"] == State.PREPARE_COMMIT.value:
                     self._take({key: offsets[key] for key in ("group", "type", "offsets")})
 

@@ -27,6 +27,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...ledger import Appended, LedgerError
@@ -292,7 +293,7 @@ class TransactionCoordinator:
         while True:
             known = self.known[name]
             try:
-                await self._write_ends(known)
+                await self.write_ends(known)
                 await self._store(
                     replace(
                         known,
@@ -308,7 +309,8 @@ class TransactionCoordinator:
             else:
                 return
 
-    async def _write_ends(self, known: Transaction) -> None:
+    async def write_ends(self, known: Transaction) -> None:
+        """Write the control entries that are missing; durable on return. Raises KafkaError."""
         kind = CONTROL_TXN_COMMIT if known.state is State.PREPARE_COMMIT else CONTROL_TXN_ABORT
         transaction = known.marked.transaction
         appended: list[Appended] = []
@@ -328,7 +330,7 @@ class TransactionCoordinator:
             appended.append(one)
         for each in appended:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            each.commit.add_done_callback(lambda _, done=done: settle(done, None))
+            each.commit.add_done_callback(partial(_wake, done))
             await done
             if each.error is not None:
                 raise LedgerError(str(each.error))
@@ -364,6 +366,10 @@ class TransactionCoordinator:
         """End nothing any more: the next owner does."""
         for task in tuple(self._ending.values()):
             task.cancel()
+
+
+def _wake(done: asyncio.Future[None], _: object) -> None:
+    settle(done, None)
 
 
 def _busy(name: str) -> KafkaError:

@@ -10,6 +10,7 @@ from ..endpoint import Handler
 from . import (
     authenticating,
     cluster,
+    consumers,
     fetching,
     grouping,
     offsets,
@@ -24,6 +25,7 @@ HANDLERS: dict[int, Handler] = {}
 for _module in (
     authenticating,
     cluster,
+    consumers,
     fetching,
     grouping,
     offsets,

@@ -46,6 +46,8 @@ from ..topic_settings import is_name
 log = logging.getLogger(__name__)
 
 BROKERS, CONTROLLERS = 1, 2
+#: From this version of Metadata on, a topic may be asked for by its id.
+TOPIC_IDS_VERSION = 12
 PREFERRED, UNCLEAN = 0, 1
 #: Stands for all partitions that are asked for and do not exist.
 NO_PARTITION = "", -1
@@ -329,6 +331,8 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 OPENED_FOR_EPOCHS = 200
 
 _Version = ApiVersionsResponse.ApiVersion
+_Supported = ApiVersionsResponse.SupportedFeatureKey
+_Finalized = ApiVersionsResponse.FinalizedFeatureKey
 _Topic = MetadataResponse.MetadataResponseTopic
 _Partition = _Topic.MetadataResponsePartition
 
@@ -361,8 +365,11 @@ def api_versions(session: KafkaSession, request: Request) -> None:
             error_code=Code.NONE,
             api_keys=served,
             throttle_time_ms=0,
-            supported_features=[],
-            finalized_features=[],
+            supported_features=[_Supported(name="group.version", min_version=0, max_version=1)],
+            finalized_features_epoch=0,
+            finalized_features=[
+                _Finalized(name="group.version", max_version_level=1, min_version_level=1)
+            ],
         )
     session.answer(request, response)
 
@@ -382,9 +389,9 @@ async def metadata(session: KafkaSession, request: Request) -> None:
             version < 4 or bool(request.body.allow_auto_topic_creation)
         )
         topics = [
-            await _topic(session, topic.name, version, creates=creates)
+            await _asked_topic(session, topic, version, creates=creates)
             async for topic in session.named(
-                asked, partial(_answer_bytes, session), key=attrgetter("name")
+                asked, partial(_answer_bytes, session), key=attrgetter("name", "topic_id")
             )
         ]
     cluster = session.endpoint.cluster
@@ -404,9 +411,28 @@ async def metadata(session: KafkaSession, request: Request) -> None:
     await session.answer_by_size(request, response, sum(1 + len(t.partitions) for t in topics))
 
 
+def _name_of(session: KafkaSession, asked: Any) -> str | None:
+    """The name of a topic that is asked for, perhaps by its id; None: it is not known."""
+    name: str | None = asked.name
+    return name or session.endpoint.topic_ids.name(asked.topic_id) or name
+
+
 def _answer_bytes(session: KafkaSession, topic: Any) -> int:
-    count = session.endpoint.ports.topics.partitions_of(topic.name or "")
-    return PART_BYTES * (1 + count) + len(topic.name or "")
+    name = _name_of(session, topic) or ""
+    return PART_BYTES * (1 + session.endpoint.ports.topics.partitions_of(name)) + len(name)
+
+
+async def _asked_topic(session: KafkaSession, asked: Any, version: int, *, creates: bool) -> Any:
+    if asked.name or asked.topic_id is None or version < TOPIC_IDS_VERSION:
+        return await _topic(session, asked.name, version, creates=creates)
+    name = _name_of(session, asked)
+    if name is not None and session.endpoint.ports.topics.partitions_of(name):
+        found = await _topic(session, name, version, creates=False)
+        if found.error_code is not Code.TOPIC_AUTHORIZATION_FAILED:
+            return found
+    missing = _unknown(None, Code.UNKNOWN_TOPIC_ID)
+    missing.name, missing.topic_id = None, asked.topic_id
+    return missing
 
 
 def _parts(session: KafkaSession, request: Request) -> int:
@@ -485,7 +511,13 @@ async def _described(session: KafkaSession, name: str, count: int) -> Any:
                 offline_replicas=[],
             )
         )
-    return _Topic(error_code=Code.NONE, name=name, is_internal=False, partitions=partitions)
+    return _Topic(
+        error_code=Code.NONE,
+        name=name,
+        topic_id=session.endpoint.topic_ids.of(name),
+        is_internal=False,
+        partitions=partitions,
+    )
 
 
 async def find_coordinator(session: KafkaSession, request: Request) -> None:

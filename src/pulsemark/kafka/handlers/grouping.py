@@ -7,8 +7,9 @@ change is answered when it is durable; DescribeGroups, ListGroups and DeleteGrou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -28,14 +29,20 @@ from kafka.protocol.consumer import (
 
 from ...ledger import LedgerError
 from ..access import Operation
-from ..endpoint import MANY_PARTS, PART_BYTES, Handler, KafkaSession, one_part, parts_of
+from ..endpoint import (
+    MANY_PARTS,
+    PART_BYTES,
+    Handler,
+    KafkaSession,
+    one_part,
+    parts_of,
+)
 from ..errors import Code, KafkaError
+from ..groups.consumer_groups import CONSUMER
 from ..groups.group import Group, Joining, JoinResult, State, SyncResult
 from ..groups.offsets import Committed, Partition
 from ..protocol import Request
 
-CLASSIC = "classic"
-"""The only type of group: that of JoinGroup, not that of KIP-848."""
 #: With more members in a LeaveGroup, they leave in turns.
 LEFT_AT_ONCE = 500
 
@@ -194,6 +201,8 @@ def _description(session: KafkaSession, name: str) -> Any:
     if group is not None:
         protocol = (group.protocol or "") if group.state is State.STABLE else ""
         state, kind = group.state.value, group.protocol_type
+    elif code is Code.NONE and name in coordinator.consumers.groups:
+        state, kind, protocol = "Dead", "", ""  # it is described by ConsumerGroupDescribe
     elif code is Code.NONE and coordinator.offsets.of_group(name):
         state, kind, protocol = "Empty", coordinator.offsets.types[name], ""
     else:
@@ -229,14 +238,14 @@ async def list_groups(session: KafkaSession, request: Request) -> None:
     types = await _filter(session, request.body.types_filter if request.version >= 5 else None)
     groups = [
         ListGroupsResponse.ListedGroup(
-            group_id=name, protocol_type=kind, group_state=state, group_type=CLASSIC
+            group_id=name, protocol_type=kind, group_state=state, group_type=group_type
         )
-        async for name, kind, state in session.named(
+        async for name, kind, state, group_type in session.named(
             session.endpoint.groups.names(), lambda group: PART_BYTES + 4 * len(group[0])
         )
         if session.access.may_use_group(name)
         and (not states or state.lower() in states)
-        and (not types or CLASSIC in types)
+        and (not types or group_type in types)
     ]
     response = ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=groups)
     await session.answer_by_size(request, response, len(groups))
@@ -288,7 +297,8 @@ def _parts_of_list(session: KafkaSession, request: Request) -> int:
     body, coordinator = request.body, session.endpoint.groups
     asked = len(body.states_filter or ()) if request.version >= 4 else 0
     asked += len(body.types_filter or ()) if request.version >= 5 else 0
-    return asked + len(coordinator.groups) + len(coordinator.offsets.types)
+    live = len(coordinator.groups) + len(coordinator.consumers.groups)
+    return asked + live + len(coordinator.offsets.types)
 
 
 #: A commit of more partitions is checked and answered in turns.
@@ -303,6 +313,11 @@ NOT_COMMITTED = Committed(-1, -1, "", -1)
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 _DeletedTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 _FetchedTopic = OffsetFetchResponse.OffsetFetchResponseTopic
+_FetchedGroup = OffsetFetchResponse.OffsetFetchResponseGroup
+#: From this version of OffsetFetch on, several groups may be asked for.
+GROUPS_VERSION = 8
+#: From this version of OffsetCommit and OffsetFetch on, members may have epochs (KIP-848).
+EPOCHS_VERSION = 9
 
 
 def offset_commit(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -380,6 +395,7 @@ class _Commit:
             body.generation_id_or_member_epoch if version >= 1 else -1,
             (body.member_id or "") if version >= 1 else "",
             body.group_instance_id if version >= 7 else None,
+            knows_epochs=version >= EPOCHS_VERSION,
         )
         if code is not Code.NONE:
             self._codes, self._offsets = dict.fromkeys(self._codes, code), {}
@@ -388,6 +404,8 @@ class _Commit:
             return
         known = endpoint.groups.groups.get(group)
         kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
+        if group in endpoint.groups.consumers.groups:
+            kind = CONSUMER
         try:
             endpoint.offsets.commit(group, kind, self._offsets, done)
         except (KafkaError, LedgerError) as error:
@@ -413,29 +431,70 @@ class _Commit:
 
 
 async def offset_fetch(session: KafkaSession, request: Request) -> None:
-    """A group's committed offsets; without a list of topics, all of them."""
-    group = request.body.group_id or ""
-    code = session.group_code(group)
+    """Groups' committed offsets; without a list of topics, all of a group."""
+    is_stable = request.version >= STABLE_VERSION and bool(request.body.require_stable)
+    if request.version < GROUPS_VERSION:
+        topics, code, count = await _fetched_group(
+            session, request.body, _FetchedTopic, is_stable=is_stable
+        )
+        response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=code)
+        await session.answer_by_size(request, response, count)
+        return
+    groups, total = [], 0
+    kind = _FetchedGroup.OffsetFetchResponseTopics
+    async for asked in session.named(
+        request.body.groups or (),
+        lambda each: PART_BYTES * _count_of(session, each) + len(each.group_id or ""),
+        key=attrgetter("group_id"),
+    ):
+        topics, code, count = await _fetched_group(session, asked, kind, is_stable=is_stable)
+        total += 1 + count
+        groups.append(_FetchedGroup(group_id=asked.group_id, topics=topics, error_code=code))
+    response = OffsetFetchResponse(throttle_time_ms=0, groups=groups)
+    await session.answer_by_size(request, response, total)
+
+
+async def _fetched_group(
+    session: KafkaSession, asked: Any, kind: Any, *, is_stable: bool
+) -> tuple[list[Any], Code, int]:
+    """The topics of one group's answer, its code, and how many partitions there are."""
+    group = asked.group_id or ""
+    code = session.group_code(group) or _fetch_code(session, group, asked)
+    if code is not Code.NONE and kind is not _FetchedTopic:
+        return [], code, 0
     offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
-    unstable: Collection[Partition] = ()
-    if request.version >= STABLE_VERSION and request.body.require_stable:
-        unstable = session.endpoint.offsets.unstable_of(group)
+    unstable = session.endpoint.offsets.unstable_of(group) if is_stable else ()
     by_topic: dict[str, list[Any]] = {}
 
     def answer_bytes(at: Partition) -> int:
         known = offsets.get(at)
         return PART_BYTES + (0 if known is None else MAX_CHARACTER_BYTES * len(known.metadata))
 
-    async for topic, index in session.named(_fetched_of(request.body, offsets), answer_bytes):
+    part = (
+        kind.OffsetFetchResponsePartition
+        if kind is _FetchedTopic
+        else kind.OffsetFetchResponsePartitions
+    )
+    async for topic, index in session.named(_fetched_of(asked, offsets), answer_bytes):
         found = _code(session, code, topic)
-        if request.body.topics is None and found is not Code.NONE:
+        if asked.topics is None and found is not Code.NONE:
             continue
         if found is Code.NONE and (topic, index) in unstable:
             found = Code.UNSTABLE_OFFSET_COMMIT
-        by_topic.setdefault(topic, []).append(_fetched(index, offsets.get((topic, index)), found))
-    topics = [_FetchedTopic(name=name, partitions=each) for name, each in by_topic.items()]
-    response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=code)
-    await session.answer_by_size(request, response, sum(map(len, by_topic.values())))
+        partition = _fetched(part, index, offsets.get((topic, index)), found)
+        by_topic.setdefault(topic, []).append(partition)
+    topics = [kind(name=name, partitions=each) for name, each in by_topic.items()]
+    return topics, code, sum(map(len, by_topic.values()))
+
+
+def _fetch_code(session: KafkaSession, group: str, asked: Any) -> Code:
+    """Why a member of the consumer protocol does not get its group's offsets."""
+    groups = session.endpoint.groups.consumers
+    known = groups.groups.get(group)
+    member_id, epoch = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
+    if known is None or (not member_id and epoch < 0):
+        return Code.NONE
+    return groups.check_offsets(known, member_id or "", epoch)
 
 
 def _fetched_of(body: Any, offsets: Mapping[Partition, Committed]) -> Iterable[Partition]:
@@ -456,9 +515,9 @@ def _code(session: KafkaSession, code: Code, topic: str) -> Code:
     return code
 
 
-def _fetched(index: int, committed: Committed | None, code: Code) -> Any:
+def _fetched(kind: Any, index: int, committed: Committed | None, code: Code) -> Any:
     found = NOT_COMMITTED if committed is None or code is not Code.NONE else committed
-    return _FetchedTopic.OffsetFetchResponsePartition(
+    return kind(
         partition_index=index,
         committed_offset=found.offset,
         committed_leader_epoch=found.leader_epoch,
@@ -510,9 +569,15 @@ def _deletable(session: KafkaSession, topic: str, index: int) -> Code:
 def _parts_of_fetch(session: KafkaSession, request: Request) -> int:
     """Partitions, as the answer has them."""
     body = request.body
-    if body.topics is None:
-        return len(session.endpoint.offsets.of_group(body.group_id or ""))
-    return parts_of("topics", "partition_indexes")(session, request)
+    asked = (body,) if request.version < GROUPS_VERSION else body.groups or ()
+    return sum(_count_of(session, each) for each in asked)
+
+
+def _count_of(session: KafkaSession, asked: Any) -> int:
+    """Partitions of one group that are asked for, and the group."""
+    if asked.topics is None:
+        return 1 + len(session.endpoint.offsets.of_group(asked.group_id or ""))
+    return 1 + sum(1 + len(topic.partition_indexes or ()) for topic in asked.topics)
 
 
 HANDLERS: dict[int, Handler] = {

@@ -67,6 +67,8 @@ IN_THREAD = Bounds(2_048 * KIB, 1_024 * KIB, 2_048 * KIB, 50_000)
 DECOMPRESSION_RECORDS, CONVERTED_RECORDS = 250, 4
 #: More sets than this are checked and appended in turns.
 AT_ONCE_PARTS = 200
+#: Sets with the log's offsets inside are checked once more, as they are appended, up to this many.
+NUMBERED_AGAIN_PARTS = 4
 MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT, COUNT_AT = 16, 22, 43, 57
 _PRODUCER_ID, _COUNT = struct.Struct(">q"), struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
@@ -261,6 +263,7 @@ class Publish:
         self._done: Callable[[], None] = _nothing
         #: Of the partitions whose next offset a set of this request has inside.
         self._numbering: list[asyncio.Lock] = []
+        self._unnumbered: list[Part] = []
 
     # -- before ---------------------------------------------------------------------------------
 
@@ -284,9 +287,10 @@ class Publish:
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
-            if part.partition.numbering.locked() and _has_offsets_inside(part):
+            numbers = _has_offsets_inside(part)
+            if numbers and part.partition.numbering.locked():
                 return False
-            steps += _steps(part.records)
+            steps += _steps(part.records) * (CONVERTED_RECORDS if numbers else 1)
         if steps > ON_LOOP.records:
             return False
         return all(part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
@@ -298,10 +302,11 @@ class Publish:
             async for part in self._session.in_turns(self.parts):
                 if part.code is Code.NONE and not part.is_checked:
                     await self._prepare(part, self._open)
-            # In one order for all requests, so that no two wait for each other.
-            for part in sorted(self.parts, key=lambda part: (part.topic, part.index)):
-                if part.code is Code.NONE and not part.is_checked:
-                    await self._prepare(part, self._number)
+            if len(self._unnumbered) <= AT_ONCE_PARTS:
+                # In one order for all requests, so that no two wait for each other.
+                self._unnumbered.sort(key=lambda part: (part.topic, part.index))
+            async for part in self._session.in_turns(self._unnumbered):
+                await self._prepare(part, self._number)
         except BaseException:
             self.let_others_number()
             self._uncount()
@@ -325,14 +330,19 @@ class Publish:
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)
-        if not _has_offsets_inside(part):
+        if _has_offsets_inside(part):
+            self._unnumbered.append(part)
+        else:
             await self._check_in_its_lane(part)
 
     async def _number(self, part: Part) -> None:
-        """Check a set that gets the log's offsets inside, and let no other one in between."""
+        """Check a set that gets the log's offsets inside, and let no other one in between.
+
+        Of very many sets others may come in between: fetches number those.
+        """
         assert part.partition is not None
         lock = part.partition.numbering
-        if lock not in self._numbering:
+        if len(self._unnumbered) <= AT_ONCE_PARTS and lock not in self._numbering:
             await lock.acquire()
             self._numbering.append(lock)
         await self._check_in_its_lane(part)
@@ -507,11 +517,12 @@ class Publish:
     def _numbered(self, part: Part, produced: Produced) -> Produced:
         """The set with the log's next offset in it, also if something came after its check.
 
-        Then a large one is stored as it is, and each fetch numbers it.
+        Then a large one, or one of many, is stored as it is, and fetches number it.
         """
         inside = produced.inner_base_offset
         assert part.partition is not None
-        if inside is None or inside == part.partition.ledger.tail.next_index:
+        is_right = inside is None or inside == part.partition.ledger.tail.next_index
+        if is_right or len(self.parts) > NUMBERED_AGAIN_PARTS:
             return produced
         self._check(part, ON_LOOP)
         return part.produced or produced

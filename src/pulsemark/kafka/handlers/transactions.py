@@ -160,53 +160,57 @@ async def end(session: KafkaSession, request: Request) -> None:
 
 async def commit_offsets(session: KafkaSession, request: Request) -> None:
     """Commit a group's offsets with a transaction: they count once it is committed."""
-    body, endpoint = request.body, session.endpoint
-    group, version = body.group_id or "", request.version
     codes: dict[Partition, Code] = {}
     offsets: dict[Partition, Committed] = {}
-    now_ms = endpoint.ports.now_ms()
-    named = ((t.name or "", each) for t in body.topics or () for each in t.partitions or ())
+    now_ms = session.endpoint.ports.now_ms()
+    topics = request.body.topics or ()
+    named = ((topic.name or "", each) for topic in topics for each in topic.partitions or ())
     async for name, each in session.named(named, key=lambda at: (at[0], at[1].partition_index)):
         at, text = (name, each.partition_index), each.committed_metadata or ""
-        if not session.access.may(Operation.READ, name):
-            codes[at] = Code.TOPIC_AUTHORIZATION_FAILED
-        elif not 0 <= at[1] < endpoint.ports.topics.partitions_of(name):
-            codes[at] = Code.UNKNOWN_TOPIC_OR_PARTITION
-        elif len(text.encode()) > MAX_METADATA_BYTES:
-            codes[at] = Code.OFFSET_METADATA_TOO_LARGE
-        else:
-            codes[at] = Code.NONE
-            epoch = each.committed_leader_epoch if version >= 2 else -1
+        codes[at] = _offset_code(session, at, text)
+        if codes[at] is Code.NONE:
+            epoch = each.committed_leader_epoch if request.version >= 2 else -1
             offsets[at] = Committed(each.committed_offset, epoch, text, now_ms)
-
-    async def work() -> None:
-        session.access.check_transactional_id()
-        if code := session.group_code(group):
-            raise KafkaError(code, "the group cannot be used")
-        if version >= 3 and body.generation_id >= 0:
-            code = endpoint.groups.check_commit(
-                group, body.generation_id, body.member_id or "", body.group_instance_id
-            )
-            if code:
-                raise KafkaError(code, "the member's generation is over")
-        known = endpoint.groups.groups.get(group)
-        kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
-        transactions = endpoint.transactions
-        await transactions.commit_offsets(
-            body.transactional_id or "", _producer(body), group, kind, offsets
-        )
-
     if offsets:
-        code = await _code_of(request, work())
+        code = await _code_of(request, _commit(session, request, offsets))
         codes.update(dict.fromkeys(offsets, code))
     by_topic: dict[str, list[Any]] = {}
     for (name, index), code in codes.items():
         by_topic.setdefault(name, []).append(
             _Offsets.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
         )
-    topics = [_Offsets(name=name, partitions=each) for name, each in by_topic.items()]
-    response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    answered = [_Offsets(name=name, partitions=each) for name, each in by_topic.items()]
+    response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=answered)
     await session.answer_by_size(request, response, len(codes))
+
+
+def _offset_code(session: KafkaSession, at: Partition, text: str) -> Code:
+    """Why an offset of a partition cannot be committed."""
+    if not session.access.may(Operation.READ, at[0]):
+        return Code.TOPIC_AUTHORIZATION_FAILED
+    if not 0 <= at[1] < session.endpoint.ports.topics.partitions_of(at[0]):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    is_long = len(text.encode()) > MAX_METADATA_BYTES
+    return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
+
+
+async def _commit(
+    session: KafkaSession, request: Request, offsets: dict[Partition, Committed]
+) -> None:
+    body, endpoint = request.body, session.endpoint
+    group = body.group_id or ""
+    session.access.check_transactional_id()
+    code = session.group_code(group)
+    if not code and request.version >= 3 and body.generation_id >= 0:
+        code = endpoint.groups.check_commit(
+            group, body.generation_id, body.member_id or "", body.group_instance_id
+        )
+    if code:
+        raise KafkaError(code, f"no offset of group {group!r} can be committed")
+    known = endpoint.groups.groups.get(group)
+    kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
+    name = body.transactional_id or ""
+    await endpoint.transactions.commit_offsets(name, _producer(body), group, kind, offsets)
 
 
 # -- administration -------------------------------------------------------------------------------
@@ -261,15 +265,15 @@ def _description(session: KafkaSession, name: str) -> Any:
 async def list_all(session: KafkaSession, request: Request) -> None:
     """The transactional ids, filtered by state, producer id and age (KIP-664, KIP-994)."""
     body, now_ms = request.body, session.endpoint.ports.now_ms()
-    names = {each.value for each in State}
-    unknown = [each or "" for each in body.state_filters or () if each not in names]
+    states = {each async for each in session.named(body.state_filters or ())}
+    ids = {each async for each in session.named(body.producer_id_filters or ())}
     least_ms = body.duration_filter if request.version >= 1 else -1
     found = []
     async for known in session.in_turns(tuple(_known(session).values())):
         is_old = known.state is State.ONGOING and now_ms - known.started_ms > least_ms
         if (
-            (not body.state_filters or known.state.value in body.state_filters)
-            and (not body.producer_id_filters or known.producer[0] in body.producer_id_filters)
+            (not states or known.state.value in states)
+            and (not ids or known.producer.producer_id in ids)
             and (least_ms < 0 or is_old)
         ):
             found.append(
@@ -286,7 +290,7 @@ async def list_all(session: KafkaSession, request: Request) -> None:
     response = ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=Code.NONE,
-        unknown_state_filters=unknown,
+        unknown_state_filters=sorted(states - {each.value for each in State}),
         transaction_states=found,
     )
     await session.answer_by_size(request, response, len(found))

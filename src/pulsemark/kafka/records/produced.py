@@ -271,7 +271,6 @@ def store_batch(
         body = _in_place(batch, header, scan, is_given=is_given)
     else:
         body = _rebuilt(header, bytes(raw[at:]), scan, rules, work)
-    has_id = header.producer_id >= 0
     null_deletes = rules.tombstone_stage is TombstoneStage.FLAG_OR_NULL
     return Produced(
         stored=body,
@@ -282,14 +281,7 @@ def store_batch(
         raw_size_bytes=len(raw) - at,
         tombstone=scan.flags + (scan.nulls if null_deletes else 0) == header.record_count,
         in_place=in_place,
-        producer=ProducerState(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            bool(header.attributes & layout.TRANSACTIONAL),
-        )
-        if has_id
-        else None,
+        producer=_producer_of(header),
         inner_base_offset=_inner_base_of(body, rules),
         work=work,
     )
@@ -329,6 +321,15 @@ def _raw_records(
         if suits_view(records, header.record_count):
             return records, 0
     return batches.raw_records(batch, header, max_bytes, work), 0
+
+
+def _producer_of(header: BatchHeader) -> ProducerState | None:
+    if header.producer_id < 0:
+        return None
+    is_transactional = bool(header.attributes & layout.TRANSACTIONAL)
+    return ProducerState(
+        header.producer_id, header.producer_epoch, header.base_sequence, is_transactional
+    )
 
 
 def _check_header(

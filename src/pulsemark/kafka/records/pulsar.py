@@ -38,6 +38,12 @@ front, so that every header comes back as it was:
 So a Pulsar producer can send binary headers too. A property that begins with ``base64:`` but goes
 on with something else is text.
 
+**Schemas.** Kafka's serializers write a zero byte and a schema's id (u32) in front of each value;
+Pulsar's clients say the schema's version once for an entry. Where the topic's versions have ids
+(``schema_numbers``), a set whose values all have one of them in front loses these five bytes and
+gets the version, and the values of an entry with such a version get them. A set with values of
+several schemas stays as it is.
+
 Order and repeated names are kept on the wire. Pulsar's own clients show properties as a map: the
 last one of a name. A name that is not UTF-8 gets its wrong bytes as ``\xff``.
 """
@@ -46,7 +52,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from struct import Struct
 
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
@@ -70,6 +77,7 @@ from .rules import MAX_RAW_BYTES, TOMBSTONE_VALUE, says_tombstone
 _Header = MessageMetadata | SingleMessageMetadata
 _BASE64 = "base64:"
 _NULL = "null:"
+_FRAMING, _VERSION = Struct(">BI"), Struct(">Q")
 
 
 class UnconvertibleEntryError(ValueError):
@@ -90,6 +98,7 @@ def read_pulsar(
     *,
     tombstone: bool = False,
     tombstone_property: str | None = None,
+    schema_numbers: Mapping[int, int] | None = None,
     max_raw_bytes: int = MAX_RAW_BYTES,
 ) -> list[Record]:
     """The records that a Pulsar entry stands for; offsets from its first message on.
@@ -99,6 +108,7 @@ def read_pulsar(
         message_count: what the entry counts in the topic's index.
         tombstone: the prefix's field of that name.
         tombstone_property: a message deletes its key if this property's last value is "true".
+        schema_numbers: versions of the topic's schemas by their ids.
         max_raw_bytes: the most that is decompressed.
 
     Raises:
@@ -118,7 +128,10 @@ def read_pulsar(
         else [_record(0, metadata, payload, metadata.publish_time)]
     )
     flagged = []
+    framing = _framing(metadata, schema_numbers)
     for record in records:
+        if framing and record.value is not None:
+            record = record._replace(value=framing + record.value)  # noqa: PLW2901 - the same one
         if record.offset >= message_count:
             raise UnconvertibleEntryError(f"more messages than the {message_count} it counts")
         named = tombstone_property is not None and says_tombstone(
@@ -164,6 +177,35 @@ def pulsar_set(
         leader_epoch=leader_epoch,
     )
     return build(records, fields, Work())
+
+
+def _framing(metadata: MessageMetadata, schema_numbers: Mapping[int, int] | None) -> bytes:
+    """What Kafka's serializers write in front of values with the message's schema; b"" if none."""
+    version = metadata.schema_version
+    if not schema_numbers or len(version) != _VERSION.size:
+        return b""
+    (number,) = _VERSION.unpack(version)
+    ids = [each for each, found in tuple(schema_numbers.items()) if found == number]
+    return _FRAMING.pack(0, ids[0]) if ids else b""
+
+
+def _unframed(
+    records: Sequence[Record], schema_numbers: Mapping[int, int]
+) -> tuple[Sequence[Record], bytes]:
+    """The records without what serializers have written in front of their values, and the version.
+
+    If it is not one version of the topic's, they stay as they are, and it is b"".
+    """
+    fronts = {r.value[: _FRAMING.size] for r in records if r.value is not None}
+    front = fronts.pop() if len(fronts) == 1 else b""
+    if len(front) != _FRAMING.size:
+        return records, b""
+    zero, number = _FRAMING.unpack(front)
+    version = None if zero else schema_numbers.get(number)
+    if version is None:
+        return records, b""
+    plain = [r if r.value is None else r._replace(value=r.value[len(front) :]) for r in records]
+    return plain, _VERSION.pack(version)
 
 
 def _check(metadata: MessageMetadata) -> None:
@@ -258,6 +300,7 @@ def to_pulsar(
     producer_name: str,
     sequence_id: int = 0,
     tombstone_property: str | None = None,
+    schema_numbers: Mapping[int, int] | None = None,
     max_bytes: int,
 ) -> bytes:
     """The headers-and-payload of an entry with these records.
@@ -269,6 +312,7 @@ def to_pulsar(
         producer_name: of whom the messages say they are.
         sequence_id: of the entry's first message.
         tombstone_property: see above.
+        schema_numbers: as in `read_pulsar`.
         max_bytes: the largest payload that consumers take, uncompressed.
 
     Raises:
@@ -278,6 +322,10 @@ def to_pulsar(
     header = MessageMetadata(
         producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
     )
+    if schema_numbers:
+        records, header.schema_version = _unframed(tuple(records), schema_numbers)
+        if not header.schema_version:
+            header.ClearField("schema_version")
     if message_count == 1:
         for record in records:
             payload = _describe(header, record, tombstone_property)

@@ -1,13 +1,17 @@
 """Topics, ledger ids and values in ZooKeeper, as a `MetadataStore`.
 
 BookKeeper takes a ledger's id from the number of an ephemeral sequential node below ``idgen``. So
-an id is never given twice, neither to us nor to another application with ledgers at the same root.
+an id is never given twice, neither to us nor to another application with ledgers at the same root,
+unless ZooKeeper is restored from an older copy. Then bookies still have entries of the ledgers that
+had the next ids: they keep these, acknowledge others in their place, and serve the old ones. So
+bookies are asked whether they know of an id before it is used.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from pathlib import Path
@@ -31,27 +35,54 @@ from .loop_thread import LoopThread
 from .nodes import text_of
 from .owned_tree import OwnedTree
 
+_log = logging.getLogger(__name__)
+
 _TOPICS_AT_ONCE = 2000
 """So many topics are created in one change: more might be above ZooKeeper's limit."""
 MAX_ID = 2**31 - 2
 """Above this BookKeeper's clients take ids from another generator, which is not used here."""
 _PAUSE_S = 0.2
 _LIMIT_S = 30.0
-WAIT_S = 1.0
-"""So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer."""
-_LOOKS = 10
+WAIT_S = 2.0
+"""So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer. A
+silent bookie takes a quarter of it.
+"""
+_LOOKS = 20
 """The loop looks so often at the time within `WAIT_S`."""
 
 
 class LedgerIds:
-    """Takes ids below the root of BookKeeper's own nodes."""
+    """Takes ids below the root of BookKeeper's own nodes. ``has_any``: whether bookies have entries
+    of ledgers with these ids.
+    """
 
-    def __init__(self, coordination: Coordination, ledgers_root: str) -> None:
+    def __init__(
+        self,
+        coordination: Coordination,
+        ledgers_root: str,
+        has_any: Callable[[Sequence[int]], Awaitable[bool]],
+    ) -> None:
         self._coordination = coordination
         self._root = ledgers_root
+        self._has_any = has_any
 
     async def reserve(self, count: int) -> int:
         """Take ``count`` ids that follow one another; returns the first. Raises CatalogError."""
+        while True:
+            first = await self._take(count)
+            try:
+                if not await self._has_any(range(first, first + count)):
+                    return first
+            except CoordinationError as error:
+                raise self._error(f"no ledger ids: {error}") from error
+            _log.warning(
+                "ledger ids from %d to %d are left out: bookies have entries of such ledgers, and "
+                "ZooKeeper has none. Was it restored from an older copy?",
+                first,
+                first + count - 1,
+            )
+
+    async def _take(self, count: int) -> int:
         folder = f"{self._root}/idgen"
         create = Create(f"{folder}/ID-", b"", True, True)
         limit_s = asyncio.get_running_loop().time() + _LIMIT_S

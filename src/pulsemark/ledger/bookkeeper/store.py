@@ -157,7 +157,8 @@ def engine_on(
 ) -> BookKeeperLedgers:
     """The engine on these sessions; takes the store over. Raises CatalogError."""
     tree = OwnedTree(coordination, root, os.urandom(16).hex())
-    metadata = ZooKeeperMetadata(thread, tree, LedgerIds(coordination, ledgers_root))
+    ids = LedgerIds(coordination, ledgers_root, client.has_any)
+    metadata = ZooKeeperMetadata(thread, tree, ids)
     return BookKeeperLedgers(thread, client, tree, metadata, options)
 
 

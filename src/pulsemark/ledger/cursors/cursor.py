@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
 from ...proto.cursor_pb2 import CursorRecord
+from ...records import record
 from ..commit.batch import DONE, Commit, failed_commit
 from ..errors import InvalidCursorError, LedgerError
 from ..position import Position
@@ -88,7 +88,7 @@ class KeptProperties:
             del self._by_topic[topic_id]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class RecordLimits:
     """What one cursor record holds at most."""
 

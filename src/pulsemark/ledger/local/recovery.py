@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from ...records import record
 from ..cursors.cursor_store import CURSOR_TOPIC, cursor_records
 from ..errors import CorruptFileError, TopicNotFoundError
 from ..store import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
@@ -219,7 +219,7 @@ LEDGER_IDS_SKIPPED = 1 << 20
 """Ids left unused between the highest ledger id found and the first new one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Completed:
     """What was added to a catalog."""
 

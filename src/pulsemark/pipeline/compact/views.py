@@ -6,26 +6,23 @@ views of a folder that no process uses are made here, by the same code.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
 
+from ...client import AdminClient, ClientError
 from ...compaction.cleaner import limits_of
 from ...compaction.compaction import DEFAULT_LIMITS, CompactionReport, compact
 from ...compaction.current_view import newest_view
 from ...ledger import FolderReader, LocalStore
 from ..arguments import checked_options
 from ..errors import JobFailedError, OptionError
-from ..options import ReadOptions, select_topics
+from ..options import ReadOptions, parse_admin_url
+from ..subscription import resource_of
 
 _POLL_S = 0.2
-_REQUEST_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +98,16 @@ def topics_of(path: str | os.PathLike[str], topics: str | Sequence[str] | None) 
     """The chosen topics of a folder. Raises TopicNotFoundError, OptionError."""
     options = ReadOptions.parse(checked_options(path, topics))
     with FolderReader(options.path) as reader:
-        names, _ = select_topics(options.topics, reader.topics())
+        names, _ = options.select(reader.topics())
     return list(names)
 
 
 def check_admin_url(url: str) -> None:
     """Raises OptionError unless it is an http or https URL of a broker."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-        raise OptionError("--admin-url", url, "is not of the form http://HOST:PORT")
+    try:
+        parse_admin_url(url)
+    except ValueError as error:
+        raise OptionError("--admin-url", url, str(error)) from error
 
 
 def compact_by_broker(
@@ -141,21 +139,22 @@ def compact_by_broker(
     check_admin_url(admin_url)
     done = []
     names = topics_of(path, topics)
+    admin = AdminClient(admin_url, token=token)
     with FolderReader(path) as folder:
         for name in names:
-            _await(admin_url.rstrip("/"), name, token, time.monotonic() + timeout_s)
+            try:
+                _await(admin, name, time.monotonic() + timeout_s)
+            except ClientError as error:
+                raise JobFailedError(f"{name}: {error}") from error
             done.append(_view_figures(folder, name))
     return done
 
 
-def _await(admin_url: str, topic: str, token: str | None, deadline: float) -> None:
-    domain, _, rest = topic.partition("://")
-    tenant, namespace, local = rest.split("/", 2)
-    resource = "/".join(quote(part, safe="") for part in (domain, tenant, namespace, local))
-    url = f"{admin_url}/admin/v2/{resource}/compaction"
-    _ask(url, "PUT", token)
+def _await(admin: AdminClient, topic: str, deadline: float) -> None:
+    path = f"{resource_of(topic)}/compaction"
+    admin.request("PUT", path)
     while True:
-        status = json.loads(_ask(url, "GET", token) or b"{}")
+        status = admin.request("GET", path) or {}
         if status.get("status") == "SUCCESS":
             return
         if status.get("status") == "ERROR":
@@ -163,20 +162,6 @@ def _await(admin_url: str, topic: str, token: str | None, deadline: float) -> No
         if time.monotonic() > deadline:
             raise JobFailedError(f"{topic}: the broker has not finished its compaction in time")
         time.sleep(_POLL_S)
-
-
-def _ask(url: str, method: str, token: str | None) -> bytes:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    request = Request(url, method=method, headers=headers)  # noqa: S310 - the scheme is checked
-    try:
-        with urlopen(request, timeout=_REQUEST_S) as response:  # noqa: S310
-            body: bytes = response.read()
-            return body
-    except HTTPError as error:
-        reason = error.read().decode("utf-8", "replace").strip()
-        raise JobFailedError(f"{method} {url}: {error.code} {reason}") from error
-    except (URLError, OSError) as error:
-        raise JobFailedError(f"{method} {url}: {getattr(error, 'reason', error)}") from error
 
 
 def _view_figures(folder: FolderReader, topic: str) -> CompactedTopic:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...proto.pulsar_api_pb2 import CompressionType
-from ..columns import ENTRY_COLUMNS, Depth, depth_of
+from ..columns import ENTRY_COLUMNS, VALUE_BYTES, VALUE_ERROR, Depth, depth_of
 from ..errors import DecodeError
 from ..options import EntryLimits
 from . import headers as message
@@ -30,6 +30,7 @@ from .gather import (
     gather,
     maps,
     message_ids,
+    registry_ids,
     small_integers,
     tag_maps,
     text,
@@ -329,6 +330,10 @@ def _message_id(rows: _Rows) -> pa.Array:
     )
 
 
+def _schema_id(rows: _Rows) -> pa.Array:
+    return small_integers(registry_ids(_bytes_of_values(rows))[0])
+
+
 def _batch_index(rows: _Rows) -> pa.Array:
     alone = rows.of_entries(rows.table.counts) == 1
     return pa.array(np.where(alone, -1, rows.places).astype(np.int32))
@@ -374,6 +379,9 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "__producerName": lambda rows: _text_of_header(message.PRODUCER_NAME, rows),
     "__sequenceId": lambda rows: pa.array(_of_header(message.SEQUENCE_ID, rows)),
     "__tags": _tags,
+    "__schemaId": _schema_id,
+    VALUE_BYTES: _bytes_of_values,
+    VALUE_ERROR: _error,
     "__error": _error,
 }
 

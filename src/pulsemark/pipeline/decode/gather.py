@@ -22,7 +22,7 @@ from ...metadata.partition_names import partition_of
 from ...proto.pulsar_api_pb2 import MessageIdData
 from ..options import MAX_TIME_MS
 from .entries import EntryTable
-from .octets import Bools, Ints, items_at, once, once_if_alike, spread, step_of
+from .octets import Bools, Ints, items_at, once, once_if_alike, spread, step_of, u32_at
 from .protoscan import ABSENT
 
 _INT32_MAX = 2**31 - 1
@@ -117,6 +117,28 @@ def small_integers(values: Ints) -> pa.Array:
     """32-bit numbers; null if ABSENT or out of range."""
     inside = (values >= 0) & (values <= _INT32_MAX)
     return pa.array(np.where(inside, values, 0).astype(np.int32), mask=~inside)
+
+
+REGISTRY_HEADER_BYTES = 5
+"""What a schema registry's clients put in front of a value: a zero, and the id, big-endian."""
+
+
+def registry_ids(values: pa.Array) -> tuple[Ints, Ints, Ints]:
+    """The ids of schemas in front of values, and where in their buffer the rest begins and ends.
+
+    The id is -1, and the beginning ABSENT, for a value that has none.
+    """
+    inside = slice(values.offset, values.offset + len(values) + 1)
+    offsets: Ints = np.frombuffer(values.buffers()[1], np.int32)[inside].astype(np.int64)
+    octets = np.frombuffer(values.buffers()[2] or b"", np.uint8)
+    ids, starts = np.full(len(values), -1, np.int64), np.full(len(values), ABSENT, np.int64)
+    large = values.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero((np.diff(offsets) >= REGISTRY_HEADER_BYTES) & large)
+    rows = rows[octets[offsets[rows]] == 0]
+    found = u32_at(octets, offsets[rows] + 1, "big")
+    rows, found = rows[found <= _INT32_MAX], found[found <= _INT32_MAX]
+    ids[rows], starts[rows] = found, offsets[rows] + REGISTRY_HEADER_BYTES
+    return ids, starts, offsets[1:]
 
 
 def maps(rows: Ints, keys: pa.Array, values: pa.Array, count: int, type_: Any) -> pa.Array:

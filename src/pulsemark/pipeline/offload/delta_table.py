@@ -21,7 +21,7 @@ from ..errors import MissingExtraError, OptionError
 from ..job_files import sync_written
 from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
 from .places import LocalPlace, Place, place_of
-from .table import TableChangedError, place_lock
+from .table import TableChangedError, beside, place_lock
 
 if TYPE_CHECKING:
     import deltalake
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from .table import Indexes
 
 APPLICATION = "pulsemark-offload"
-PARTITIONS = ("topic", "hour")
 
 
 class DeltaTarget:
     """A Delta table, named by its folder's path or URI.
 
     Raises MissingExtraError: deltalake is not installed. Its methods raise OptionError for a table
-    that cannot be read or has other columns, and `commit` TableChangedError if another writer
+    that cannot be read or has other partitions, and `commit` TableChangedError if another writer
     has changed the table since it was loaded.
     """
 
     constants = False
     format = "delta"
+    widens = False  # a feature of Delta that deltalake does not have yet
 
     def __init__(
         self, target: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
@@ -63,32 +63,26 @@ class DeltaTarget:
         place = self.place
         return str(place.folder) if isinstance(place, LocalPlace) else place.uri
 
-    def check_columns(self, columns: Sequence[str]) -> None:
-        """See `OffloadTable`: verification and readers go by the index."""
-        if "__index" not in columns:
-            raise OptionError("columns", ",".join(columns), "a Delta table needs __index")
+    def schema(self) -> pa.Schema | None:
+        import pyarrow as pa
 
-    def create(self, schema: pa.Schema) -> None:
-        from deltalake import Schema
+        from ..arrow_types import plain_type
 
-        if self.opened(Schema.from_arrow(schema), PARTITIONS) is None:
-            raise OptionError("target", self.name, "is a Delta table of other columns")
+        table = self._open()
+        if table is None:
+            return None
+        fields = pa.schema(table.schema().to_arrow())
+        return pa.schema([(field.name, plain_type(field.type)) for field in fields])
 
-    def opened(
-        self, schema: deltalake.Schema, partitions: Sequence[str]
-    ) -> deltalake.DeltaTable | None:
-        """The table, which is made if it is missing; None if it has other columns.
-
-        Raises OptionError if it cannot be made.
-        """
-        from deltalake import DeltaTable
+    def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
+        from deltalake import DeltaTable, Schema
         from deltalake.exceptions import DeltaError
 
         if self._open() is None:
             try:
                 DeltaTable.create(
                     self._uri,
-                    schema,
+                    Schema.from_arrow(schema),
                     partition_by=list(partitions),
                     storage_options=self.storage_options,
                 )
@@ -96,12 +90,25 @@ class DeltaTarget:
                 # Another run may have made it at the same time.
                 if self._open() is None:
                     raise OptionError("target", self.name, f"not a Delta table: {error}") from error
-        table = self._open()
-        assert table is not None, "it was made just now"
-        fields = [(field.name, str(field.type)) for field in table.schema().fields]
-        wanted = [(field.name, str(field.type)) for field in schema.fields]
-        same = fields == wanted and table.metadata().partition_columns == list(partitions)
-        return table if same else None
+        table = self.opened()
+        if table.metadata().partition_columns != list(partitions):
+            raise OptionError("target", self.name, "is a Delta table of other columns")
+
+    def evolve(self, schema: pa.Schema) -> None:
+        from deltalake import Schema
+        from deltalake.exceptions import DeltaError
+
+        table = self.opened()
+        known = {field.name: field.type for field in table.schema().fields}
+        fields = Schema.from_arrow(schema).fields
+        try:
+            table.alter.add_columns([x for x in fields if known.get(x.name) != x.type])
+        except DeltaError as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_log()
+
+    def rejected(self) -> DeltaTarget:
+        return DeltaTarget(beside(self.name), storage_options=self.storage_options)
 
     def lock(self) -> AbstractContextManager[None]:
         return place_lock(self.place)
@@ -112,37 +119,62 @@ class DeltaTarget:
         head = None if version is None else Head.from_int(version)
         return load_manifest(self.place, head)
 
-    def commit(
-        self, before: Manifest, columns: Sequence[str], files: Sequence[OffloadedFile]
-    ) -> None:
-        from deltalake import CommitProperties, Transaction
+    def commit(self, added: Manifest) -> None:
         from deltalake.exceptions import CommitFailedError
 
         table = self._table
         assert table is not None, "load opens it"
-        head = write_manifest(self.place, before, columns, files)
-        done = Transaction(APPLICATION, head.to_int())
-        properties = CommitProperties(
-            custom_metadata={"pulsemark.manifest": head.path}, app_transactions=[done]
-        )
+        assert added.layout is not None, "it is that of the run"
         try:
             table.create_write_transaction(
-                [self._added(file) for file in files],
+                [self._added(file, added.layout.partition_by) for file in added.files if file.rows],
                 "append",
                 table.schema(),
-                list(PARTITIONS),
-                commit_properties=properties,
+                table.metadata().partition_columns,
+                commit_properties=self._properties(added),
             )
         except CommitFailedError as error:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_log()
+
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        from deltalake.exceptions import DeltaError
+
+        table = self._table
+        assert table is not None, "load opens it"
+        kept = [name for name in rows.column_names if name != "deleted"]
+        columns = {f"target.`{name}`": f"source.`{name}`" for name in kept}
+        same = [name for name in ("topic", "bucket", "__key") if name in kept]
+        merging = table.merge(
+            rows,
+            " AND ".join(f"target.`{name}` = source.`{name}`" for name in same),
+            source_alias="source",
+            target_alias="target",
+            commit_properties=self._properties(added),
+        )
+        merging = merging.when_matched_delete("source.deleted").when_matched_update(columns)
+        try:
+            merging.when_not_matched_insert(columns, "NOT source.deleted").execute()
+        except DeltaError as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_log()
+
+    def _properties(self, added: Manifest) -> deltalake.CommitProperties:
+        """What makes a commit that of a manifest, which is written."""
+        from deltalake import CommitProperties, Transaction
+
+        head = write_manifest(self.place, added)
+        return CommitProperties(
+            custom_metadata={"pulsemark.manifest": head.path},
+            app_transactions=[Transaction(APPLICATION, head.to_int())],
+        )
 
     def sync_log(self) -> None:
         """Make the table's log durable, which deltalake does not sync. Raises OSError."""
         if isinstance(self.place, LocalPlace):
             sync_written(self.place.folder / "_delta_log")
 
-    def _added(self, file: OffloadedFile) -> Any:
+    def _added(self, file: OffloadedFile, period: str) -> Any:
         from deltalake.transaction import AddAction
 
         hour = datetime.fromtimestamp(file.hour_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -155,7 +187,7 @@ class DeltaTarget:
         return AddAction(
             file.path,
             file.size_bytes,
-            {"topic": file.topic, "hour": hour},
+            {"topic": file.topic, period: hour},
             int(time.time() * 1000),
             True,
             json.dumps(statistics),
@@ -166,19 +198,23 @@ class DeltaTarget:
 
         import pyarrow as pa
 
-        table = self._open()
-        assert table is not None
+        table = self.opened()
         actions: Any = pa.table(table.get_add_actions())
         return {unquote(path) for path in actions.column("path").to_pylist()}
 
     def indexes_of(self, topic: str) -> Indexes:
         import pyarrow.dataset as ds
 
-        table = self._open()
-        assert table is not None
+        table = self.opened()
         rows = table.to_pyarrow_dataset().to_table(["__index"], filter=ds.field("topic") == topic)
         values: Indexes = rows.column(0).to_numpy()
         return values
+
+    def opened(self) -> deltalake.DeltaTable:
+        """The table in its newest version; it was made before."""
+        table = self._open()
+        assert table is not None, "it was made before"
+        return table
 
     def _open(self) -> deltalake.DeltaTable | None:
         """The table in its newest version; None if it does not exist."""

@@ -10,6 +10,7 @@ Iceberg takes a file's partition from the file's own columns. So the files have 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -18,21 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, OptionError
 from ..job_files import sync_written
-from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
+from .manifest import Head, Manifest, load_manifest, write_manifest
 from .places import LocalPlace, Place, iceberg_place
-from .table import UNSORTED, TableChangedError, place_lock
+from .table import TableChangedError, beside, place_lock, unsorted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
     from .table import Indexes
 
 HEAD_PROPERTY = "pulsemark.offload.head"
 _RETRIES_PROPERTY = "commit.retry.num-retries"
 _METRICS_PROPERTY = "write.metadata.metrics.column."
-_PARTITIONS = ("topic", "hour")
 
 
 class IcebergTarget:
@@ -52,6 +52,8 @@ class IcebergTarget:
     """
 
     constants = True
+    format = "iceberg"
+    widens = True
 
     def __init__(
         self, identifier: str, catalog: str = "default", properties: Mapping[str, str] | None = None
@@ -86,12 +88,18 @@ class IcebergTarget:
             raise OptionError("table", self.name, "does not exist")
         return iceberg_place(table.location(), table.io.properties)
 
-    def check_columns(self, columns: Sequence[str]) -> None:
-        """See `OffloadTable`: verification and readers go by the index."""
-        if "__index" not in columns:
-            raise OptionError("columns", ",".join(columns), "an Iceberg table needs __index")
+    def schema(self) -> pa.Schema | None:
+        import pyarrow as pa
 
-    def create(self, schema: pa.Schema) -> None:
+        from ..arrow_types import plain_type
+
+        table = self._open()
+        if table is None:
+            return None
+        fields = table.schema().as_arrow()
+        return pa.schema([(field.name, plain_type(field.type)) for field in fields])
+
+    def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         if self._open() is None:
@@ -99,7 +107,7 @@ class IcebergTarget:
                 self.catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
                 making = self.catalog.create_table_transaction(self.name, schema)
                 with making as transaction, transaction.update_spec() as spec:
-                    for column in _PARTITIONS:
+                    for column in partitions:
                         spec.add_identity(column)
             except TableAlreadyExistsError:
                 pass
@@ -110,10 +118,23 @@ class IcebergTarget:
                     raise OptionError("table", self.name, reason) from error
         table = self._open()
         assert table is not None
-        names = [field.name for field in table.schema().fields]
         sources = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
-        if names != schema.names or tuple(sources) != _PARTITIONS:
+        if sources != list(partitions):
             raise OptionError("table", self.name, "is a table of other columns or partitions")
+
+    def evolve(self, schema: pa.Schema) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        table = self._open()
+        assert table is not None
+        try:
+            with table.update_schema() as update:
+                update.union_by_name(schema)
+        except CommitFailedException as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+
+    def rejected(self) -> IcebergTarget:
+        return IcebergTarget(beside(self.name), self.catalog_name, self.properties)
 
     def lock(self) -> AbstractContextManager[None]:
         return place_lock(self.place)
@@ -127,28 +148,52 @@ class IcebergTarget:
             raise OptionError("table", self.name, f"its {HEAD_PROPERTY} is {value!r}")
         return load_manifest(self.place, None if value is None else Head.from_int(int(value)))
 
-    def commit(
-        self, before: Manifest, columns: Sequence[str], files: Sequence[OffloadedFile]
-    ) -> None:
+    def commit(self, added: Manifest) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
         table = self._table
         assert table is not None, "load opens it"
-        head = write_manifest(self.place, before, columns, files)
-        # pyiceberg would repeat a commit on top of another one, whose rows may be the same.
-        table.metadata.properties[_RETRIES_PROPERTY] = "0"
         location = table.location().rstrip("/")
+        paths = [f"{location}/{file.path}" for file in added.files if file.rows]
         try:
             with table.transaction() as transaction:
-                transaction.set_properties({**_metrics(table), HEAD_PROPERTY: str(head.to_int())})
-                transaction.add_files(
-                    [f"{location}/{file.path}" for file in files],
-                    {"pulsemark.manifest": head.path},
-                )
+                self._follow(transaction, added)
+                if paths:
+                    transaction.add_files(paths)
         except CommitFailedException as error:
             raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_metadata()
+
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        import pyarrow.compute as pc
+        from pyiceberg.exceptions import CommitFailedException
+
+        table = self._table
+        assert table is not None, "load opens it"
+        live = rows.filter(pc.invert(rows["deleted"])).select(table.schema().as_arrow().names)
+        try:
+            with table.transaction() as transaction, warnings.catch_warnings():
+                # That no row is replaced is usual here.
+                warnings.filterwarnings("ignore", message="Delete operation did not match")
+                self._follow(transaction, added)
+                transaction.overwrite(live, _keys_of(rows))
+        except CommitFailedException as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_metadata()
+
+    def _follow(self, transaction: Transaction, added: Manifest) -> None:
+        """Make a transaction that of a manifest, which is written."""
+        table = self._table
+        assert table is not None, "load opens it"
+        head = write_manifest(self.place, added)
+        # pyiceberg would repeat a commit on top of another one, whose rows may be the same.
+        table.metadata.properties[_RETRIES_PROPERTY] = "0"
+        transaction.set_properties({**_metrics(table), HEAD_PROPERTY: str(head.to_int())})
+
+    def sync_metadata(self) -> None:
+        """Make durable what pyiceberg has written, which it does not sync. Raises OSError."""
         if isinstance(self.place, LocalPlace):
-            sync_written(self.place.folder / "metadata")  # pyiceberg does not sync it
+            sync_written(self.place.folder / "metadata")
 
     def data_paths(self) -> set[str]:
         table = self._open()
@@ -178,13 +223,31 @@ class IcebergTarget:
         return self._table
 
 
+def _keys_of(rows: pa.Table) -> Any:
+    """The filter for all rows of these topics and keys."""
+    from pyiceberg import expressions
+
+    # Their signatures are those of their models; what they take is a column's name and a value.
+    equal: Any = expressions.EqualTo
+    within: Any = expressions.In
+    parts = [name for name in ("topic", "bucket") if name in rows.column_names]
+    found: Any = expressions.AlwaysFalse()
+    for group in rows.group_by(parts).aggregate([("__key", "list")]).to_pylist():
+        same: Any = within("__key", group["__key_list"])
+        for name in parts:
+            same = expressions.And(same, equal(name, group[name]))
+        found = expressions.Or(found, same)
+    return found
+
+
 def _metrics(table: Table) -> dict[str, str]:
     """Properties that say of which columns the files have no statistics.
 
     Without them pyiceberg misses the statistics of these columns, and logs a warning for each row
     group of each file.
     """
-    names = [name for name in table.schema().column_names if name.split(".")[0] in UNSORTED]
+    without = unsorted(table.schema().as_arrow())
+    names = [name for name in table.schema().column_names if name.split(".")[0] in without]
     return {_METRICS_PROPERTY + name: "none" for name in names}
 
 

@@ -19,28 +19,37 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...ledger import FolderReader, TopicLog
-from ...maintenance.expected import Expected
+from ...maintenance.expected import Expected, expected_of
 from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import DataLossError, JobFailedError, OptionError
 from ..marks import Mark, check_place
-from ..options import Bound, BoundKind, ReadOptions
-from ..plan import packed, report, selected, slice_of
+from ..options import Bound, BoundKind, DecodeMode, ReadOptions
+from ..plan import existing, packed, report, selected, slice_of
 from ..session import require_spark
 from .delta_table import DeltaTarget
-from .manifest import Manifest, OffloadedFile, begin_run, end_run
+from .manifest import PERIODS_MS, Layout, Manifest, OffloadedFile, begin_run, end_run
 from .places import LocalPlace
-from .table import OffloadTable, ParquetFolder, TableChangedError, format_of, table_of
+from .table import (
+    OffloadTable,
+    ParquetFolder,
+    TableChangedError,
+    format_of,
+    packed_schema,
+    table_of,
+)
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from .writer import Piece
+    from .writer import FileForm, Piece
 
 
 _ATTEMPTS = 10
@@ -54,6 +63,8 @@ class OffloadResult:
     """What a run has copied."""
 
     files: tuple[OffloadedFile, ...]
+    rejected: tuple[OffloadedFile, ...] = ()
+    """The files of rows that the table cannot take, in the table of rejected rows."""
 
     @property
     def rows(self) -> int:
@@ -76,6 +87,11 @@ def offload(
     columns: Sequence[str] = DEFAULT_COLUMNS,
     rows_per_file: int = DEFAULT_ROWS_PER_FILE,
     fail_on_data_loss: bool = True,
+    value_schema: str | None = None,
+    registry_schemas: str | os.PathLike[str] | None = None,
+    mode: str | None = None,
+    write_mode: str = "append",
+    partition_by: str | None = None,
 ) -> OffloadResult:
     """Copy what is new in a data folder to a table; each message is copied once.
 
@@ -90,6 +106,17 @@ def offload(
         rows_per_file: a file ends at a multiple of so many messages, or with its hour.
         fail_on_data_loss: False: messages that are missing are logged and left out. If a log is not
             the one that was copied, the copy goes on at the index where it ended.
+        value_schema: columns of the topics' type instead of a binary value: ``latest``, a version's
+            number, or an Avro schema as JSON; None: the value as it is.
+        registry_schemas: with ``value_schema``, a file or folder of a schema registry's answers to
+            ``GET /schemas``: values have the registry's ids in front.
+        mode: with ``value_schema``, what becomes of a value that does not fit: FAILFAST, an error;
+            PERMISSIVE, a row with the reason in the table ``<target>_rejected``. By default as in
+            a read: FAILFAST, or PERMISSIVE if losses are no error.
+        write_mode: ``append``: a row for each message; ``upsert``: one for each topic and key, its
+            latest message, and none if that has no value. A message without a key does not fit.
+        partition_by: beside the topic, ``hour`` (default) or ``day`` of broker time; of an upsert
+            ``topic`` (default) alone, or ``bucket(N)`` of the key.
 
     Raises:
         MissingExtraError: pyspark, pyarrow or numpy is not installed.
@@ -99,36 +126,67 @@ def offload(
         TopicNotFoundError: a named topic does not exist.
         DataLossError: messages that were not copied are gone, or a topic's log is not the one
             that was copied. The other topics are copied by then.
+        SchemaConflictError: the table cannot take a topic's schema. Nothing was written.
         JobFailedError: others change the table all the time.
     """
     require_spark()
-    from .writer import table_schema
-
     if rows_per_file < 1:
         raise OptionError("rowsPerFile", str(rows_per_file), "is not 1 or more")
-    texts = {
-        **checked_options(path, topics, ending_time=ending_time),
+    rejects = mode is not None and mode.upper() == DecodeMode.PERMISSIVE.value
+    if write_mode == "upsert" and value_schema is None:
+        mode = None  # without types only keys can be missing, of which a read knows nothing
+    given = {
         "columns": ",".join(columns),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
+        "valueSchema": value_schema,
+        "registrySchemas": registry_schemas,
+        "mode": mode,
     }
+    texts = checked_options(path, topics, ending_time=ending_time)
+    texts |= {name: str(value) for name, value in given.items() if value is not None}
     options = ReadOptions.parse(texts)
     table = table_of(target)
-    check_table(table, options)
-    table.create(table_schema(options.columns))
-    with table.lock():
-        for _ in range(_ATTEMPTS):
-            try:
-                return _run(spark, table, options, texts, rows_per_file)
-            except TableChangedError as error:
-                changed = error
-    raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
+    layout = layout_of(options, write_mode, partition_by)
+    check_table(table, options, layout)
+    run = _Run(spark, table, options, texts, rows_per_file, layout, rejects=rejects)
+    return run.until_done()
 
 
-def check_table(table: OffloadTable, options: ReadOptions) -> None:
+def layout_of(options: ReadOptions, write_mode: str, partition_by: str | None) -> Layout:
+    """The layout of a target. Raises OptionError."""
+    if write_mode not in ("append", "upsert"):
+        raise OptionError("writeMode", write_mode, "is not one of append, upsert")
+    usual = "topic" if write_mode == "upsert" else "hour"
+    typed = options.value_schema is not None
+    layout = Layout(options.columns, typed, write_mode, partition_by or usual)
+    right = layout.partition_by in PERIODS_MS
+    choice = ", ".join(PERIODS_MS)
+    if layout.upserts:
+        right = layout.partition_by == "topic" or layout.buckets > 0
+        choice = "topic, bucket(N) with N from 1 to 99999"
+    if not right:
+        reason = f"is not one of {choice}, for writeMode={write_mode}"
+        raise OptionError("partitionBy", layout.partition_by, reason)
+    return layout
+
+
+def check_table(table: OffloadTable, options: ReadOptions, layout: Layout) -> None:
     """Check before any work whether a table fits. Raises OptionError."""
     if ERROR_COLUMN in options.columns:
         raise OptionError("columns", ERROR_COLUMN, "has rows that are not messages")
-    table.check_columns(options.columns)
+    if table.format != "parquet" and "__index" not in options.columns:
+        # Verification and readers go by the index.
+        reason = f"a {table.format} table needs __index"
+        raise OptionError("columns", ",".join(options.columns), reason)
+    if layout.typed and "value" not in options.columns:
+        reason = "has no value, which valueSchema decodes"
+        raise OptionError("columns", ",".join(options.columns), reason)
+    if layout.upserts and table.format == "parquet":
+        raise OptionError("writeMode", "upsert", "needs --format delta or iceberg")
+    lacking = {"__key", "__index", "value"} - {*options.columns} if layout.upserts else ()
+    if lacking:
+        reason = f"an upsert needs {', '.join(sorted(lacking))}"
+        raise OptionError("columns", ",".join(options.columns), reason)
     if not isinstance(table, ParquetFolder | DeltaTarget):
         return
     if isinstance(table.place, LocalPlace):
@@ -139,42 +197,218 @@ def check_table(table: OffloadTable, options: ReadOptions) -> None:
         raise OptionError("target", table.name, reason)
 
 
-def _run(
-    spark: SparkSession,
-    table: OffloadTable,
-    options: ReadOptions,
-    texts: dict[str, str],
-    rows_per_file: int,
-) -> OffloadResult:
-    """One attempt. Raises TableChangedError."""
-    manifest = table.load()
-    if manifest.columns not in ((), options.columns):
-        reason = f"the target has {','.join(manifest.columns)}"
-        raise OptionError("columns", ",".join(options.columns), reason)
-    pieces, lost, errors = _planned(manifest, options, rows_per_file)
-    place = table.place
-    counting = {file.path for file in manifest.files}
-    run = begin_run(place, [piece.path for piece in pieces], counting)
-    files: tuple[OffloadedFile, ...] = ()
-    if pieces:
-        tasks = packed(pieces, lambda piece: piece.part)
+_NAMES = {
+    "columns": "columns",
+    "typed": "valueSchema",
+    "write_mode": "writeMode",
+    "partition_by": "partitionBy",
+}
+
+
+def _check_layout(manifest: Manifest, layout: Layout) -> None:
+    """Check that a target's earlier runs had the same layout. Raises OptionError."""
+    before = manifest.layout or layout
+    for name, option in _NAMES.items():
+        wanted, found = getattr(layout, name), getattr(before, name)
+        if wanted != found:
+            shown = [",".join(x) if isinstance(x, tuple) else str(x) for x in (wanted, found)]
+            raise OptionError(option, shown[0], f"the target has {shown[1]}")
+
+
+class _Run:
+    """One run, which may need several attempts."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: OffloadTable,
+        options: ReadOptions,
+        texts: dict[str, str],
+        rows_per_file: int,
+        layout: Layout,
+        *,
+        rejects: bool,
+    ) -> None:
+        self._spark = spark
+        self._table = table
+        self._options = options
+        self._texts = texts
+        self._rows_per_file = rows_per_file
+        self._layout = layout
+        self._rejects = rejects and layout.upserts
+        if layout.typed:
+            self._rejects = options.mode is DecodeMode.PERMISSIVE
+
+    def until_done(self) -> OffloadResult:
+        """As many attempts as it takes. Raises JobFailedError."""
+        if self._table.schema() is None:
+            self.form()
+        with self._table.lock():
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self.run()
+                except TableChangedError as error:
+                    changed = error
+        raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
+
+    def run(self) -> OffloadResult:
+        """One attempt to copy what is new. Raises TableChangedError."""
+        table = self._table
+        _check_layout(table.load(), self._layout)
+        form = self.form()
+        manifest = table.load()
+        self._add_rejected(manifest)
+        pieces, lost, errors = _planned(manifest, self._options, self._rows_per_file, self._layout)
+        paths = {piece.path for piece in pieces}
+        run = uuid.uuid4().hex if table.place.has_locks else ""
+        places = {table.place: manifest.files}
+        if self._rejects:
+            places[table.rejected().place] = manifest.rejected
+        for place, files in places.items():
+            begin_run(place, run, paths, {file.path for file in files})
+        added = replace(manifest, files=(), rejected=(), layout=self._layout)
+        added = replace(added, schema=packed_schema(form.schema))
+        if pieces:
+            added = self._written(pieces, lost, run, form, added)
+            if self._layout.upserts:
+                self._merge(added)
+            else:
+                table.commit(added)
+            self._add_rejected(added)
+        for place in places:
+            end_run(place, run)
+        if errors:
+            raise errors[0]
+        return OffloadResult(added.files, added.rejected)
+
+    def _merge(self, added: Manifest) -> None:
+        """Merge the workers' changes into the table, some files in each commit, in their order."""
+        table, head = self._table, added.head
+        rejected = {(file.topic, file.first_index): file for file in added.rejected}
+        for files in _groups(added.files):
+            keys = ((file.topic, file.first_index) for file in files)
+            more = tuple(rejected[key] for key in keys if key in rejected)
+            table.upsert(replace(added, head=head, files=files, rejected=more), self._rows(files))
+            head = table.load().head
+        for file in added.files:
+            table.place.remove(file.path)
+
+    def _rows(self, files: Sequence[OffloadedFile]) -> pa.Table:
+        """The latest row of each topic and key in some files of changes."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from .schema import latest, with_partitions
+
+        changes = []
+        for file in files:
+            with self._table.place.open(file.path) as source:
+                rows = pq.read_table(source)
+            changes.append(with_partitions(rows, file.topic, self._layout))
+        return latest(pa.concat_tables(changes))
+
+    def form(self) -> FileForm:
+        """What the table's files are to be like; the table is made, or gets new columns."""
+        from .schema import partition_fields, raw_schema, typed_form
+        from .writer import FileForm
+
+        table, layout, options = self._table, self._layout, self._options
+        values = None
+        if layout.typed:
+            with FolderReader(options.path) as reader:
+                topics = existing(reader, options, expected_of(reader, options.path))
+            schema, values = typed_form(options, topics, table, layout)
+        else:
+            schema = raw_schema(layout)
+        table.create(schema, [field.name for field in partition_fields(layout)])
+        before = table.schema()
+        if before is not None and before != schema:
+            if not layout.typed:
+                reason = f"is a {table.format} table of other columns"
+                raise OptionError("target", table.name, reason)
+            table.evolve(schema)
+        rejected = None
+        if self._rejects:
+            side = table.rejected()
+            self._create_rejected(side)
+            rejected = side.place.uri
+        return FileForm(layout, schema, table.constants, values, rejected)
+
+    def _create_rejected(self, side: OffloadTable) -> None:
+        from .schema import partition_fields, rejected_schema
+
+        columns = self._layout.columns
+        partitions = [field.name for field in partition_fields(Layout(columns))]
+        side.create(rejected_schema(columns), partitions)
+
+    def _add_rejected(self, manifest: Manifest) -> None:
+        """Bring the table of rejected rows up to a manifest, which may have come further."""
+        if not manifest.rejected:
+            return
+        side = self._table.rejected()
+        self._create_rejected(side)
+        before = side.load()
+        known = {file.path for file in before.files}
+        files = tuple(file for file in manifest.rejected if file.path not in known)
+        if files:
+            side.commit(replace(before, files=files, layout=Layout(self._layout.columns)))
+
+    def _written(
+        self,
+        pieces: list[Piece],
+        lost: frozenset[int],
+        run: str,
+        form: FileForm,
+        added: Manifest,
+    ) -> Manifest:
+        """Let the workers write all pieces; what the manifest gets by them."""
+        from .writer import ACCESS_OPTION, OFFLOAD_FORMAT, PLAN_OPTION, OffloadSource
+
+        place = self._table.place
         plan = {
             "target": place.uri,
-            "constants": table.constants,
+            "form": form.to_json(),
             "run": run,
             "lost": sorted(lost),
-            "tasks": [[piece.to_json() for piece in task] for task in tasks],
+            "tasks": [
+                [piece.to_json() for piece in task]
+                for task in packed(pieces, lambda piece: piece.part)
+            ],
         }
-        files = _written(spark, texts, plan, place.access)
-        table.commit(manifest, options.columns, files)
-    end_run(place, run)
-    if errors:
-        raise errors[0]
-    return OffloadResult(files)
+        self._spark.dataSource.register(OffloadSource)
+        reader = self._spark.read.format(OFFLOAD_FORMAT).options(**self._texts)
+        if place.access:
+            reader = reader.option(ACCESS_OPTION, json.dumps(dict(place.access)))
+        rows = reader.option(PLAN_OPTION, json.dumps(plan)).load().collect()
+        written = [json.loads(row[0]) for row in rows]
+        files, rejected = (
+            sorted(
+                (OffloadedFile.from_json(each[at]) for each in written if each[at] is not None),
+                key=lambda file: (file.topic, file.log_id, file.first_index),
+            )
+            for at in (0, 1)
+        )
+        return replace(added, files=tuple(files), rejected=tuple(rejected))
+
+
+MERGED_ROWS = 2_000_000
+"""The most messages that one commit of an upsert has, but for those of a single file."""
+
+
+def _groups(files: Sequence[OffloadedFile]) -> Iterator[tuple[OffloadedFile, ...]]:
+    """Files in their order, as many together as one commit may have."""
+    group: list[OffloadedFile] = []
+    for file in files:
+        if group and sum(each.rows for each in group) + file.rows > MERGED_ROWS:
+            yield tuple(group)
+            group = []
+        group.append(file)
+    if group:
+        yield tuple(group)
 
 
 def _planned(
-    manifest: Manifest, options: ReadOptions, rows_per_file: int
+    manifest: Manifest, options: ReadOptions, rows_per_file: int, layout: Layout
 ) -> tuple[list[Piece], frozenset[int], list[DataLossError]]:
     """What is to be copied, the ledgers that are lost, and why topics are not copied."""
     from .writer import pieces_of
@@ -194,7 +428,7 @@ def _planned(
             except DataLossError as error:
                 errors.append(error)
             else:
-                pieces += pieces_of(log, first, end, rows_per_file)
+                pieces += pieces_of(log, first, end, rows_per_file, layout)
     return pieces, found.expected.lost_ledgers, errors
 
 
@@ -224,18 +458,3 @@ def _bounds(
         return first, first
     part = slice_of(log, replace(options, start=Bound(BoundKind.INDEX, first)), expected)
     return part.first_index, part.end_index
-
-
-def _written(
-    spark: SparkSession, options: dict[str, str], plan: dict[str, Any], access: Mapping[str, str]
-) -> tuple[OffloadedFile, ...]:
-    """Let the workers write all pieces of a plan."""
-    from .writer import ACCESS_OPTION, OFFLOAD_FORMAT, PLAN_OPTION, OffloadSource
-
-    spark.dataSource.register(OffloadSource)
-    reader = spark.read.format(OFFLOAD_FORMAT).options(**options)
-    if access:
-        reader = reader.option(ACCESS_OPTION, json.dumps(dict(access)))
-    rows = reader.option(PLAN_OPTION, json.dumps(plan)).load().collect()
-    files = [OffloadedFile.from_json(json.loads(row[0])) for row in rows]
-    return tuple(sorted(files, key=lambda file: (file.topic, file.log_id, file.first_index)))

@@ -8,24 +8,25 @@ others count and what is in them. Recording the head makes all files of the run 
 - In a Delta or Iceberg table the head is part of the table's own transaction that adds the files.
   A manifest that was written and not committed is not in the chain, and has no meaning.
 
-A run writes the list of its files before it writes the files, and removes the list when they count.
-A list that is there when a run begins is a killed run's: its files are used if the new run has the
-same ones, and else removed if no manifest lists them. Only the holder of the target's lock does so;
-in an object store nothing is removed, because there is no lock.
+A run leaves a note before it writes files, and removes it when they count. A note that is there
+when a run begins is a killed run's: its files are used if the new run has the same ones, and else
+removed if no manifest lists them. Only the holder of the target's lock does so; in an object store
+nothing is removed, because there is no lock.
 
 Workers of a killed run may live a little longer than their driver. They keep what they have written
-to themselves when their run's list is gone.
+to themselves when their run's note is gone.
+
+Rows that a typed table cannot take are in files of a second table, *rejected*. The manifest lists
+these files too, so they count with the others; the second table is brought up to it afterwards.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import uuid
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -35,8 +36,8 @@ from ..marks import Mark
 from .places import Place, read_bytes, write_bytes
 
 MANIFEST_FOLDER = "_pulsemark"
-VERSION = 2
-"""Version 1 had no marks; such manifests are read."""
+VERSION = 3
+"""Version 1 had no marks, 2 only binary values, appended by hour; such manifests are read."""
 HOUR_MS = 3_600_000
 LAST_HOUR_MS = 253_402_297_200_000
 """The last hour of the year 9999. What a wrong clock has stamped later is filed there."""
@@ -44,6 +45,7 @@ _CRC_BITS = 32
 _NAME_MAX = 200
 """File systems take names of 255 bytes."""
 
+_BUCKETS = re.compile(r"bucket\(([1-9][0-9]{0,4})\)")
 _MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,})-([0-9a-f]{8})\.json")
 
 
@@ -57,17 +59,19 @@ class OffloadedFile:
     log_id: int
     """The id of the topic's log: a topic that is created again has another one."""
     hour_ms: int
-    """The hour of the entries' broker times, in ms since the epoch."""
+    """The hour (or day) of the entries' broker times, in ms since the epoch."""
     first_index: int
     end_index: int
     rows: int
-    """Messages; fewer than indexes if the range has control entries."""
+    """Rows; fewer than indexes if the range has control entries, or rejected messages."""
     size_bytes: int
     crc32c: int
     """Of the file's bytes."""
     mark: tuple[Any, ...] | None = None
     """Of the log's entry with the file's last message (`Mark.to_json`); None: an earlier version
     wrote the file, or the entry was not there."""
+    rejected: int = 0
+    """Messages of the range that are in the table of rejected rows."""
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> OffloadedFile:
@@ -99,13 +103,48 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """All files of a target that count, and the columns that they have."""
+class Layout:
+    """What all runs of a target have in common."""
 
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...]
+    typed: bool = False
+    """Whether values are columns of their schema's type."""
+    write_mode: str = "append"
+    """``append``: a row for each message; ``upsert``: for each key, its latest message."""
+    partition_by: str = "hour"
+    """Beside the topic: ``hour``, ``day``; for `upsert` ``topic``, or ``bucket(N)`` of the key."""
+
+    @property
+    def upserts(self) -> bool:
+        """Whether a row is a key."""
+        return self.write_mode == "upsert"
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets keys are in; 0: none."""
+        found = _BUCKETS.fullmatch(self.partition_by)
+        return int(found[1]) if found else 0
+
+    @property
+    def period(self) -> str:
+        """The time whose messages a worker's file holds."""
+        return self.partition_by if self.partition_by in PERIODS_MS else "day"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All files of a target that count."""
+
     files: tuple[OffloadedFile, ...] = ()
     head: Head | None = None
     """None: nothing was ever copied."""
+    layout: Layout | None = None
+    schema: str = ""
+    """The columns with their types, as a text that `table` makes; empty: an earlier version."""
+    rejected: tuple[OffloadedFile, ...] = ()
+    """The files of the table of rejected rows."""
+    expired_ms: int = 0
+    """What is filed in earlier hours was removed: its lifetime is over."""
 
     @property
     def runs(self) -> int:
@@ -126,11 +165,18 @@ class Manifest:
         return {log: file.end_index for log, file in self.last_files().items()}
 
 
-def file_name(topic: str, log_id: int, hour_ms: int, first_index: int, end_index: int) -> str:
+PERIODS_MS = {"hour": HOUR_MS, "day": 24 * HOUR_MS}
+"""How long the time is whose messages are filed together."""
+_LABELS = {"hour": "%Y-%m-%dT%H", "day": "%Y-%m-%d"}
+
+
+def file_name(
+    topic: str, log_id: int, hour_ms: int, first_index: int, end_index: int, period: str = "hour"
+) -> str:
     """The path of a file, relative to the place of the files."""
-    hour = datetime.fromtimestamp(hour_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
+    label = datetime.fromtimestamp(hour_ms / 1000, UTC).strftime(_LABELS[period])
     name = f"{log_id}-{first_index:020d}-{end_index:020d}.parquet"
-    return f"{topic_folder(topic)}/hour={hour}/{name}"
+    return f"{topic_folder(topic)}/{period}={label}/{name}"
 
 
 def topic_folder(topic: str) -> str:
@@ -141,27 +187,46 @@ def topic_folder(topic: str) -> str:
     return f"topic={name}"
 
 
+_newest_loaded: dict[str, Manifest] = {}
+"""By place: the manifest that was loaded last, so that a follower does not read all of them again.
+Its head says what is in it."""
+
+
 def load_manifest(place: Place, head: Head | None) -> Manifest:
     """The manifests up to a head; an empty one if it is None.
 
     Raises:
         OptionError: a manifest is missing, damaged, or of a newer version.
     """
-    files: list[list[OffloadedFile]] = []
-    columns: tuple[str, ...] = ()
-    following = head
-    while following is not None:
+    contents: list[dict[str, Any]] = []
+    following, known = head, _newest_loaded.get(place.uri, Manifest())
+    while following is not None and following != known.head:
         content = _content(place, following)
         try:
-            files.append([OffloadedFile.from_json(each) for each in content["files"]])
-            columns = columns or tuple(content["columns"])
+            for name in ("files", "rejected"):
+                content[name] = [OffloadedFile.from_json(x) for x in content.get(name, ())]
+            layout = content.get("layout") or {"columns": content["columns"]}
+            content["layout"] = Layout(**{**layout, "columns": tuple(layout["columns"])})
+            contents.append(content)
             number, previous = following.number, content["previous"]
             following = None if previous is None else Head(*previous)
         except (ValueError, KeyError, TypeError) as error:
             raise _bad(place, following, f"is damaged: {error!r}") from error
         if (following.number if following is not None else 0) != number - 1:
             raise _bad(place, head, f"does not name manifest {number - 1}")
-    return Manifest(columns, tuple(f for each in reversed(files) for f in each), head)
+    if head is None or not contents:
+        return Manifest() if head is None else known
+    before = known if following is not None else Manifest()
+    files, rejected = (
+        (*earlier, *(file for each in reversed(contents) for file in each[name]))
+        for name, earlier in (("files", before.files), ("rejected", before.rejected))
+    )
+    newest = contents[0]
+    expired_ms = int(newest.get("expired_ms", 0))
+    schema = str(newest.get("schema", ""))
+    loaded = Manifest(files, head, newest["layout"], schema, rejected, expired_ms)
+    _newest_loaded[place.uri] = loaded
+    return loaded
 
 
 def _content(place: Place, head: Head) -> dict[str, Any]:
@@ -176,7 +241,7 @@ def _content(place: Place, head: Head) -> dict[str, Any]:
         version = content["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise _bad(place, head, "is damaged") from error
-    if version not in (1, VERSION):
+    if version not in (1, 2, VERSION):
         raise _bad(place, head, f"has version {version!r}; this program knows {VERSION}")
     return dict(content)
 
@@ -192,52 +257,60 @@ def newest_head(place: Place) -> Head | None:
     return max((Head(int(m[1]), int(m[2], 16)) for m in matches if m), default=None)
 
 
-def write_manifest(
-    place: Place, before: Manifest, columns: Sequence[str], files: Iterable[OffloadedFile]
-) -> Head:
-    """Write the manifest that follows another one; durable when it returns."""
+def write_manifest(place: Place, after: Manifest) -> Head:
+    """Write what a manifest has beyond the one that its head names; durable when it returns."""
     content = {
         "version": VERSION,
-        "previous": None if before.head is None else [before.head.number, before.head.crc32c],
-        "columns": list(columns),
-        "files": [asdict(file) for file in files],
+        "previous": None if after.head is None else [after.head.number, after.head.crc32c],
+        "layout": None if after.layout is None else asdict(after.layout),
+        "schema": after.schema,
+        "expired_ms": after.expired_ms,
+        "files": [asdict(file) for file in after.files],
+        "rejected": [asdict(file) for file in after.rejected],
     }
     data = json.dumps(content, indent=1).encode()
-    head = Head(before.runs + 1, crc32c(data))
+    head = Head(after.runs + 1, crc32c(data))
     write_bytes(place, head.path, data)
     return head
 
 
+CHANGES_FOLDER = f"{MANIFEST_FOLDER}/changes"
+"""The workers' files of an upsert, until they are merged."""
 _RUN_PREFIX = "unfinished-"
+_OUR_FILE = re.compile(r"(\.?)[0-9]+-[0-9]{20}-[0-9]{20}\.parquet(\.[0-9a-f]+)?")
 
 
-def begin_run(place: Place, paths: Iterable[str], counting: Container[str]) -> str:
-    """Note what a run will write, and remove what killed runs left.
+def begin_run(place: Place, run: str, mine: Container[str], counting: Container[str]) -> None:
+    """Note that a run begins, and remove what killed runs left.
 
     Args:
         place: where the files are.
-        paths: the files that it will write.
+        run: the run's name; empty where there are no locks, and so no notes.
+        mine: the files that it will write; those that are complete are used.
         counting: the files that a manifest lists; they stay.
-
-    Returns:
-        The run's name; empty where there are no locks, and so no notes.
-
-    Raises:
-        OptionError: a killed run's list is damaged, so what it left is not known.
     """
-    if not place.has_locks:
-        return ""
-    run = uuid.uuid4().hex
-    mine = set(paths)
-    write_bytes(place, _path(run), json.dumps(sorted(mine)).encode())
-    for name in place.names(MANIFEST_FOLDER):
-        path = f"{MANIFEST_FOLDER}/{name}"
-        if name.startswith("."):
+    if not run:
+        return
+    write_bytes(place, _path(run), b"")
+    names = place.names(MANIFEST_FOLDER)
+    left = [name for name in names if name.startswith((".", _RUN_PREFIX))]
+    killed = [name for name in left if f"{MANIFEST_FOLDER}/{name}" != _path(run)]
+    if killed:
+        for topic in place.names(""):
+            for part in place.names(topic) if topic.startswith("topic=") else ():
+                _sweep(place, f"{topic}/{part}", mine, counting)
+        _sweep(place, CHANGES_FOLDER, mine, ())
+    for name in killed:
+        place.remove(f"{MANIFEST_FOLDER}/{name}")
+
+
+def _sweep(place: Place, folder: str, mine: Container[str], counting: Container[str]) -> None:
+    """Remove files of killed runs from a folder, also half-written ones."""
+    for name in place.names(folder):
+        ours = _OUR_FILE.fullmatch(name)
+        path = f"{folder}/{name}"
+        if ours and (ours[1] or (path not in mine and path not in counting)):
             place.remove(path)
-        elif name.startswith(_RUN_PREFIX) and path != _path(run):
-            _remove(place, path, mine, counting)
-            place.remove(path)
-    return run
 
 
 def is_current_run(place: Place, run: str) -> bool:
@@ -259,37 +332,3 @@ def end_run(place: Place, run: str) -> None:
 
 def _path(run: str) -> str:
     return f"{MANIFEST_FOLDER}/{_RUN_PREFIX}{run}.json"
-
-
-def _listed(place: Place, path: str) -> list[str]:
-    """The files that a killed run's list names; all are below the place. Raises OptionError."""
-    try:
-        names = json.loads(read_bytes(place, path))
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or not all(
-        isinstance(each, str) and each.startswith("topic=") and ".." not in each.split("/")
-        for each in names
-    ):
-        reason = (
-            f"{path}, the list of files of a killed run, is damaged; remove it, and what"
-            " --verify then finds that no manifest lists"
-        )
-        raise OptionError("target", place.uri, reason)
-    return names
-
-
-def _remove(place: Place, path: str, mine: set[str], counting: Container[str]) -> None:
-    """Remove the files of a killed run, also half-written ones."""
-    left = _listed(place, path)
-    folders: dict[str, set[str]] = {}
-    for each in left:
-        file = PurePosixPath(each)
-        folders.setdefault(str(file.parent), set()).add(file.name)
-        if each not in mine and each not in counting:
-            place.remove(each)
-    for folder, names in folders.items():
-        for name in place.names(folder):
-            # The temporary name is the real one with a dot before it and the writer's id after it.
-            if name.startswith(".") and name[1:].rpartition(".")[0] in names:
-                place.remove(f"{folder}/{name}")

@@ -135,7 +135,7 @@ class LocalPlace:
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(path.name for path in (self.folder / folder).iterdir())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, path: str) -> None:

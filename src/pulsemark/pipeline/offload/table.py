@@ -14,6 +14,7 @@ they see the files of a run one by one, each of them whole.
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,7 +26,6 @@ from ..job_files import run_lock
 from .manifest import (
     MANIFEST_FOLDER,
     Manifest,
-    OffloadedFile,
     load_manifest,
     newest_head,
     write_manifest,
@@ -38,8 +38,24 @@ if TYPE_CHECKING:
 
     Indexes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-UNSORTED = ("value", "__key", "__messageId", "__messageProperties", "__tags")
-"""Columns whose lowest and highest values help no query, and cost a comparison for each row."""
+_UNSORTED = ("__key", "__messageId")
+
+
+def unsorted(schema: pa.Schema) -> list[str]:
+    """Columns whose lowest and highest values help no query, and cost a comparison for each row."""
+    from pyarrow import types
+
+    return [
+        field.name
+        for field in schema
+        if field.name in _UNSORTED or (not types.is_primitive(field.type) and not _is_text(field))
+    ]
+
+
+def _is_text(field: pa.Field) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(field.type) or types.is_large_string(field.type))
 
 
 class TableChangedError(PipelineError):
@@ -47,7 +63,7 @@ class TableChangedError(PipelineError):
 
 
 class OffloadTable(Protocol):
-    """A table of offloaded messages, partitioned by topic and hour."""
+    """A table of offloaded messages, partitioned by topic and time."""
 
     @property
     def name(self) -> str:
@@ -61,11 +77,29 @@ class OffloadTable(Protocol):
     def constants(self) -> bool:
         """Whether the files have the columns ``topic`` and ``hour`` themselves."""
 
-    def check_columns(self, columns: Sequence[str]) -> None:
-        """Check before the work whether it can have these columns. Raises OptionError."""
+    @property
+    def format(self) -> str:
+        """``parquet``, ``delta`` or ``iceberg``."""
 
-    def create(self, schema: pa.Schema) -> None:
-        """Make the table if it is missing. Raises OptionError if it is another one."""
+    @property
+    def widens(self) -> bool:
+        """Whether the format takes a wider type for a column that it has."""
+
+    def schema(self) -> pa.Schema | None:
+        """The columns now; None if it does not exist. Raises OptionError."""
+
+    def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
+        """Make the table if it is missing. Raises OptionError if it has other partitions."""
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """Give it these columns, which are all that it has and some more, or wider ones.
+
+        Raises:
+            TableChangedError: another process has changed it.
+        """
+
+    def rejected(self) -> OffloadTable:
+        """The table beside it, for rows that it cannot take."""
 
     def lock(self) -> AbstractContextManager[None]:
         """Keep other runs out as far as the place can. Raises OptionError."""
@@ -73,10 +107,22 @@ class OffloadTable(Protocol):
     def load(self) -> Manifest:
         """The manifest that counts now. Raises OptionError."""
 
-    def commit(
-        self, before: Manifest, columns: Sequence[str], files: Sequence[OffloadedFile]
-    ) -> None:
+    def commit(self, added: Manifest) -> None:
         """Let files count, all of them or none; durable when it returns.
+
+        Args:
+            added: what is new, with the head and the layout of the manifest that it follows.
+
+        Raises:
+            TableChangedError: the table is not as it was at ``load``.
+        """
+
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        """Let rows take the place of those of the same topic and key, in one commit.
+
+        Args:
+            added: see ``commit``; its files are not the table's.
+            rows: one for each topic and key, with the column ``deleted``: then there is none.
 
         Raises:
             TableChangedError: the table is not as it was at ``load``.
@@ -116,11 +162,30 @@ def format_of(place: Place) -> str | None:
     return "parquet" if newest_head(place) is not None else None
 
 
+def packed_schema(schema: pa.Schema) -> str:
+    """Columns and types as a text for the manifest."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def unpacked_schema(text: str) -> pa.Schema:
+    """The columns of such a text."""
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def beside(name: str) -> str:
+    """The name of the table of rejected rows; a URI's query stays at its end."""
+    path, mark, query = name.partition("?")
+    return f"{path.rstrip('/')}_rejected{mark}{query}"
+
+
 class ParquetFolder:
     """Parquet files in a folder, named by path or URI."""
 
     constants = False
     format = "parquet"
+    widens = False
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
         self.name = str(target)
@@ -130,11 +195,20 @@ class ParquetFolder:
         """See `OffloadTable`."""
         return place_of(self.name)
 
-    def check_columns(self, columns: Sequence[str]) -> None:
-        """Any columns will do."""
+    def schema(self) -> pa.Schema | None:
+        """See `OffloadTable`."""
+        text = self.load().schema
+        return unpacked_schema(text) if text else None
 
-    def create(self, schema: pa.Schema) -> None:
+    def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         """A folder needs no more than the files."""
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """The next manifest names the columns."""
+
+    def rejected(self) -> ParquetFolder:
+        """See `OffloadTable`."""
+        return ParquetFolder(beside(self.name))
 
     def lock(self) -> AbstractContextManager[None]:
         """See `OffloadTable`."""
@@ -144,22 +218,22 @@ class ParquetFolder:
         """See `OffloadTable`."""
         return load_manifest(self.place, newest_head(self.place))
 
-    def commit(
-        self, before: Manifest, columns: Sequence[str], files: Sequence[OffloadedFile]
-    ) -> None:
+    def commit(self, added: Manifest) -> None:
         """See `OffloadTable`. Two runs at once in an object store are noticed by their users."""
-        if newest_head(self.place) != before.head:
+        if newest_head(self.place) != added.head:
             raise TableChangedError(f"{self.name} has a new manifest")
-        write_manifest(self.place, before, columns, files)
+        write_manifest(self.place, added)
+
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        """Never called: files of a folder cannot be changed."""
+        raise OptionError("writeMode", "upsert", "needs a Delta or Iceberg table")
 
     def data_paths(self) -> set[str]:
         """See `OffloadTable`: what a reader of the folder finds."""
         if not isinstance(self.place, LocalPlace):
             return {file.path for file in self.load().files}
         folder = self.place.folder
-        return {
-            path.relative_to(folder).as_posix() for path in folder.glob("topic=*/hour=*/[!._]*")
-        }
+        return {path.relative_to(folder).as_posix() for path in folder.glob("topic=*/*/[!._]*")}
 
     def indexes_of(self, topic: str) -> Indexes:
         """Never called: no other program rewrites the files of a folder."""

@@ -89,7 +89,8 @@ def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[Topic
         by_log.setdefault((file.topic, file.log_id), []).append(file)
     for files in by_log.values():
         files.sort(key=lambda file: file.first_index)
-    problems = _problems(table, by_log)
+    upserts = manifest.layout is not None and manifest.layout.upserts
+    problems = _problems(table, by_log, upserts=upserts)
     with FolderReader(path) as reader:
         logs = reader.logs({topic for topic, _ in by_log}, lost=expected.lost_ledgers)
         return [
@@ -102,10 +103,34 @@ def _same_log(log: FolderLog | None, log_id: int) -> FolderLog | None:
     return log if log is not None and log.topic_id == log_id else None
 
 
-def _problems(table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]]) -> _Problems:
+def _problems_of_keys(
+    table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]]
+) -> _Problems:
+    """What is wrong with a table of the latest rows: two of one message, or more than were read."""
+    import numpy as np
+
+    problems: _Problems = {}
+    for (topic, _), files in by_log.items():
+        indexes = table.indexes_of(topic)
+        logs = sum(name == topic for name, _ in by_log)
+        counts = np.unique(indexes, return_counts=True)[1]
+        if counts.max(initial=0) > logs or indexes.max(initial=-1) >= max(
+            file.end_index for (name, _), each in by_log.items() if name == topic for file in each
+        ):
+            problems[files[-1]] = "the table has rows twice, or rows that were not copied"
+    return problems
+
+
+def _problems(
+    table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]], *, upserts: bool
+) -> _Problems:
     """What is wrong with the table's files, or with its rows if others have rewritten it."""
     files = [file for each in by_log.values() for file in each]
-    strange = table.data_paths() ^ {file.path for file in files}
+    if upserts:
+        return _problems_of_keys(table, by_log)
+    # A table with transactions takes no file without rows.
+    listed = {file.path for file in files if file.rows or isinstance(table, ParquetFolder)}
+    strange = table.data_paths() ^ listed
     if strange and not isinstance(table, ParquetFolder):
         problems: _Problems = {}
         for topic in {topic for topic, _ in by_log}:
@@ -194,6 +219,10 @@ def truncate_offloaded(
     table = table_of(target)
     with FolderReader(path) as reader:
         expected = expected_of(reader, Path(path))  # opening the store puts its catalog in order
+    layout = table.load().layout
+    if layout is not None and layout.upserts:
+        reason = "has only the latest message of each key, so the others must stay in the ledgers"
+        raise OptionError("truncate", table.name, reason)
     with LocalStore.open(Path(path)) as store, table.lock():
         left = {}
         for check in _verified(Path(path), table, expected):
@@ -304,7 +333,8 @@ def missing_in(file: OffloadedFile, log: TopicLog | None) -> int:
         messages += int(table.counts[table.kinds != EntryKind.CONTROL].sum())
         indexes += int(table.counts.sum())
     lost = file.end_index - file.first_index - indexes
-    return lost if lost > 0 and messages == file.rows else messages - file.rows
+    copied = file.rows + file.rejected
+    return lost if lost > 0 and messages == copied else messages - copied
 
 
 def _no_message(damage: CorruptEntryError) -> None:

@@ -11,12 +11,14 @@ complete, and does not write them again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -24,35 +26,92 @@ from pyspark.sql.types import StructType
 from ...finder import Finder
 from ...ledger.local.folder_reader import FolderLog
 from ...ledger.local.io.folder import SegmentId
-from ..columns import arrow_schema_of
+from ..columns import VALUE_BYTES, VALUE_ERROR
 from ..errors import JobFailedError
 from ..marks import Mark, mark_of
 from ..options import ReadOptions
 from ..plan import Slice, entry_of, row_of, segments_of, slice_between
 from ..tasks import LedgerPartition, messages_of
-from .manifest import HOUR_MS, LAST_HOUR_MS, OffloadedFile, file_name, is_current_run
+from ..value_form import ValueForm
+from .manifest import (
+    CHANGES_FOLDER,
+    LAST_HOUR_MS,
+    PERIODS_MS,
+    Layout,
+    OffloadedFile,
+    file_name,
+    is_current_run,
+)
 from .places import Place, file_checksum, iceberg_place, place_of
-from .table import UNSORTED
+from .schema import (
+    DELETED,
+    ERRORS,
+    KEY,
+    TOPIC,
+    column_of,
+    latest,
+    rejected_schema,
+    rows_schema,
+    without_partitions,
+)
+from .table import packed_schema, unpacked_schema, unsorted
 
 FOOTER_KEY = b"pulsemark.piece"
+_COUNTS_KEY = b"pulsemark.counts"
+"""The messages that were taken, and rejected; an upsert's file has fewer rows."""
 _GROUP_BYTES = 64 << 20
 """Rows are gathered up to this size and written as one row group."""
 _REPEATED = ("topic", "hour", "__topic", "__producerName", "__messageProperties")
 """Columns with few values: only for them a dictionary is worth its work."""
 
 
-def file_schema(columns: tuple[str, ...], constants: bool) -> pa.Schema:
-    """The schema of the files; with ``constants`` they have their partition's values too."""
-    schema = arrow_schema_of(columns)
-    if constants:
-        schema = schema.append(pa.field("topic", pa.string()))
-        schema = schema.append(pa.field("hour", pa.timestamp("us", "UTC")))
-    return schema
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """What the files of a run are like. It is made on the driver and sent to the workers."""
 
+    layout: Layout
+    schema: pa.Schema
+    """The table's columns."""
+    constants: bool
+    """Whether files have their partition's values too."""
+    values: ValueForm | None = None
+    """How values are decoded; None: they stay bytes."""
+    rejected: str | None = None
+    """Where the rows are filed that the table cannot take; None: such a row is an error."""
 
-def table_schema(columns: tuple[str, ...]) -> pa.Schema:
-    """The schema of a table of such files."""
-    return file_schema(columns, constants=True)
+    def file_schema(self) -> pa.Schema:
+        """The columns of the table's files, or of the changes of one."""
+        if self.layout.upserts:
+            schema = without_partitions(self.schema, self.layout)
+            return schema.append(pa.field(DELETED, pa.bool_()))
+        return self.schema if self.constants else without_partitions(self.schema, self.layout)
+
+    def rejected_schema(self) -> pa.Schema:
+        """The columns of the files of rejected rows."""
+        schema = rejected_schema(self.layout.columns)
+        return schema if self.constants else without_partitions(schema, Layout(()))
+
+    def to_json(self) -> dict[str, Any]:
+        """An object for JSON."""
+        return {
+            "layout": asdict(self.layout),
+            "schema": packed_schema(self.schema),
+            "constants": self.constants,
+            "values": None if self.values is None else self.values.to_json(),
+            "rejected": self.rejected,
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> FileForm:
+        """The form of such an object."""
+        layout, values = content["layout"], content["values"]
+        return cls(
+            Layout(**{**layout, "columns": tuple(layout["columns"])}),
+            unpacked_schema(content["schema"]),
+            content["constants"],
+            None if values is None else ValueForm.from_json(values),
+            content["rejected"],
+        )
 
 
 class PieceWriter:
@@ -61,20 +120,23 @@ class PieceWriter:
     def __init__(
         self,
         place: Place,
+        rejected: Place | None,
         run: str,
         options: ReadOptions,
         lost: frozenset[int],
-        constants: bool,
+        form: FileForm,
     ) -> None:
         self._place = place
+        self._rejected = rejected
         self._run = run
         self._options = options
         self._lost = lost
-        self._rows_schema = arrow_schema_of(options.columns)
-        self._schema = file_schema(options.columns, constants)
+        self._form = form
+        typed = None if form.values is None else form.schema
+        self._rows_schema = rows_schema(form.layout.columns, typed, errors=rejected is not None)
 
-    def write(self, piece: Piece) -> OffloadedFile:
-        """Write one file, or find it complete.
+    def write(self, piece: Piece) -> tuple[OffloadedFile, OffloadedFile | None]:
+        """Write one file, and one of rejected rows if there are some, or find them complete.
 
         Raises:
             DataLossError, DecodeError: the ledger's messages cannot be read.
@@ -82,12 +144,28 @@ class PieceWriter:
             OSError: the file cannot be written.
         """
         identity = self._identity(piece)
-        rows = self._rows_if_complete(piece, identity)
-        if rows is None:
-            rows = self._place.write(piece.path, lambda file: self._fill(piece, identity, file))
-        size_bytes, checksum = file_checksum(self._place, piece.path)
+        counts = self._counts_if_complete(self._place, piece.path, identity)
+        if counts is None:
+            counts = self._place.write(piece.path, lambda f: self._fill(piece, identity, f))
+        rows, rejected = counts
+        file = self._described(self._place, piece.path, piece, rows, rejected)
+        if not rejected:
+            return file, None
+        place, part = self._rejected, piece.part
+        assert place is not None, "rows are rejected where there is a place for them"
+        indexes = part.first_index, part.end_index
+        path = file_name(part.topic, piece.log_id, piece.hour_ms, *indexes)
+        if self._counts_if_complete(place, path, identity) is None:
+            place.write(path, lambda f: self._fill(piece, identity, f, bad=True))
+        return file, self._described(place, path, piece, rejected, 0)
+
+    @staticmethod
+    def _described(
+        place: Place, path: str, piece: Piece, rows: int, rejected: int
+    ) -> OffloadedFile:
+        size_bytes, checksum = file_checksum(place, path)
         return OffloadedFile(
-            piece.path,
+            path,
             piece.part.topic,
             piece.log_id,
             piece.hour_ms,
@@ -97,70 +175,130 @@ class PieceWriter:
             size_bytes,
             checksum,
             None if piece.mark is None else tuple(piece.mark.to_json()),
+            rejected,
         )
 
     def _identity(self, piece: Piece) -> bytes:
         """What the file's footer must say, so that a later run may use the file as it is.
 
-        A run that leaves lost messages out writes other files than one that does not.
+        A run that leaves lost messages out, or has other columns, writes other files.
         """
         part, mark = piece.part, None if piece.mark is None else piece.mark.to_json()
         names = [part.topic, piece.log_id, part.first_index, part.end_index, mark]
-        names += [self._schema.names, self._options.fail_on_data_loss]
+        names += [self._form.to_json(), self._options.fail_on_data_loss]
         return json.dumps(names).encode()
 
-    def _rows_if_complete(self, piece: Piece, identity: bytes) -> int | None:
-        """The rows of a file that an earlier run has completed; None if there is none."""
+    @staticmethod
+    def _counts_if_complete(place: Place, path: str, identity: bytes) -> tuple[int, int] | None:
+        """The messages of a file that an earlier run has completed, and those it rejected."""
         try:
-            with self._place.open(piece.path) as file:
-                metadata = pq.read_metadata(file)
+            with place.open(path) as file:
+                found = pq.read_metadata(file)
         except (FileNotFoundError, pa.ArrowInvalid):
             return None
-        if (metadata.metadata or {}).get(FOOTER_KEY) != identity:
+        said = found.metadata or {}
+        if said.get(FOOTER_KEY) != hashlib.sha256(identity).hexdigest().encode():
             return None
-        return int(metadata.num_rows)
+        rows, rejected = said[_COUNTS_KEY].split()
+        return int(rows), int(rejected)
 
-    def _fill(self, piece: Piece, identity: bytes, file: IO[bytes]) -> int:
-        rows = 0
-        schema = self._schema.with_metadata({FOOTER_KEY: identity})
+    def _fill(
+        self, piece: Piece, identity: bytes, file: IO[bytes], *, bad: bool = False
+    ) -> tuple[int, int]:
+        """Write the good rows, or the bad ones; how many there are of these and of the others."""
+        counts = [0, 0]
+        schema = self._form.rejected_schema() if bad else self._form.file_schema()
         repeated = [name for name in schema.names if name in _REPEATED]
-        described = [name for name in schema.names if name not in UNSORTED]
-        parquet = pq.ParquetWriter(
+        without = unsorted(schema)
+        described = [name for name in schema.names if name not in without]
+        with pq.ParquetWriter(
             file, schema, use_dictionary=repeated, write_statistics=described
-        )
-        with parquet as writer:
-            for table in self._row_groups(piece, schema):
-                rows += table.num_rows
-                writer.write_table(table, max(1, table.num_rows))
+        ) as writer:
+            changes: pa.Table | None = None
+            for table in self._row_groups(piece):
+                good, rejected = self._sorted_out(piece, table)
+                counts = [counts[0] + len(good), counts[1] + len(rejected)]
+                rows = rejected if bad else good
+                if len(rows) or not bad:
+                    rows = self._table(piece, rows, schema)
+                    if bad or not self._form.layout.upserts:
+                        writer.write_table(rows, max(1, len(rows)))
+                    else:
+                        rows = rows if changes is None else pa.concat_tables([changes, rows])
+                        changes = latest(rows)
+            if changes is not None:
+                writer.write_table(changes, max(1, len(changes)))
+            digest = hashlib.sha256(identity).hexdigest().encode()
+            writer.add_key_value_metadata({FOOTER_KEY: digest, _COUNTS_KEY: b"%d %d" % (*counts,)})
         if not is_current_run(self._place, self._run):
             raise JobFailedError(f"another offload has begun to write to {self._place.uri}")
-        return rows
+        return counts[0], counts[1]
 
-    def _row_groups(self, piece: Piece, schema: pa.Schema) -> Iterator[pa.Table]:
+    def _row_groups(self, piece: Piece) -> Iterator[pa.Table]:
         """The rows of a piece, in tables of about the same size."""
         segments = {piece.part.topic: piece.segments}
         partition = LedgerPartition((piece.part,), self._lost, segments)
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
-        for batch in messages_of(partition, self._options, self._rows_schema):
+        for batch in messages_of(partition, self._options, self._rows_schema, self._form.values):
             batches.append(batch)
             size_bytes += batch.nbytes
             if size_bytes >= _GROUP_BYTES:
-                yield self._table(piece, batches, schema)
+                yield pa.Table.from_batches(batches)
                 batches, size_bytes = [], 0
         if batches:
-            yield self._table(piece, batches, schema)
+            yield pa.Table.from_batches(batches)
 
-    def _table(self, piece: Piece, batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-        table = pa.Table.from_batches(batches)
-        columns = table.columns
-        if len(schema) > len(columns):
-            hour = pa.scalar(piece.hour_ms * 1000, pa.timestamp("us", "UTC"))
-            columns += [
-                pa.chunked_array([pa.repeat(pa.scalar(piece.part.topic), table.num_rows)]),
-                pa.chunked_array([pa.repeat(hour, table.num_rows)]),
-            ]
-        return pa.table(columns, schema=schema)
+    def _sorted_out(self, piece: Piece, table: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The rows that the table takes, and those that it does not.
+
+        Raises JobFailedError if a row has no key that it needs, and there is no place for it.
+        """
+        reasons = pa.chunked_array([pa.nulls(len(table), pa.string())])
+        if VALUE_ERROR in table.column_names:
+            reasons = table[VALUE_ERROR]
+        if self._form.layout.upserts:
+            keyless = pc.and_(table[KEY].is_null(), reasons.is_null())
+            reasons = pc.if_else(keyless, "it has no key", reasons)
+        bad = reasons.is_valid()
+        table = table.append_column(ERRORS, reasons)
+        rejected = table.filter(bad)
+        if len(rejected) and self._rejected is None:
+            place = f"{piece.part.topic}: message {rejected['__index'][0]}"
+            more = (
+                "an upsert needs one. Set mode=PERMISSIVE (--mode PERMISSIVE) to reject such rows"
+            )
+            raise JobFailedError(f"{place} has no key, and {more}")
+        return table.filter(pc.invert(bad)), rejected
+
+    def _table(self, piece: Piece, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Some rows in the columns of a file."""
+        columns = dict(zip(rows.column_names, rows.columns, strict=True))
+        filed = {
+            TOPIC: pa.scalar(piece.part.topic, pa.string()),
+            **dict.fromkeys(PERIODS_MS, pa.scalar(piece.hour_ms * 1000, pa.timestamp("us", "UTC"))),
+        }
+        columns |= {
+            name: pa.chunked_array([pa.repeat(value, len(rows))]) for name, value in filed.items()
+        }
+        if ERRORS.name in schema.names:
+            columns |= {"value": rows[VALUE_BYTES if VALUE_BYTES in columns else "value"]}
+            return pa.table([columns[name] for name in schema.names], schema=schema)
+        if DELETED in schema.names:
+            columns[DELETED] = self._deleted(rows["value"])
+        if "value" not in schema.names and "value" in columns:
+            value = columns.pop("value")
+            columns |= {
+                column_of(field.name): column
+                for field, column in zip(value.type, value.flatten(), strict=True)
+            }
+        return pa.table([columns[name] for name in schema.names], schema=schema)
+
+    def _deleted(self, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Whether each value deletes its key: it is null, or as bytes empty."""
+        if self._form.values is not None:
+            return values.is_null()
+        return pc.equal(pc.binary_length(values), 0).fill_null(True)
 
 
 OFFLOAD_FORMAT = "pulsemark-offload"
@@ -202,28 +340,28 @@ class OffloadReader(DataSourceReader):
     def __init__(self, options: ReadOptions, plan: dict[str, Any], access: dict[str, str]) -> None:
         self._options = options
         self._access = access
-        self._target = plan["target"]
-        self._constants = plan["constants"]
-        self._run = plan["run"]
-        self._lost = frozenset(plan["lost"])
-        self._tasks = plan["tasks"]
+        self._plan = plan
 
     def partitions(self) -> list[InputPartition]:
         """The pieces, as they were planned."""
         return [
             PiecesPartition(tuple(Piece.from_json(values) for values in task))
-            for task in self._tasks
+            for task in self._plan["tasks"]
         ]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
         """Write the files of one task."""
         assert isinstance(partition, PiecesPartition), "the partitions are our own"
-        place = (
-            iceberg_place(self._target, self._access) if self._access else place_of(self._target)
-        )
-        writer = PieceWriter(place, self._run, self._options, self._lost, self._constants)
+        form = FileForm.from_json(self._plan["form"])
+        place = self._place(self._plan["target"])
+        rejected = None if form.rejected is None else self._place(form.rejected)
+        lost = frozenset(self._plan["lost"])
+        writer = PieceWriter(place, rejected, self._plan["run"], self._options, lost, form)
         for piece in partition.pieces:
-            yield (json.dumps(asdict(writer.write(piece))),)
+            yield (json.dumps([each and asdict(each) for each in writer.write(piece)]),)
+
+    def _place(self, uri: str) -> Place:
+        return iceberg_place(uri, self._access) if self._access else place_of(uri)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,25 +390,29 @@ class Piece:
         return cls(path, log_id, hour_ms, Slice.from_json(part), ids, Mark.from_json(mark))
 
 
-def pieces_of(log: FolderLog, first: int, end: int, rows_per_file: int) -> Iterator[Piece]:
+def pieces_of(
+    log: FolderLog, first: int, end: int, rows_per_file: int, layout: Layout
+) -> Iterator[Piece]:
     """The pieces of the messages ``[first, end)`` of a topic."""
-    finder = Finder(log)
+    period = layout.period
+    finder, period_ms = Finder(log), PERIODS_MS[period]
+    last_ms = LAST_HOUR_MS // period_ms * period_ms
     while first < end:
-        hour_ms = min(_time_ms(log, first) // HOUR_MS * HOUR_MS, LAST_HOUR_MS)
-        hour_end = end if hour_ms == LAST_HOUR_MS else _hour_end(finder, hour_ms, first, end)
+        hour_ms = min(_time_ms(log, first) // period_ms * period_ms, last_ms)
+        hour_end = end
+        if hour_ms < last_ms:
+            found = finder.by_time(hour_ms + period_ms)
+            hour_end = end if found.end else min(end, max(found.first_index, first))
         limit = (first // rows_per_file + 1) * rows_per_file
         piece_end = _entry_end(log, limit) if limit < hour_end else hour_end
         piece_end = max(piece_end, _entry_end(log, first + 1))
         part = slice_between(log, first, piece_end)
-        path = file_name(log.name, log.topic_id, hour_ms, first, piece_end)
+        path = file_name(log.name, log.topic_id, hour_ms, first, piece_end, period)
+        if layout.upserts:
+            path = f"{CHANGES_FOLDER}/{path.rpartition('/')[2]}"
         (segments,) = segments_of([part], {log.name: log}).values()
         yield Piece(path, log.topic_id, hour_ms, part, segments, mark_of(log, piece_end))
         first = piece_end
-
-
-def _hour_end(finder: Finder, hour_ms: int, first: int, end: int) -> int:
-    found = finder.by_time(hour_ms + HOUR_MS)
-    return end if found.end else min(end, max(found.first_index, first))
 
 
 def _time_ms(log: FolderLog, index: int) -> int:

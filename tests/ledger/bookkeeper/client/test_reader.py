@@ -295,3 +295,23 @@ def test_the_last_entry_of_an_idle_writer_is_seen() -> None:
         await writer.append(b"end")
 
     in_cluster(main)
+
+
+def test_ledgers_that_bookies_know_are_found_without_their_nodes() -> None:
+    """Also where only a bookie has one that takes no writes; a silent bookie is not waited for."""
+
+    async def main(cluster: Cluster) -> None:
+        cluster.seed_entry(cluster.names[2], 0, -1, ledger_id=77)
+        await cluster.session.delete(f"/ledgers/available/{cluster.names[2]}")
+        path = f"/ledgers/available/readonly/{cluster.names[2]}"
+        await cluster.session.create(path, ephemeral=True, make_parents=True)
+        client = cluster.client()
+        assert await client.has_any([76, 77])
+        assert not await client.has_any(range(78, 200))
+        cluster.network.pause(cluster.names[0])
+        began_s = asyncio.get_running_loop().time()
+        assert await client.has_any([77])
+        assert not await client.has_any([78])
+        assert asyncio.get_running_loop().time() - began_s < 3
+
+    in_cluster(main)

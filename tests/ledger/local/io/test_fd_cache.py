@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from pulsemark.ledger.local.io.fd_cache import FdCache, default_fd_limit
+from pulsemark.ledger.limits import default_fd_limit
+from pulsemark.ledger.local.io.fd_cache import FdCache
 from pulsemark.testing.faulty_files import FaultyFiles
 
 

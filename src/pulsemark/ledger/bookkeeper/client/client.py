@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ....coordination.protocol import Coordination
 from .bookies import Bookies
 from .entries import DigestType, digest_of
 from .errors import WrongKeyError
+from .frames import read_lac_request
 from .ledger_nodes import LedgerNodes, VersionedMetadata, check_ledger_id
 from .metadata import LedgerMetadata, Segment
 from .options import ClientOptions
@@ -18,6 +20,9 @@ from .recovery import RecoveryRules, recover
 from .registry import BookieRegistry, ClientCore, new_ensemble
 from .tls import BookieTls, TlsContexts
 from .writer import LedgerWriter
+
+_KNOWN_MS = 500
+"""So long bookies are asked whether they know of ledgers."""
 
 
 class BookKeeperClient:
@@ -143,6 +148,25 @@ class BookKeeperClient:
     async def writable_bookies(self) -> list[str]:
         """The ids of the bookies that take writes now, sorted."""
         return await self._core.registry.writable()
+
+    async def has_any(self, ledger_ids: Iterable[int]) -> bool:
+        """Whether a bookie has entries of one of these ledgers, also of one that has no node.
+
+        Bookies that do not answer at once are not waited for.
+        """
+        bookies, ids = await self._core.registry.readable(), tuple(ledger_ids)
+        asked = [
+            asyncio.ensure_future(
+                self._core.bookies.ask(bookie, read_lac_request(each, timeout_ms=_KNOWN_MS))
+            )
+            for bookie in bookies
+            for each in ids
+        ]
+        done, late = await asyncio.wait(asked, timeout=_KNOWN_MS / 1000) if asked else ((), ())
+        for one in late:
+            one.cancel()
+        # Of a ledger that it has never heard of a bookie says that there is no entry.
+        return None in [one.exception() for one in done]
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Delete a ledger. Bookies delete its entries some time later. Raises LedgerMissingError.

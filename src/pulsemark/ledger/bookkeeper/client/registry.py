@@ -65,6 +65,8 @@ def new_ensemble(
 
 
 _PROTOCOL = "bookie-rpc"
+_READ_ONLY = "readonly"
+"""The node of bookies that take no writes, among those that do."""
 
 
 def parse_service_info(bookie: str, data: bytes) -> tuple[str, int]:
@@ -98,13 +100,17 @@ class BookieRegistry:
 
     async def writable(self) -> list[str]:
         """The ids of the bookies that take writes, sorted."""
+        return [name for name in await self._names(self._available) if name != _READ_ONLY]
+
+    async def readable(self) -> list[str]:
+        """The ids of all bookies that run."""
+        return await self.writable() + await self._names(f"{self._available}/{_READ_ONLY}")
+
+    async def _names(self, folder: str) -> list[str]:
         try:
-            names = await retried(
-                lambda: self._coordination.children(self._available), self._options
-            )
+            return await retried(lambda: self._coordination.children(folder), self._options)
         except NodeMissingError:
             return []
-        return sorted(name for name in names if name != "readonly")
 
     async def address(self, bookie: str) -> tuple[str, int]:
         """Host and port of a bookie; without an answer those that were found before.
@@ -122,7 +128,8 @@ class BookieRegistry:
         return found
 
     async def _find(self, bookie: str, *, is_repeated: bool) -> tuple[str, int]:
-        for path in (f"{self._available}/{bookie}", f"{self._available}/readonly/{bookie}"):
+        for folder in (self._available, f"{self._available}/{_READ_ONLY}"):
+            path = f"{folder}/{bookie}"
             ask = partial(self._coordination.get, path)
             try:
                 data, _ = await (retried(ask, self._options) if is_repeated else ask())

@@ -66,12 +66,13 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from ....metadata.crc import crc32c
+from ....records import record
 from ...errors import UnsupportedVersionError
 from ..io.files import Buffer, Files, read_up_to, write_all
 from ..io.folder import is_full, journal_folder, journal_path, list_journal_slots
@@ -114,7 +115,7 @@ class BlockKey(NamedTuple):
         return crc32c(_SEED.pack(self.journal_id, block_offset) + self.salt)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class JournalHeader:
     """The header of a journal file: which journal it has now."""
 
@@ -216,7 +217,7 @@ def unpack_block(
     return parts
 
 
-@dataclass(slots=True)
+@record
 class _OpenJournal:
     """The file that is being written."""
 
@@ -502,7 +503,7 @@ def free_journal(files: Files, path: Path) -> None:
         files.close(fd)
 
 
-@dataclass(slots=True)
+@record
 class ReplayReport:
     """The result of a replay."""
 
@@ -518,7 +519,7 @@ class ReplayReport:
     sync interval. Bytes after that may be on the disk without those before them."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class JournalFile:
     """A journal that counts."""
 
@@ -528,7 +529,7 @@ class JournalFile:
     """How much of it counts, by a later journal's header; None: up to the last whole block."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class JournalBlock:
     """A block, or the place of a damaged one."""
 

@@ -11,7 +11,6 @@ when its last user releases it.
 from __future__ import annotations
 
 import os
-import resource
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
@@ -20,13 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ...limits import default_fd_limit
 from .files import Files
-
-
-def default_fd_limit() -> int:
-    """Half of what the process may open, at most 4096."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(64, min(4096, soft // 2)) if soft > 0 else 4096
 
 
 @dataclass(slots=True)

@@ -14,9 +14,10 @@ import logging
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from ....records import record
 from ...errors import CorruptFileError
 from ...run import UNKNOWN_COUNT, Link, chain_of
 from ..io.fd_cache import FdCache, for_each
@@ -30,7 +31,7 @@ from .time_index import CHUNKS_KEPT, ChunkCache, TimeIndex, index_lost_rows
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@record
 class Due:
     """What a checkpoint has to do for segments."""
 

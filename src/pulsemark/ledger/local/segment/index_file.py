@@ -64,6 +64,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from ....metadata.crc import crc32c
+from ....records import record
 from ...run import IoCount, Row
 from ..io.files import Buffer, Files, read_up_to, write_all
 from ..io.folder import SegmentId, index_path
@@ -393,7 +394,7 @@ def _checked_chunk(data: Buffer, seed: int, first_row: int) -> tuple[int, int, i
     return count, time_before, next_before, end, content_crc, content_known
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Trailer:
     """The sums over a sealed segment."""
 

@@ -61,10 +61,11 @@ from __future__ import annotations
 import logging
 import secrets
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from ....metadata.crc import crc32c
+from ....records import record
 from ...errors import CorruptFileError, UnsupportedVersionError
 from ...limits import MAX_TOPIC_NAME_BYTES
 from ...run import RunHeader
@@ -105,7 +106,7 @@ def new_secret() -> bytes:
             return secret
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class SegmentHeader(RunHeader):
     """The header of a segment; enough to rebuild a topic without the catalog."""
 
@@ -266,7 +267,7 @@ _CUT = struct.Struct("<8sHHIQQQQII")
 CUT_SIZE = _CUT.size + _U32.size
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class HeadCut:
     """The content of a cut file."""
 

@@ -1,0 +1,159 @@
+"""The numbers by which Kafka's serializers name schemas, and the subjects that have them.
+
+A number belongs to a definition with its type and references: where the same one is registered
+again, under whatever subject, it keeps its number. Numbers are never given twice. They are in the
+catalog under `IDS_KIND`:
+
+    "<id>"           JSON: [[key, version], ...], which versions have it
+    "sha256:<mark>"  the id of the definition with this mark
+    "next"           JSON: [the next id, how many there are]
+
+They are changed in the same transaction as the schemas. A place whose version is gone, or has
+another number, does not count: so also after a deletion that a crash has cut short.
+
+The subject `T-value` is the schema of the topic T in the namespace of Kafka's clients
+(TopicNameStrategy). Every other subject, and definitions that no type of Pulsar's has (JSON Schema,
+Protobuf), are beside the topics', under names with the domain `SUBJECT`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...proto.pulsar_api_pb2 import Schema, ServerError
+from ...wire import TopicName
+from ..errors import RefusedError
+
+if TYPE_CHECKING:
+    from .catalog_writer import CatalogWriter, Change
+    from .schemas import SchemaVersion
+
+IDS_KIND = "schema-ids"
+SUBJECT = "subject"
+"""The domain of schemas that are no topic's."""
+VALUE = "-value"
+NEXT = "next"
+TYPE_PROPERTY = "schemaType"
+"""Of a schema whose definition Pulsar has no type for: the registry's name of its type."""
+
+
+class Reference(NamedTuple):
+    """Another schema that a definition uses: the name it has there, its subject and version."""
+
+    name: str
+    subject: str
+    version: int
+
+
+def subject_place(namespace: str, subject: str) -> TopicName:
+    """Where the schemas of a subject are that is no topic's."""
+    tenant, _, local = namespace.partition("/")
+    return TopicName(SUBJECT, tenant, local, subject)
+
+
+def registry_type(schema: Schema) -> str:
+    """The registry's name of a schema's type; "" if it has none."""
+    if schema.type == Schema.Avro:
+        return "AVRO"
+    return next((p.value for p in schema.properties if p.key == TYPE_PROPERTY), "")
+
+
+def mark_of(version: SchemaVersion) -> str:
+    """What definitions have in common that have one number."""
+    text = version.text.encode() or version.schema.schema_data
+    if registry_type(version.schema) != "PROTOBUF":
+        try:
+            text = json.dumps(json.loads(text), separators=(",", ":")).encode()
+        except (
+            ValueError,
+            RecursionError,
+        ):  # Pulsar's Avro is what is left of text that is not UTF-8
+            text = text.strip()
+    import hashlib
+
+    parts = registry_type(version.schema), [list(each) for each in version.references]
+    return "sha256:" + hashlib.sha256(json.dumps(parts).encode() + text).hexdigest()
+
+
+class SchemaIds:
+    """The numbers of the schemas that Kafka's clients can see. All within turns of the catalog."""
+
+    def __init__(self, writer: CatalogWriter, namespace: str, most: int) -> None:
+        self._writer = writer
+        self.prefixes = f"persistent://{namespace}/", f"{SUBJECT}://{namespace}/"
+        self._most = most
+
+    def lacks(self, key: str, version: SchemaVersion) -> bool:
+        """Whether a version should have a number, and has none."""
+        return not version.id and key.startswith(self.prefixes) and _is_numbered(version)
+
+    async def give(
+        self, key: str, before: Sequence[SchemaVersion], after: Sequence[SchemaVersion]
+    ) -> tuple[list[SchemaVersion], list[Change]]:
+        """Number what lacks it, and free what is gone: the versions, and what is to be written.
+
+        Raises RefusedError at the limit.
+        """
+        changes: dict[str, str | None] = {}
+        kept = {one.number for one in after if one.id}
+        for one in before:
+            if one.id and one.number not in kept:
+                await self._free(key, one, changes)
+        numbered = [
+            replace(one, id=await self._number(key, one, changes)) if self.lacks(key, one) else one
+            for one in after
+        ]
+        rows = [
+            (IDS_KIND, name, None if value is None else value.encode())
+            for name, value in changes.items()
+        ]
+        return numbered, rows
+
+    async def _number(self, key: str, one: SchemaVersion, changes: dict[str, str | None]) -> int:
+        mark = mark_of(one)
+        number = int(await self._read(mark, changes) or 0)
+        if not number:
+            number, count = json.loads(await self._read(NEXT, changes) or "[1, 0]")
+            if count >= self._most:
+                raise RefusedError(
+                    ServerError.NotAllowedError,
+                    f"{count} schemas have numbers, and the limit is {self._most} "
+                    "(pulsemarkMaxRegisteredSchemas)",
+                )
+            changes[NEXT] = json.dumps([number + 1, count + 1])
+            changes[mark] = str(number)
+        places = json.loads(await self._read(str(number), changes) or "[]")
+        changes[str(number)] = json.dumps([*places, [key, one.number]])
+        return number
+
+    async def _free(self, key: str, one: SchemaVersion, changes: dict[str, str | None]) -> None:
+        name = str(one.id)
+        places = json.loads(await self._read(name, changes) or "[]")
+        left = [place for place in places if place != [key, one.number]]
+        changes[name] = json.dumps(left) if left else None
+        if not left:
+            changes[mark_of(one)] = None
+            following, count = json.loads(await self._read(NEXT, changes) or f"[{one.id + 1}, 1]")
+            changes[NEXT] = json.dumps([following, count - 1])
+
+    async def places(self, number: int) -> list[tuple[str, int]]:
+        """Keys and versions of what has a number."""
+        stored = await self._read(str(number), {}) or "[]"
+        return [(key, version) for key, version in json.loads(stored)]
+
+    async def highest(self) -> int:
+        """The highest number that was given."""
+        return int(json.loads(await self._read(NEXT, {}) or "[1, 0]")[0]) - 1
+
+    async def _read(self, name: str, changes: dict[str, str | None]) -> str | None:
+        if name in changes:
+            return changes[name]
+        stored = await self._writer.read(IDS_KIND, name)
+        return None if stored is None else stored.decode()
+
+
+def _is_numbered(version: SchemaVersion) -> bool:
+    return bool(version.schema.schema_data and registry_type(version.schema))

@@ -1,0 +1,218 @@
+"""Subscriptions that follow a mirror (`pulsemark mirror --subscriptions`).
+
+A subscription's place in the source is a position: everything up to it is acknowledged. The copies
+have the source's positions as tags, in their order. So the place in the target is found exactly, by
+a binary search for the first copy of an entry after that position, whatever indexes and positions
+the target gave. Nothing is kept elsewhere: after a restart all are found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ..client import ConnectionLostError, RequestRefusedError
+from ..finder.errors import DeadlineExceededError, ServerUnavailableError
+from ..ledger import LedgerExtent, Position, TopicNotFoundError
+from ..metadata import Buffer, peek
+from ..metadata.source_stamp import source_stamp_of
+from ..proto import pulsar_api_pb2 as pb
+from ..proto.cursor_pb2 import CursorRecord
+from ..wire import LATEST, MessageId
+from .broker_target import BrokerTarget
+from .entries import Place, Target
+from .errors import PlaceError
+from .folders import FolderTarget
+from .follow_source import BrokerFollowed, FollowSource, open_followed
+from .places import Options, folder_of
+
+if TYPE_CHECKING:
+    from ..finder.client import SeekClient
+
+CARRY_S = 1.0
+"""Between two looks at the source's subscriptions, as long as a broker keeps cursors in memory."""
+
+
+class Copy(Protocol):
+    """An entry of the target, without its body."""
+
+    @property
+    def position(self) -> Position:
+        """Where it is."""
+
+    @property
+    def prefix(self) -> Buffer:
+        """As it is stored."""
+
+
+class Copies(Protocol):
+    """The target's topics, and their subscriptions. Raises TopicNotFoundError."""
+
+    def ledgers(self, topic: str) -> Sequence[LedgerExtent]:
+        """The ledgers that have entries, oldest first."""
+
+    def heads(self, topic: str, start: Position) -> Iterable[Copy]:
+        """The entries from ``start`` on, lazily."""
+
+    def move(self, topic: str, name: str, at: Position | None, record: CursorRecord) -> bool:
+        """Let a subscription read on from ``at`` (None: the end); made if it is missing.
+
+        False: it has consumers, who are not disturbed.
+        """
+
+
+class BrokerCopies:
+    """A broker's, by its gRPC port, which shows the tags of its entries."""
+
+    def __init__(self, target: BrokerTarget, client: SeekClient) -> None:
+        self._target = target
+        self._client = client
+
+    def ledgers(self, topic: str) -> Sequence[LedgerExtent]:
+        """As `Copies`."""
+        return self._client.history(topic)[1]
+
+    def heads(self, topic: str, start: Position) -> Iterable[Copy]:
+        """As `Copies`."""
+        return self._client.read_entries(topic, start=start, prefixes_only=True)
+
+    def move(self, topic: str, name: str, at: Position | None, record: CursorRecord) -> bool:
+        """As `Copies`."""
+        properties = dict(record.subscription_properties)
+        try:
+            consumer = self._target.service.connection(topic).subscribe(
+                topic, name, earliest=True, create_topic=False, subscription_properties=properties
+            )
+        except RequestRefusedError as error:
+            if error.error in (pb.ConsumerBusy, pb.TopicNotFound):
+                return False
+            raise
+        consumer.seek(message_id=LATEST if at is None else MessageId(*at))
+        if not consumer.is_closed:
+            consumer.close()
+        return True
+
+
+class _Known(NamedTuple):
+    """Where a subscription was moved to, and for which place in the source."""
+
+    place: Place
+    at: Position | None
+    end: Position | None
+    """Where the topic ended then, if it is at the end."""
+
+
+class SubscriptionCarrier:
+    """Brings the places of a source's durable subscriptions to a target.
+
+    Args:
+        source: the source's folder, or its broker's gRPC port.
+        copies: the target.
+        cluster: the source's name in the tags.
+        own: the mirror's own subscription, which stays where it is.
+    """
+
+    def __init__(self, source: FollowSource, copies: Copies, cluster: str, own: str) -> None:
+        self._source = source
+        self._copies = copies
+        self._cluster = cluster
+        self._own = own
+        self._known: dict[tuple[str, str], _Known] = {}
+
+    def carry(self, topics: Collection[str]) -> None:
+        """Move the subscriptions that have moved in the source.
+
+        Raises ConnectionLostError, ClientError, LedgerError, SeekCallError.
+        """
+        try:
+            cursors = self._source.state(b"").cursors
+            for (topic, name), content in cursors.items():
+                if topic in topics and name != self._own:
+                    self._carry_one(topic, name, CursorRecord.FromString(content))
+        except (ServerUnavailableError, DeadlineExceededError) as error:
+            self._source.close()
+            raise ConnectionLostError(f"subscriptions: {error}") from error
+
+    def forget(self) -> None:
+        """A side was away: it may have lost what was not on its disk yet."""
+        self._known.clear()
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()
+
+    def _carry_one(self, topic: str, name: str, record: CursorRecord) -> None:
+        place = record.mark_delete_ledger_id, record.mark_delete_entry_id
+        known = self._known.get((topic, name))
+        if known is not None and known.place == place and known.at is not None:
+            return
+        try:
+            ledgers = self._copies.ledgers(topic)
+            end = None
+            if ledgers:
+                last = ledgers[-1]
+                end = Position(last.first.ledger_id, last.end_entry_id)
+            if known is not None and known.place == place and known.end == end:
+                return
+            at = self._after(topic, ledgers, place)
+        except TopicNotFoundError:
+            return  # nothing was mirrored yet
+        if self._copies.move(topic, name, at, record):
+            self._known[topic, name] = _Known(place, at, end)
+
+    def _after(self, topic: str, ledgers: Sequence[LedgerExtent], place: Place) -> Position | None:
+        """The first copy of what comes after a place in the source; None: there is none yet."""
+        starts, total = [], 0
+        for each in ledgers:
+            starts.append(total)
+            total += each.end_entry_id - each.first.entry_id
+        low, high = 0, total
+        while low < high:
+            middle = (low + high) // 2
+            found = self._first_copy(topic, _position(ledgers, starts, middle))
+            if found is None or found[1] > place:
+                high = middle
+                continue
+            at = found[0]
+            number = [each.first.ledger_id for each in ledgers].index(at.ledger_id)
+            low = starts[number] + at.entry_id - ledgers[number].first.entry_id + 1
+        return _position(ledgers, starts, low) if low < total else None
+
+    def _first_copy(self, topic: str, start: Position) -> tuple[Position, Place] | None:
+        """The first entry from there on that came from the source, and its position there."""
+        for entry in self._copies.heads(topic, start):
+            stamp = source_stamp_of(peek(entry.prefix))
+            if stamp is not None and stamp.cluster == self._cluster:
+                return entry.position, stamp.position
+        return None
+
+
+def _position(ledgers: Sequence[LedgerExtent], starts: Sequence[int], number: int) -> Position:
+    """The position of the topic's ``number``-th entry."""
+    which = max(n for n, start in enumerate(starts) if start <= number)
+    first = ledgers[which].first
+    return Position(first.ledger_id, first.entry_id + number - starts[which])
+
+
+def open_carrier(place: str, target: Target, options: Options) -> SubscriptionCarrier:
+    """What carries the subscriptions of the source at ``place``. Raises PlaceError and what
+    `open_followed` does.
+    """
+    at = options.source_grpc or place
+    if at == place and folder_of(place) is None:
+        raise PlaceError(place, "--subscriptions needs the source's gRPC port: --source-grpc")
+    copies: Copies | None = target if isinstance(target, FolderTarget) else None
+    if isinstance(target, BrokerTarget):
+        if options.target_grpc is None:
+            what = "--subscriptions needs the target's gRPC port: --target-grpc"
+            raise PlaceError(target.place, what)
+        there = open_followed(
+            options.target_grpc, replace(options, source_token=options.target_token)
+        )
+        if not isinstance(there, BrokerFollowed):
+            raise PlaceError(options.target_grpc, "--target-grpc is not a broker's gRPC port")
+        copies = BrokerCopies(target, there.calls)
+    assert copies is not None, "a target is a folder or a broker"
+    source = open_followed(at, options)
+    return SubscriptionCarrier(source, copies, options.source_cluster, options.subscription)

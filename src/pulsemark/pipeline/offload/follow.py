@@ -1,0 +1,145 @@
+"""A continuous offload: runs one after another beside a broker that writes, until it is stopped.
+
+Each run is an offload: what it commits counts as a whole, and the next one goes on there. So a
+follower may be killed at any moment, and nothing is copied twice. How far the table is behind is
+counted from the folder whenever it is asked for, also while a run takes long.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from ...finder import Finder, IndexOutOfRangeError
+from ...ledger import CorruptEntryError, FolderReader, TopicLog
+from ..arguments import checked_options
+from ..options import ReadOptions
+from ..plan import selected
+from .job import OffloadResult, offload
+from .table import OffloadTable, table_of
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+    from pyspark.sql import SparkSession
+
+DEFAULT_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a table is behind a topic."""
+
+    messages: int
+    seconds: float
+    """Broker time between the last message in the table and the last one of the topic."""
+
+
+@dataclass(slots=True, eq=False)
+class OffloadFollower:
+    """A table that follows a folder's topics.
+
+    Args:
+        spark, path, target, topics: as of `offload`, and ``more`` are its other arguments.
+        every_s: from the beginning of a run to that of the next one; one that takes longer is
+            followed at once.
+        on_run: called after each run.
+    """
+
+    spark: SparkSession
+    path: str | os.PathLike[str]
+    target: OffloadTable | str | os.PathLike[str]
+    topics: str | Sequence[str] | None = None
+    every_s: float = DEFAULT_EVERY_S
+    on_run: Callable[[OffloadResult], object] = lambda _: None
+    more: dict[str, Any] = field(default_factory=dict)
+    runs: int = field(init=False, default=0)
+    messages: int = field(init=False, default=0)
+    """Copied by all runs."""
+    _stopping: Event = field(init=False, default_factory=Event)
+    _copied: dict[tuple[str, int], int] = field(init=False, default_factory=dict)
+
+    def stop(self) -> None:
+        """Let `run` return after the run that is under way; from any thread."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Copy what is new, again and again. Raises what `offload` raises."""
+        table = table_of(self.target)
+        while not self._stopping.is_set():
+            began_s = time.monotonic()
+            result = offload(self.spark, self.path, table, self.topics, **self.more)
+            self._copied = table.load().next_indexes()
+            self.runs, self.messages = self.runs + 1, self.messages + result.rows
+            self.on_run(result)
+            self._stopping.wait(max(0.0, self.every_s - (time.monotonic() - began_s)))
+
+    def lags(self) -> dict[str, Lag]:
+        """How far the table is behind each topic now."""
+        options = ReadOptions.parse(checked_options(self.path, self.topics))
+        with FolderReader(options.path) as reader:
+            logs = selected(reader, options).logs
+            return {topic: self._lag(log, log.topic_id) for topic, log in logs.items()}
+
+    def _lag(self, log: TopicLog, log_id: int) -> Lag:
+        reached = self._copied.get((log.name, log_id), log.first_index)
+        if reached >= log.next_index:
+            return Lag(0, 0.0)
+        try:
+            places = max(reached - 1, log.first_index), log.next_index - 1
+            first, last = (Finder(log).by_index(index).time_ms for index in places)
+        except (IndexOutOfRangeError, CorruptEntryError):
+            first = last = 0
+        return Lag(log.next_index - reached, max(0, last - first) / 1000)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of this moment, for a registry of Prometheus."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        name = "pulsemark_offload"
+        yield CounterMetricFamily(f"{name}_runs", "Runs that have ended", self.runs)
+        yield CounterMetricFamily(f"{name}_messages", "Messages copied", self.messages)
+        behind = GaugeMetricFamily(
+            f"{name}_lag_messages", "Messages that are not in the table yet", labels=["topic"]
+        )
+        seconds = GaugeMetricFamily(
+            f"{name}_lag_seconds",
+            "Broker time between the last message in the table and that of the topic",
+            labels=["topic"],
+        )
+        for topic, lag in self.lags().items():
+            behind.add_metric([topic], lag.messages)
+            seconds.add_metric([topic], lag.seconds)
+        yield from (behind, seconds)
+
+    def serve_metrics(self, host: str, port: int) -> int:
+        """Serve the metrics over HTTP; returns the port. Raises OSError."""
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        server, _ = start_http_server(port, host, registry)
+        return int(server.server_port)
+
+
+@contextmanager
+def ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call ``stop``; a second one has its usual effect."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(number: int, _: object) -> None:
+        stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

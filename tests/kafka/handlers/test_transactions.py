@@ -1,0 +1,441 @@
+"""Transactions by their requests: what readers get, which codes are answered, what survives."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+from kafka.record.memory_records import MemoryRecords
+
+from pulsemark.kafka.groups import transactions as coordinator
+from pulsemark.ledger import MemoryFolder
+from pulsemark.testing import SettableClock, running_broker
+from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
+
+from ..conftest import ledger_of, record_set, records_of
+
+MINUTE_MS = 60_000
+
+
+class Producer:
+    """A producer with a transactional id, request by request."""
+
+    def __init__(self, raw: RawKafka, name: str) -> None:
+        self.raw, self.name = raw, name
+        self.producer_id, self.epoch, self.sequences = -1, -1, dict[Any, int]()
+
+    def init(self, *, claims: bool = False, timeout_ms: int = MINUTE_MS) -> Any:
+        """InitProducerId; its code."""
+        answer = self.raw.call(
+            InitProducerIdRequest, 4, transactional_id=self.name, transaction_timeout_ms=timeout_ms,
+            producer_id=self.producer_id if claims else -1,
+            producer_epoch=self.epoch if claims else -1,
+        )  # fmt: skip
+        if not answer.error_code:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return answer.error_code
+
+    def add(self, topic: str, *partitions: int, version: int = 3) -> dict[int, int]:
+        """AddPartitionsToTxn; the code of each partition."""
+        topics = [
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
+                name=topic, partitions=list(partitions or (0,))
+            )
+        ]
+        answer = self.raw.call(
+            AddPartitionsToTxnRequest, version, v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self.producer_id, v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=topics,
+        )  # fmt: skip
+        (found,) = answer.results_by_topic_v3_and_below
+        return {e.partition_index: e.partition_error_code for e in found.results_by_partition}
+
+    def send(self, topic: str, *values: bytes, named: bool = True) -> Any:
+        """Produce; its code."""
+        sequence = self.sequences.get(topic, 0)
+        state = (self.producer_id, self.epoch, sequence)
+        records = record_set(values, producer=state, transactional=True)
+        fields = produce_fields([(topic, 0, records)], -1)
+        fields["transactional_id"] = self.name if named else None
+        answer = self.raw.call(ProduceRequest, 7, **fields)
+        code = answer.responses[0].partition_responses[0].error_code
+        if not code:
+            self.sequences[topic] = sequence + len(values)
+        return code
+
+    def end(self, *, commits: bool, version: int = 3) -> Any:
+        """EndTxn; its code."""
+        return self.raw.call(
+            EndTxnRequest, version, transactional_id=self.name, producer_id=self.producer_id,
+            producer_epoch=self.epoch, committed=commits,
+        ).error_code  # fmt: skip
+
+    def add_group(self, group: str) -> Any:
+        """AddOffsetsToTxn; its code."""
+        return self.raw.call(
+            AddOffsetsToTxnRequest, 3, transactional_id=self.name, producer_id=self.producer_id,
+            producer_epoch=self.epoch, group_id=group,
+        ).error_code  # fmt: skip
+
+    def commit_offset(self, group: str, topic: str, offset: int) -> Any:
+        """TxnOffsetCommit of partition 0; its code."""
+        of = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        answer = self.raw.call(
+            TxnOffsetCommitRequest, 3, transactional_id=self.name, group_id=group,
+            producer_id=self.producer_id, producer_epoch=self.epoch, generation_id=-1,
+            member_id="", group_instance_id=None,
+            topics=[of(name=topic, partitions=[of.TxnOffsetCommitRequestPartition(
+                partition_index=0, committed_offset=offset, committed_leader_epoch=-1,
+                committed_metadata="")])],
+        )  # fmt: skip
+        return answer.topics[0].partitions[0].error_code
+
+    def state(self) -> Any:
+        """DescribeTransactions."""
+        answer = self.raw.call(DescribeTransactionsRequest, 0, transactional_ids=[self.name])
+        return answer.transaction_states[0]
+
+
+@pytest.fixture
+def producer(raw, topic) -> Producer:
+    """A producer that was given its first epoch."""
+    made = Producer(raw, f"id-{topic}")
+    assert made.init() == 0
+    assert made.epoch == 0
+    return made
+
+
+def fetch(raw: RawKafka, topic: str, offset: int = 0, *, committed: bool = True) -> Any:
+    """What one partition has, for a reader of committed records or of all."""
+    fields = fetch_fields([(topic, 0, offset, 1 << 20, -1)], 0, 1, 1 << 20)
+    answer = raw.call(FetchRequest, 11, **fields | {"isolation_level": int(committed)})
+    return answer.responses[0].partitions[0]
+
+
+def end_offset(raw: RawKafka, topic: str, *, committed: bool, time_ms: int = -1) -> Any:
+    """ListOffsets: the end of what a reader may read, or the first offset of a time."""
+    of = ListOffsetsRequest.ListOffsetsTopic
+    asked = of.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=time_ms)
+    answer = raw.call(
+        ListOffsetsRequest, 5, replica_id=-1, isolation_level=int(committed),
+        topics=[of(name=topic, partitions=[asked])],
+    )  # fmt: skip
+    return answer.topics[0].partitions[0].offset
+
+
+def offset_of(raw: RawKafka, group: str, topic: str, *, stable: bool) -> tuple[int, int]:
+    """OffsetFetch of partition 0: code and offset."""
+    of = OffsetFetchRequest.OffsetFetchRequestTopic
+    answer = raw.call(
+        OffsetFetchRequest, 7, group_id=group, require_stable=stable,
+        topics=[of(name=topic, partition_indexes=[0])],
+    )  # fmt: skip
+    found = answer.topics[0].partitions[0]
+    return found.error_code, found.committed_offset
+
+
+def test_readers_of_committed_records_stop_at_the_last_stable_offset(raw, made, producer):
+    """Others get all; both get the high watermark. A commit shows the records of the open one."""
+    raw.produce(made, record_set([b"before"]))
+    assert producer.add(made) == {0: 0}
+    assert producer.send(made, b"a", b"b") == 0
+    raw.produce(made, record_set([b"between"]))
+    got = fetch(raw, made)
+    assert (got.high_watermark, got.last_stable_offset, got.aborted_transactions) == (4, 1, [])
+    assert records_of(got.records) == [(0, b"before")]
+    assert fetch(raw, made, 1).records == b""
+    everything = fetch(raw, made, committed=False)
+    assert (everything.last_stable_offset, everything.aborted_transactions) == (1, None)
+    assert len(records_of(everything.records)) == 4
+    assert end_offset(raw, made, committed=True) == 1
+    assert end_offset(raw, made, committed=False) == 4
+    assert end_offset(raw, made, committed=True, time_ms=0) == 0
+    assert producer.end(commits=True) == 0
+    got = fetch(raw, made, 1)
+    assert (got.high_watermark, got.last_stable_offset) == (5, 5)
+    assert [value for _, value in records_of(got.records)][:3] == [b"a", b"b", b"between"]
+
+
+def test_an_aborted_transaction_is_listed_with_its_first_offset(raw, made, producer):
+    """Its records come, and its end as a control batch of its producer; clients skip both."""
+    producer.add(made)
+    producer.send(made, b"a", b"b")
+    assert producer.end(commits=False) == 0
+    producer.add(made)
+    producer.send(made, b"c")
+    assert producer.end(commits=True) == 0
+    got = fetch(raw, made)
+    assert [(a.producer_id, a.first_offset) for a in got.aborted_transactions] == [
+        (producer.producer_id, 0)
+    ]
+    batches = MemoryRecords(got.records)
+    seen = []
+    while (batch := batches.next_batch()) is not None:
+        seen.append((batch.base_offset, batch.is_transactional, batch.is_control_batch))
+        assert batch.producer_id == producer.producer_id
+    assert seen == [
+        (0, True, False), (2, True, True), (3, True, False), (4, True, True)
+    ]  # fmt: skip
+    assert fetch(raw, made, 3).aborted_transactions == []
+
+
+def test_a_later_producer_fences_the_one_before_it(raw, made, producer):
+    """Its transaction is aborted, and what it sends is refused; by version with another code."""
+    producer.add(made)
+    producer.send(made, b"zombie")
+    heir = Producer(raw, producer.name)
+    while (code := heir.init()) == 51:
+        pass
+    assert code == 0
+    assert heir.producer_id == producer.producer_id
+    assert heir.epoch > producer.epoch
+    assert producer.send(made, b"zombie again") == 47
+    assert producer.add(made) == {0: 90}
+    assert producer.add(made, version=1) == {0: 47}
+    assert producer.end(commits=True) == 90
+    assert producer.end(commits=True, version=1) == 47
+    assert producer.init(claims=True) == 90
+    heir.add(made)
+    assert heir.send(made, b"heir") == 0
+    assert heir.end(commits=True) == 0
+    assert [each.first_offset for each in fetch(raw, made).aborted_transactions] == [0]
+
+
+def test_a_producer_may_ask_for_its_next_epoch(raw, made, producer):
+    """Also again, if the answer was lost (KIP-360); not with an epoch that others had since."""
+    producer.add(made)
+    producer.send(made, b"x")
+    assert producer.init(claims=True) == 51
+    lost = producer.epoch
+    while (code := producer.init(claims=True)) == 51:
+        pass
+    assert code == 0
+    assert producer.epoch > lost
+    again = producer.epoch
+    producer.epoch = lost
+    assert (producer.init(claims=True), producer.epoch) == (0, again)
+    assert Producer(raw, producer.name).init() == 0
+    assert producer.init(claims=True) == 90
+
+
+def test_only_partitions_of_an_open_transaction_take_its_batches(raw, made, producer):
+    """Of no transaction, of another partition, of no transactional id, of another producer id."""
+    assert producer.send(made, b"x") == 48
+    assert producer.add_group("g") == 0
+    assert producer.send(made, b"x") == 48
+    assert producer.add(made) == {0: 0}
+    assert producer.send(made, b"x", named=False) == 53
+    stranger = Producer(raw, "nobody")
+    stranger.producer_id, stranger.epoch = producer.producer_id, producer.epoch
+    assert stranger.send(made, b"x") == 49
+    assert stranger.add(made) == {0: 49}
+    assert stranger.end(commits=True) == 49
+    assert producer.end(commits=True) == 0
+    assert producer.send(made, b"late") == 48
+    assert fetch(raw, made, committed=False).high_watermark == 0
+
+
+def test_refusals_have_kafkas_codes(raw, made, producer):
+    """All partitions or none; ends that do not fit; time-outs that nobody may have."""
+    assert producer.add(made, 0, 7) == {0: 55, 7: 3}
+    assert producer.state().transaction_state == "Empty"
+    assert producer.end(commits=True) == 48
+    assert producer.end(commits=False) == 48
+    producer.add(made)
+    assert producer.end(commits=True) == 0
+    assert producer.end(commits=True) == 0
+    assert producer.end(commits=False) == 48
+    for timeout_ms in (0, -1, 15 * MINUTE_MS + 1):
+        assert Producer(raw, "t").init(timeout_ms=timeout_ms) == 50
+    assert Producer(raw, "").init() == 42
+    assert producer.commit_offset("g", made, 1) == 48
+    answer = raw.call(DescribeTransactionsRequest, 0, transactional_ids=["none"])
+    assert answer.transaction_states[0].error_code == 105
+
+
+def test_offsets_of_a_transaction_count_once_it_is_committed(raw, made, producer):
+    """Until then a client that wants stable offsets gets 88; an abort forgets them."""
+    for offset, commits, then in ((5, False, -1), (7, True, 7), (9, False, 7)):
+        before = offset_of(raw, "g" + made, made, stable=False)
+        assert producer.add_group("g" + made) == 0
+        assert producer.commit_offset("g" + made, made, offset) == 0
+        assert offset_of(raw, "g" + made, made, stable=False) == before
+        assert offset_of(raw, "g" + made, made, stable=True) == (88, -1)
+        assert producer.end(commits=commits) == 0
+        assert offset_of(raw, "g" + made, made, stable=True) == (0, then)
+
+
+def test_transactions_are_listed_by_state_id_and_age(raw, made, producer):
+    """An open one with its partitions; filters leave the others out."""
+    producer.add(made)
+    state = producer.state()
+    assert (state.error_code, state.transaction_state, state.producer_id, state.producer_epoch) == (
+        0, "Ongoing", producer.producer_id, 0,
+    )  # fmt: skip
+    assert [(each.topic, each.partitions) for each in state.topics] == [(made, [0])]
+
+    def listed(**filters: Any) -> list[str]:
+        fields = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1, **filters}
+        answer = raw.call(ListTransactionsRequest, 1, **fields)
+        return [each.transactional_id for each in answer.transaction_states]
+
+    assert producer.name in listed()
+    assert listed(producer_id_filters=[producer.producer_id]) == [producer.name]
+    assert producer.name in listed(state_filters=["Ongoing"])
+    assert producer.name not in listed(state_filters=["Empty", "nonsense"])
+    assert producer.name not in listed(duration_filter=10 * MINUTE_MS)
+    producer.end(commits=True)
+    assert producer.state().transaction_state == "CompleteCommit"
+
+
+@contextmanager
+def kafka_of(folder: MemoryFolder, **settings: Any) -> Iterator[tuple[Any, RawKafka]]:
+    """A broker in memory, which goes on where the last one of the folder ended, and a client."""
+    with (
+        running_broker(storage="memory", memory=folder, kafka_port=0, **settings) as running,
+        RawKafka.from_url(running.kafka_url) as raw,
+    ):
+        yield running, raw
+
+
+def make(raw: RawKafka, topic: str) -> str:
+    """Create a topic."""
+    raw.call(MetadataRequest, 1, topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
+    return topic
+
+
+def until(check: Callable[[], bool]) -> None:
+    """Ask again and again until it is so."""
+    deadline_s = time.monotonic() + 30
+    while not check():
+        assert time.monotonic() < deadline_s, "it never became so"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_decided_transaction_ends_after_a_restart(monkeypatch, commits):
+    """Also if no control entry was written before; its offsets count with the decision."""
+    folder = MemoryFolder()
+    with kafka_of(folder) as (_, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        made = make(raw, "orders")
+        producer.add(made)
+        producer.send(made, b"x")
+        producer.add_group("g")
+        producer.commit_offset("g", made, 3)
+        monkeypatch.setattr(coordinator, "WAIT_S", 0.0)
+        with monkeypatch.context() as stuck:
+            stuck.setattr(
+                coordinator.TransactionCoordinator, "write_ends", lambda *_: asyncio.sleep(3_600)
+            )
+            assert producer.end(commits=commits) == 0
+            assert fetch(raw, made).last_stable_offset == 0
+            assert producer.add(made) == {0: 51}
+            assert producer.end(commits=commits) == 51
+            assert producer.end(commits=not commits) == 48
+            running_state = producer.state()
+            assert running_state.transaction_state.startswith("Prepare")
+    with kafka_of(folder) as (_, raw):
+        again = Producer(raw, "t")
+        until(lambda: again.state().transaction_state.startswith("Complete"))
+        got = fetch(raw, made)
+        assert got.last_stable_offset == got.high_watermark
+        assert len(got.aborted_transactions) == (0 if commits else 1)
+        assert offset_of(raw, "g", made, stable=True) == (0, 3 if commits else -1)
+
+
+def test_an_open_transaction_goes_on_after_a_restart():
+    """With its partitions, its offsets and its producer."""
+    folder = MemoryFolder()
+    with kafka_of(folder) as (_, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        made = make(raw, "orders")
+        producer.add(made)
+        producer.send(made, b"a")
+        producer.add_group("g")
+        producer.commit_offset("g", made, 3)
+    with kafka_of(folder) as (running, raw):
+        producer.raw = raw
+        make(raw, made)
+        assert fetch(raw, made).last_stable_offset == 0
+        assert offset_of(raw, "g", made, stable=True) == (88, -1)
+        assert producer.send(made, b"b") == 0
+        assert producer.end(commits=True) == 0
+        got = fetch(raw, made)
+        assert [value for _, value in records_of(got.records)][:1] == [b"a"]
+        assert ledger_of(running, made).transactions.aborted == []
+        assert offset_of(raw, "g", made, stable=True) == (0, 3)
+
+
+def test_a_transaction_that_takes_too_long_is_aborted():
+    """Its producer is fenced, and may go on with its next epoch."""
+    clock = SettableClock(1_700_000_000_000)
+    with kafka_of(MemoryFolder(), clock=clock) as (_, raw):
+        producer = Producer(raw, "t")
+        producer.init(timeout_ms=5_000)
+        made = make(raw, "orders")
+        producer.add(made)
+        producer.send(made, b"x")
+        clock.advance(by_ms=4_999)
+        assert producer.state().transaction_state == "Ongoing"
+        clock.advance(by_ms=1)
+        until(lambda: producer.state().transaction_state == "CompleteAbort")
+        assert producer.send(made, b"y") == 47
+        assert producer.end(commits=True) == 90
+        assert producer.init(claims=True) == 0
+        producer.add(made)
+        assert producer.send(made, b"z") == 0
+
+
+def test_limits_are_kept():
+    """Of transactional ids, and of partitions and groups of a transaction."""
+    limits = {"max_kafka_transactional_ids": 1, "max_kafka_transaction_partitions": 2}
+    with kafka_of(MemoryFolder(), kafka_default_partitions=3, **limits) as (_, raw):
+        producer = Producer(raw, "t")
+        assert producer.init() == 0
+        assert Producer(raw, "u").init() == 15
+        made = make(raw, "orders")
+        assert producer.add(made, 0, 1) == {0: 0, 1: 0}
+        assert producer.add(made, 2) == {2: 44}
+        assert producer.add_group("g") == 44
+        assert producer.end(commits=True) == 0
+
+
+def test_the_groups_log_keeps_transactions_when_it_is_shortened(monkeypatch):
+    """States and offsets of open transactions are written once more."""
+    folder = MemoryFolder()
+    with kafka_of(folder) as (running, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        made = make(raw, "orders")
+        producer.add(made)
+        producer.add_group("g")
+        producer.commit_offset("g", made, 3)
+
+        async def shorten(broker: Any) -> None:
+            await broker.services.kafka.offsets.rewrite()
+
+        running.call(shorten)
+    with kafka_of(folder) as (_, raw):
+        producer.raw = raw
+        assert producer.state().transaction_state == "Ongoing"
+        assert producer.end(commits=True) == 0
+        assert offset_of(raw, "g", made, stable=True) == (0, 3)
