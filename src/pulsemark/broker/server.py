@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from ..ledger.local.io.files import Files
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
+    from .topics.transactions import Transactions
     from .services import Session
 
 log = logging.getLogger(__name__)
@@ -226,13 +227,13 @@ class Broker:
 
     async def _start(self) -> None:
         config = self.config
+        if config.transaction_coordinator_enabled and self._membership is not None:
+            reason = "brokers that share topics have no transactions of Pulsar's clients"
+            raise ConfigError("transaction_coordinator_enabled", True, reason)
         try:
             stampers = StamperChain.from_names(config.stampers)
         except StampError as error:
             raise ConfigError("stampers", config.stampers, str(error)) from error
-        if config.transaction_coordinator_enabled and self._membership is not None:
-            reason = "brokers that share topics have no transactions of Pulsar's clients"
-            raise ConfigError("transaction_coordinator_enabled", True, reason)
         self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
         self._executor = ThreadPoolExecutor(executor_threads(config), "pulsemark-io")
@@ -253,19 +254,7 @@ class Broker:
         )
         if self._kafka is not None:
             services.kafka_place = self._kafka.place(self._advertised_host())
-        self._housekeeping = Housekeeping(
-            config,
-            services.sessions,
-            services.topics,
-            services.cache.cache,
-            services.transactions,
-        )
-        Revoking(services.authorizer, services.sessions, services.topics.turns)
-        self._services.cleaning.start()
-        self._services.lifetimes.start()
-        self._services.auditor.start()
-        if services.transactions is not None:
-            services.transactions.start()
+        self._housekeeping = _started_work(services)
         self.listening.start()
         if self._membership is not None:
             await self._membership.join(self._services)
@@ -474,6 +463,23 @@ def _running(part: T | None, state: str) -> T:
     return part
 
 
+def _started_work(services: Services) -> Housekeeping:
+    """Begin everything that a broker does by itself; what is driven by its timer."""
+    Revoking(services.authorizer, services.sessions, services.topics.turns)
+    services.cleaning.start()
+    services.lifetimes.start()
+    services.auditor.start()
+    if services.transactions is not None:
+        services.transactions.start()
+    return Housekeeping(
+        services.config,
+        services.sessions,
+        services.topics,
+        services.cache.cache,
+        services.transactions,
+    )
+
+
 RunBlocking = Callable[..., Awaitable[Any]]
 
 
@@ -505,14 +511,7 @@ async def make_services(
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()
-    transactions = None
-    if config.transaction_coordinator_enabled:
-        from .topics.transactions import Transactions  # few brokers have them
-
-        transactions = Transactions(topics, config, run_blocking)
-        await transactions.load()
     return Services(
-        transactions=transactions,
         settings=settings,
         topics=topics,
         schemas=schemas,
@@ -526,7 +525,20 @@ async def make_services(
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
+        transactions=await _transactions(topics, config, run_blocking),
     )
+
+
+async def _transactions(
+    topics: Topics, config: BrokerConfig, run_blocking: RunBlocking
+) -> Transactions | None:
+    if not config.transaction_coordinator_enabled:
+        return None
+    from .topics.transactions import Transactions  # few brokers have them
+
+    transactions = Transactions(topics, config, run_blocking)
+    await transactions.load()
+    return transactions
 
 
 def _bounds(config: BrokerConfig) -> dict[str, Any]:
