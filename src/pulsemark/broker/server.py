@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from ..ledger.local.io.files import Files
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
-    from .topics.transactions import Transactions
     from .services import Session
+    from .topics.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
