@@ -20,6 +20,7 @@ from .topics.registry import Topics
 
 if TYPE_CHECKING:
     from .services import Session
+    from .topics.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
