@@ -29,7 +29,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from pulsar_client_suite import call, standalone
 
-TRANSACTIONS = "transactions are off"
 DOCKER = "starts brokers in Docker"
 #: Tests that may fail, by their name, and why.
 OUTSIDE: dict[str, str] = {
@@ -43,20 +42,6 @@ OUTSIDE: dict[str, str] = {
             "TestSendAsyncCouldTimeoutWhileReconnecting",
         ),
         DOCKER,
-    ),
-    **dict.fromkeys(
-        (
-            "TestTxn_TCClient",
-            "TestTxn_ImplCommitOrAbort",
-            "TestTxn_RegisterOpAndEndOp",
-            "TestTxn_RegisterTopic",
-            "TestTxn_ConsumeAndProduce",
-            "TestTxn_AckAndSend",
-            "TestTxn_TransactionAbort",
-            "TestTxn_AckChunkMessage",
-            "TestTxn_ConnReconnect",
-        ),
-        TRANSACTIONS,
     ),
 }
 TEST_TIMEOUT_S = 180

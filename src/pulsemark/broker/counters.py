@@ -59,6 +59,9 @@ class TopicCounters:
     removed_bytes_out: int = 0
     #: Damaged entries that dispatch has met.
     damaged_entries: int = 0
+    #: Transactions that ended here.
+    committed_transactions: int = 0
+    aborted_transactions: int = 0
     #: Publishes that were appended and could not be stored (the disk failed).
     failed_entries: int = 0
     write_latency_ms: Histogram = field(default_factory=lambda: Histogram(WRITE_LATENCY_LIMITS_MS))

@@ -20,6 +20,7 @@ from .topics.registry import Topics
 
 if TYPE_CHECKING:
     from .services import Session
+    from .topics.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +37,11 @@ class Housekeeping:
         sessions: Collection[Session],
         topics: Topics,
         cache: CacheFigures,
+        transactions: Transactions | None = None,
     ) -> None:
         self._sessions = sessions
         self._topics = topics
+        self._transactions = transactions
         self._cache = cache
         self._loop = asyncio.get_running_loop()
         self._rates_at_s = self._loop.time()
@@ -76,6 +79,8 @@ class Housekeeping:
             with _logged(cursor):
                 cursor.persist()
             yield
+        if self._transactions is not None:
+            self._transactions.check_time()
         elapsed_s = now_s - self._rates_at_s
         if elapsed_s >= RATES_INTERVAL_S:
             self._rates_at_s = now_s

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
     from .services import Session
+    from .topics.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -226,6 +227,9 @@ class Broker:
 
     async def _start(self) -> None:
         config = self.config
+        if config.transaction_coordinator_enabled and self._membership is not None:
+            reason = "brokers that share topics have no transactions of Pulsar's clients"
+            raise ConfigError("transaction_coordinator_enabled", True, reason)
         try:
             stampers = StamperChain.from_names(config.stampers)
         except StampError as error:
@@ -250,13 +254,7 @@ class Broker:
         )
         if self._kafka is not None:
             services.kafka_place = self._kafka.place(self._advertised_host())
-        self._housekeeping = Housekeeping(
-            config, services.sessions, services.topics, services.cache.cache
-        )
-        Revoking(services.authorizer, services.sessions, services.topics.turns)
-        self._services.cleaning.start()
-        self._services.lifetimes.start()
-        self._services.auditor.start()
+        self._housekeeping = _started_work(services)
         self.listening.start()
         if self._membership is not None:
             await self._membership.join(self._services)
@@ -410,6 +408,8 @@ class Broker:
         topics = self._services.topics
         await self._services.cleaning.close()
         await self._services.lifetimes.close()
+        if self._services.transactions is not None:
+            await self._services.transactions.settled()
         await topics.rule_keeping.settled()
         await topics.settled()
         await self._services.auditor.close()
@@ -463,6 +463,23 @@ def _running(part: T | None, state: str) -> T:
     return part
 
 
+def _started_work(services: Services) -> Housekeeping:
+    """Begin everything that a broker does by itself; what is driven by its timer."""
+    Revoking(services.authorizer, services.sessions, services.topics.turns)
+    services.cleaning.start()
+    services.lifetimes.start()
+    services.auditor.start()
+    if services.transactions is not None:
+        services.transactions.start()
+    return Housekeeping(
+        services.config,
+        services.sessions,
+        services.topics,
+        services.cache.cache,
+        services.transactions,
+    )
+
+
 RunBlocking = Callable[..., Awaitable[Any]]
 
 
@@ -508,7 +525,20 @@ async def make_services(
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
+        transactions=await _transactions(topics, config, run_blocking),
     )
+
+
+async def _transactions(
+    topics: Topics, config: BrokerConfig, run_blocking: RunBlocking
+) -> Transactions | None:
+    if not config.transaction_coordinator_enabled:
+        return None
+    from .topics.transactions import Transactions  # few brokers have them
+
+    transactions = Transactions(topics, config, run_blocking)
+    await transactions.load()
+    return transactions
 
 
 def _bounds(config: BrokerConfig) -> dict[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
+    from .topics.transactions import Transactions
 
     #: A session of this broker. The first connection imports it.
     Session: TypeAlias = connection_session.Session["Services"]
@@ -80,6 +81,8 @@ class Services:
     #: How many clients have connected since the start.
     sessions_made: int = 0
     http_connections: set[Closable] = field(default_factory=set)
+    #: Transactions of Pulsar's clients; None without `transactionCoordinatorEnabled`.
+    transactions: Transactions | None = None
     #: The endpoint for Kafka's clients; None without `kafka_port`.
     kafka: Endpoint | None = None
     #: Where Kafka's clients reach this broker; None without `kafka_port`.

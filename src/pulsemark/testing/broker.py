@@ -259,9 +259,10 @@ async def before_clock_moves(services: Services) -> None:
 async def clock_moved(services: Services) -> None:
     """Do what is due, and return when it is done.
 
-    Delayed messages are delivered; messages expire; retention trims; topics that need it are
-    compacted; backlog quotas are checked; unused topics and subscriptions are deleted; snapshots of
-    deduplication are stored; clients whose credentials have expired are asked for new ones.
+    Delayed messages are delivered; transactions time out; messages expire; retention trims; topics
+    that need it are compacted; backlog quotas are checked; unused topics and subscriptions are
+    deleted; snapshots of deduplication are stored; clients whose credentials have expired are asked
+    for new ones.
     """
     now_s = asyncio.get_running_loop().time()
     for session in tuple(services.sessions):
@@ -270,6 +271,8 @@ async def clock_moved(services: Services) -> None:
         check_credentials(session, now_s)
     for topic in tuple(services.topics.open_topics.values()):
         _deliver_due(topic)
+    if services.transactions is not None:
+        await services.transactions.checked()
     await services.cleaning.clean_now()
     await services.lifetimes.backlogs.check_all()
     await services.lifetimes.check_topics()

@@ -935,6 +935,34 @@ def consumer_stats_response(request_id: int, **stats: Any) -> bytes:
     return frame(_T.CONSUMER_STATS_RESPONSE, body)
 
 
+# ---- of a broker: transactions ----------------------------------------------------------------
+
+_TRANSACTION_RESPONSES = {
+    _T.TC_CLIENT_CONNECT_RESPONSE: pb.CommandTcClientConnectResponse,
+    _T.NEW_TXN_RESPONSE: pb.CommandNewTxnResponse,
+    _T.ADD_PARTITION_TO_TXN_RESPONSE: pb.CommandAddPartitionToTxnResponse,
+    _T.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: pb.CommandAddSubscriptionToTxnResponse,
+    _T.END_TXN_RESPONSE: pb.CommandEndTxnResponse,
+}
+
+
+def transaction_response(
+    kind: pb.BaseCommand.Type,
+    request_id: int,
+    transaction_id: tuple[int, int | None] | None = None,
+    error: pb.ServerError | None = None,
+    message: str | None = None,
+) -> bytes:
+    """The answer to a command about a transaction, with its most and least significant bits."""
+    fields: dict[str, Any] = {}
+    if transaction_id is not None:
+        fields["txnid_most_bits"], fields["txnid_least_bits"] = transaction_id
+    body = _TRANSACTION_RESPONSES[kind](
+        request_id=request_id, error=error, message=message, **fields
+    )
+    return frame(kind, body)
+
+
 # ---- of a broker: schemas ---------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ All commands reach the broker through this module.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
@@ -23,6 +23,7 @@ from . import (
     discovery,
     producing,
     schemas,
+    transacting,
 )
 from .authorizing import authorize, check_complete
 from .checks import CommandTable
@@ -37,26 +38,6 @@ __all__ = ["COMMANDS", "handle_command", "handle_sends", "handle_unsupported"]
 log = logging.getLogger(__name__)
 
 
-def refuse_transaction(session: Session, command: Any) -> None:
-    """Answer as a Pulsar broker that has transactions switched off; clients go on without them."""
-    raise RefusedError(ServerError.NotAllowedError, "Transactions are not enabled.")
-
-
-def refuse_transactions_end(session: Session, command: Any) -> None:
-    """Close the connection, which has sent a command that brokers send to each other."""
-    session.close_because("a transaction's end, and transactions are not enabled")
-
-
-TRANSACTIONS: CommandTable = {
-    BaseCommand.TC_CLIENT_CONNECT_REQUEST: refuse_transaction,
-    BaseCommand.NEW_TXN: refuse_transaction,
-    BaseCommand.ADD_PARTITION_TO_TXN: refuse_transaction,
-    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: refuse_transaction,
-    BaseCommand.END_TXN: refuse_transaction,
-    BaseCommand.END_TXN_ON_PARTITION: refuse_transactions_end,
-    BaseCommand.END_TXN_ON_SUBSCRIPTION: refuse_transactions_end,
-}
-
 COMMANDS: CommandTable = {
     **authenticating.COMMANDS,
     **discovery.COMMANDS,
@@ -64,7 +45,7 @@ COMMANDS: CommandTable = {
     **consuming.COMMANDS,
     **acknowledging.COMMANDS,
     **schemas.COMMANDS,
-    **TRANSACTIONS,
+    **transacting.COMMANDS,
 }
 check_complete(COMMANDS)
 

@@ -47,8 +47,9 @@ def ack(session: Session, command: CommandAck) -> None:
     )
     # As in Pulsar: half of an id names no transaction.
     if command.HasField("txnid_most_bits") and command.HasField("txnid_least_bits"):
-        if answer is not None:
-            answer(_no_transactions())
+        request_id = command.request_id if answer is not None else commands.NO_REQUEST_ID
+        work = _ack_in_transaction(session, subscription, command, answer)
+        session.run(request_id, work)
         return
     if command.HasField("validation_error"):
         if session.unreadable_messages.add():
@@ -107,9 +108,28 @@ def _ack_now(
         then()
 
 
-def _no_transactions() -> RefusedError:
-    text = "Server don't support transaction ack!"
-    return java_refusal(ServerError.NotAllowedError, "NotAllowedException", text)
+async def _ack_in_transaction(
+    session: Session,
+    subscription: Subscription,
+    command: CommandAck,
+    answer: Callable[[BaseException | None], None] | None,
+) -> None:
+    """Acknowledge for a transaction. The receipt follows when it is durable."""
+    coordinator, ids = session.services.transactions, command.message_id
+    refusal = None
+    try:
+        if coordinator is None or not subscription.topic.is_persistent:
+            text = "Server don't support transaction ack!"
+            raise java_refusal(ServerError.NotAllowedError, "NotAllowedException", text)
+        transaction = coordinator.open_one(command.txnid_most_bits, command.txnid_least_bits)
+        if command.ack_type != CommandAck.Cumulative:
+            await coordinator.ack(transaction, subscription, ids)
+        elif len(ids) == 1:
+            await coordinator.ack_up_to(transaction, subscription, ids[0])
+    except RefusedError as error:
+        refusal = error
+    if answer is not None:
+        answer(refusal)
 
 
 def _nothing() -> None:

@@ -91,7 +91,7 @@ COMMAND_NEEDS: dict[int, CommandNeed] = {
     _T.WATCH_TOPIC_LIST: _always(
         namespace("GET_TOPICS"), "Proxy Client is not authorized to watchTopicList"
     ),
-    # Transactions are not served; every client may get that answer.
+    # The handlers check topics, and that the transaction is the client's own.
     **dict.fromkeys(
         (
             _T.TC_CLIENT_CONNECT_REQUEST,

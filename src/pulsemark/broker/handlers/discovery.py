@@ -61,8 +61,9 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
     A topic that does not exist may be created here, with the partitions that the policy says.
     """
     if command.topic == TRANSACTION_COORDINATORS:
-        # As a Pulsar with transactions off: there are none, and clients say so.
-        session.write(commands.partitioned_metadata_response(command.request_id, 0))
+        # Without transactions there are none, and clients say so.
+        coordinators = 0 if session.services.transactions is None else 1
+        session.write(commands.partitioned_metadata_response(command.request_id, coordinators))
         return
     topics = session.services.topics
     try:

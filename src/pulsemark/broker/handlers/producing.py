@@ -334,9 +334,13 @@ def _append_checked(
     session: Session, sender: Producer, topic: Topic, command: CommandSend, body: memoryview
 ) -> Appended | None:
     """Append a message; None if it is answered already. Raises what an append raises."""
+    stamp = None
     # As in Pulsar: half of an id names no transaction.
     if command.HasField("txnid_most_bits") and command.HasField("txnid_least_bits"):
-        raise RefusedError(ServerError.NotAllowedError, "Transaction buffer disable!")
+        coordinator = session.services.transactions
+        if coordinator is None or sender.mirror is not None:
+            raise RefusedError(ServerError.NotAllowedError, "Transaction buffer disable!")
+        stamp = coordinator.stamp_of(command.txnid_most_bits, command.txnid_least_bits, topic)
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
@@ -347,6 +351,7 @@ def _append_checked(
         appended = topic.ledger.append(
             body,
             message_count=command.num_messages,
+            base=stamp,
             sender=sender.sender,
             follows=follows,
             wakes=False,

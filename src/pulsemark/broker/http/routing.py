@@ -51,6 +51,7 @@ def all_routes() -> tuple[Route, ...]:
         stored_messages,
         subscriptions,
         topics,
+        transactions,
         web_page,
     )
 
@@ -66,6 +67,7 @@ def all_routes() -> tuple[Route, ...]:
         *stored_messages.routes,
         *subscriptions.routes,
         *topics.routes,
+        *transactions.routes,
         *web_page.routes,
     )
 

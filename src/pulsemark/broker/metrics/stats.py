@@ -94,6 +94,7 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
             default=0,
         ),
         **NOT_OFFLOADED,
+        **transaction_counts(topic),
         "publishers": (yield from _publishers(topic, wanted)) if wanted.publishers else [],
         "waitingPublishers": len(topic.producers.waiting),
         "subscriptions": rows,
@@ -383,7 +384,22 @@ def _bytes_of_rows(segment: Run, first: int, last: int) -> int:
         raise
 
 
-#: Figures of what this broker does not do: offloading, transactions, replication. Pulsar
+def ongoing_transactions(topic: Topic) -> int:
+    """How many open transactions have messages in a topic."""
+    known = topic.ledger.transactions
+    return 0 if known is None else len(known.open)
+
+
+def transaction_counts(topic: Topic) -> dict[str, int]:
+    """Transactions with messages in a topic, and those that ended since it was opened."""
+    return {
+        "ongoingTxnCount": ongoing_transactions(topic),
+        "abortedTxnCount": topic.counters.aborted_transactions,
+        "committedTxnCount": topic.counters.committed_transactions,
+    }
+
+
+#: Figures of what this broker does not do: offloading, replication. Pulsar
 #: shows them in every answer, and they are zero in a Pulsar that does not do it either.
 NOT_OFFLOADED = dict.fromkeys(
     (
@@ -391,9 +407,6 @@ NOT_OFFLOADED = dict.fromkeys(
         "lastOffloadLedgerId",
         "lastOffloadSuccessTimeStamp",
         "lastOffloadFailureTimeStamp",
-        "ongoingTxnCount",
-        "abortedTxnCount",
-        "committedTxnCount",
     ),
     0,
 )
@@ -629,6 +642,7 @@ NOTHING_STORED = {
     "publishRateLimitedTimes": 0,
     "earliestMsgPublishTimeInBacklogs": 0,
     **NOT_OFFLOADED,
+    **dict.fromkeys(("ongoingTxnCount", "abortedTxnCount", "committedTxnCount"), 0),
 }
 #: What Pulsar adds up over partitions; the rest of the sum is zero.
 SUMMED = (

@@ -22,7 +22,7 @@ from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import Subscription
 from ..subscriptions.tag_filter import message_counts
 from ..topics.topic import Topic
-from .stats import bytes_from, storage_size_bytes
+from .stats import bytes_from, ongoing_transactions, storage_size_bytes
 
 # The figures of topics and subscriptions on the metrics page: names, meanings, where they are.
 
@@ -191,9 +191,20 @@ TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
         lambda t: t.rate_meter.rates.entries_out,
     ),
     ("pulsar_delayed_message_index_size_bytes", "Bytes of an index of delays: 0", lambda _: 0),
-    *(
-        (f"pulsar_txn_tb_{state}_total", "There are no transactions", lambda _: 0)
-        for state in ("active", "committed", "aborted")
+    (
+        "pulsar_txn_tb_active_total",
+        "Open transactions with messages in it",
+        lambda t: ongoing_transactions(t) if t.is_persistent else 0,
+    ),
+    (
+        "pulsar_txn_tb_committed_total",
+        "Transactions that were committed",
+        lambda t: t.counters.committed_transactions,
+    ),
+    (
+        "pulsar_txn_tb_aborted_total",
+        "Transactions that were aborted",
+        lambda t: t.counters.aborted_transactions,
     ),
     ("pulsar_average_msg_size", "Bytes of a message, lately", _average_size),
     ("pulsar_in_messages_total", "Messages taken from producers", lambda t: t.counters.messages_in),

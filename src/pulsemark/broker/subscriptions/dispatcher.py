@@ -34,7 +34,7 @@ from collections.abc import Collection, Mapping, Sequence, Sized
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ...ledger import CorruptEntryError, Entry, EntryKind, LedgerError, Position
+from ...ledger import LATEST, CorruptEntryError, Entry, EntryKind, LedgerError, Position
 from ...ledger.errors import WouldBlockError
 from ...ledger.would_block import arrival
 from ...metadata import Buffer
@@ -113,6 +113,10 @@ class Dispatcher(ABC):
     @abstractmethod
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Send `positions` again (None: everything the consumer has not acknowledged)."""
+
+    @abstractmethod
+    def deliver_again(self, positions: Collection[Position]) -> None:
+        """Deliver entries that were acknowledged by a transaction, which was aborted."""
 
     @abstractmethod
     def acked(self, position: Position, remaining: int) -> None:
@@ -261,20 +265,29 @@ class Dispatcher(ABC):
     @property
     def is_selective(self) -> bool:
         """Whether `is_wanted` has to be asked for each entry, acknowledged or not."""
-        return self.subscription.tag_filter is not None
+        subscription = self.subscription
+        return subscription.tag_filter is not None or subscription.pending_acks is not None
 
     def is_wanted(self, entry: Entry) -> bool:
         """Whether an entry is sent to consumers."""
         if entry.kind is EntryKind.CONTROL:
             self.cursor.ack(entry.position)
             return False
-        if self.cursor.is_acked(entry.position):
+        if self.cursor.is_acked(entry.position) or self.is_pending(entry):
             return False
         tag_filter = self.subscription.tag_filter
         if tag_filter is None or tag_filter.accepts(entry):
             return True
         self.cursor.ack(entry.position)
         return False
+
+    def is_pending(self, entry: Entry) -> bool:
+        """Whether open transactions have acknowledged all that is left of an entry."""
+        pending, position = self.subscription.pending_acks, entry.position
+        if pending is None or not pending.bits_in(position):
+            return False
+        remaining = self.cursor.remaining_in_batch(position)
+        return not pending.remaining(position, remaining, entry.message_count)
 
     def read(self, position: Position, max_entries: int) -> Sequence[Entry]:
         """Entries from `position`; [] at the end and before a damaged entry that stops us."""
@@ -367,27 +380,36 @@ class Dispatcher(ABC):
         messages = max(1, entry.message_count)
         if messages > 1:
             messages = messages_in(entry.body, messages)
-            if self.cursor.has_parts and (ack_set := self._ack_set(entry.position)):
+            if self.has_parts and (ack_set := self._ack_set(entry)):
                 messages = min(messages, count_open(ack_set))
         return messages
 
-    def _ack_set(self, position: Position) -> list[int]:
+    @property
+    def has_parts(self) -> bool:
+        """Whether any batch is acknowledged in part, for good or by a transaction."""
+        return self.cursor.has_parts or self.subscription.pending_acks is not None
+
+    def _ack_set(self, entry: Entry) -> list[int]:
         """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""
         if not self.config.acknowledgment_at_batch_index_level_enabled:
             return []
-        return self.cursor.remaining_in_batch(position) or []
+        position, pending = entry.position, self.subscription.pending_acks
+        remaining = self.cursor.remaining_in_batch(position)
+        if pending is None or not pending.bits_in(position):
+            return remaining or []
+        return pending.remaining(position, remaining, entry.message_count)
 
     def send(self, consumer: Consumer, entries: Sequence[Entry], messages: int) -> int:
         """Send a run of entries in one write, and count them once; return their cost in bytes.
 
         ``messages`` is the sum of `messages_of`.
         """
-        if self.cursor.has_parts or self.redelivery_counts:
+        if self.has_parts or self.redelivery_counts:
             counts = self.redelivery_counts
             frames: list[Buffer] = []
             for entry in entries:
                 at = entry.position
-                frames += consumer.frame(entry, counts.get(at, 0), self._ack_set(at))
+                frames += consumer.frame(entry, counts.get(at, 0), self._ack_set(entry))
         else:
             frames = consumer.frames(entries)
         size_bytes = sum(len(entry.stored) for entry in entries)
@@ -529,6 +551,11 @@ class SingleActiveDispatcher(Dispatcher):
             except WouldBlockError as error:
                 self._switch = Waiting(arrival(error), self._start)
             self.dispatch()
+
+    def deliver_again(self, positions: Collection[Position]) -> None:
+        """Start again at the first unacknowledged entry, if one of these was sent."""
+        if self.active is not None and min(positions, default=LATEST) < self.read_position:
+            self.redeliver(self.active, None)
 
     def acked(self, position: Position, remaining: int) -> None:
         """Nothing to do: the cursor has the acknowledgement, and nothing else is tracked."""

@@ -28,7 +28,7 @@ get later entries, up to a limit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -225,6 +225,16 @@ class SharedDispatcher(Dispatcher):
         self.wait_again(released)
         self.dispatch()
 
+    def deliver_again(self, positions: Collection[Position]) -> None:
+        """Queue entries for another delivery, also where a consumer holds other messages of one."""
+        for position in positions:
+            if (holder := self._holders_of.get(position)) is not None:
+                self.redeliver(holder, (position,))
+            elif position < self.read_position and position not in self.waiting:
+                self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
+                self.wait_again((position,))
+        self.dispatch()
+
     def acked(self, position: Position, remaining: int) -> None:
         """Release the entry at its holder, which may be another consumer after a redelivery."""
         holder = self._holders_of.get(position)
@@ -382,7 +392,7 @@ class SharedDispatcher(Dispatcher):
                 break
             if not entries:
                 break
-            found += [entry for entry in entries if entry.position in wanted]
+            found += [e for e in entries if e.position in wanted and not self.is_pending(e)]
             at = Position(entries[-1].position.ledger_id, entries[-1].position.entry_id + 1)
         return found
 

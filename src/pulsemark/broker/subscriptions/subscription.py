@@ -35,6 +35,7 @@ from ..storage import durable
 from .consumer import CLOSED_AT_ONCE, Consumer, closing
 from .dispatcher import Dispatcher, SingleActiveDispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
+from .pending_acks import WORD_BITS, Acked, Part, PendingAcks, check_cumulative, check_single
 from .seek import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
 from .sticky_keys import different_type
@@ -85,6 +86,8 @@ class Subscription:
         self._waiting_stored: list[asyncio.Future[None]] = []
         self.rates = DispatchRates()
         self.tag_filter: TagFilter | None = None
+        #: What open transactions have acknowledged; None: nothing.
+        self.pending_acks: PendingAcks | None = None
         self.properties_changed()
         self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
@@ -443,6 +446,83 @@ class Subscription:
             self.cursor.ack_cumulative(Position(position.ledger_id, position.entry_id - 1))
             if self.topic.config.acknowledgment_at_batch_index_level_enabled:
                 self.cursor.ack_batch(position, message_id.ack_set)
+
+    async def ack_pending(self, transaction: str, ids: Sequence[MessageIdData]) -> Acked:
+        """Acknowledge messages in a transaction. Raises `RefusedError` (TransactionConflict)."""
+        acked = await when_read(check_single, self, transaction, ids)
+        # Without an `await` since the check: two transactions cannot acknowledge the same.
+        if self.pending_acks is None:
+            self.pending_acks = PendingAcks()
+        self.pending_acks.add(transaction, acked)
+        for position, part in acked.items():
+            remaining = self.cursor.remaining_in_batch(position)
+            messages = WORD_BITS * part.words or 1
+            left = self.pending_acks.remaining(position, remaining, messages)
+            if self.dispatcher is not None:
+                self.dispatcher.acked(position, count_open(left))
+        return acked
+
+    def ack_pending_up_to(self, transaction: str, position: Position) -> Position | None:
+        """Acknowledge all up to a position in a transaction; up to where it had done so before.
+
+        Raises `RefusedError` (TransactionConflict).
+        """
+        check_cumulative(self, transaction, position)
+        pending = self.pending_acks = self.pending_acks or PendingAcks()
+        before = None if pending.cumulative is None else pending.cumulative[1]
+        pending.cumulative = transaction, position
+        return before
+
+    def pending_up_to(self, transaction: str, position: Position | None) -> None:
+        """A transaction has acknowledged all up to a position; None: it has not."""
+        pending = self.pending_acks = self.pending_acks or PendingAcks()
+        pending.cumulative = None if position is None else (transaction, position)
+        self._drop_pending()
+
+    def give_back_pending(self, transaction: str, acked: Acked) -> None:
+        """A transaction could not acknowledge these messages: they are delivered again."""
+        if self.pending_acks is not None:
+            self.pending_acks.remove(transaction, acked)
+            self._drop_pending()
+            self._deliver_again(acked)
+
+    async def transaction_ended(self, transaction: str, *, committed: bool) -> None:
+        """What a transaction has acknowledged is acknowledged for good, durably, or given back."""
+        if self.pending_acks is None:
+            return
+        acked, up_to = dict(self.pending_acks.single.get(transaction, {})), None
+        if self.pending_acks.cumulative is not None:
+            holder, position = self.pending_acks.cumulative
+            up_to = position if holder == transaction else None
+        if committed:
+            for number, (position, part) in enumerate(acked.items(), start=1):
+                await when_read(self._ack_for_good, position, part)
+                if number % PIECE_IDS == 0:
+                    await asyncio.sleep(0)
+            if up_to is not None:
+                await when_read(self.cursor.ack_cumulative, up_to)
+            await durable(self.cursor.persist())
+        if self.pending_acks is None:
+            return
+        self.pending_acks.take(transaction)
+        self._drop_pending()
+        if not committed:
+            self._deliver_again(acked if up_to is None else (self.cursor.mark_delete.following,))
+
+    def _ack_for_good(self, position: Position, part: Part) -> None:
+        if part.words:
+            self.cursor.ack_batch(position, part.ack_set)
+        else:
+            self.cursor.ack(position)
+
+    def _drop_pending(self) -> None:
+        if not self.pending_acks:
+            self.pending_acks = None
+
+    def _deliver_again(self, positions: Iterable[Position]) -> None:
+        left = [position for position in positions if not self.cursor.is_acked(position)]
+        if left and self.dispatcher is not None and not self.is_fenced:
+            self.dispatcher.deliver_again(left)
 
     def give_up(self, last: Position) -> None:
         """Everything up to ``last`` counts as acknowledged, also what consumers hold."""

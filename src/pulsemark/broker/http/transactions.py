@@ -1,0 +1,224 @@
+"""Transactions of Pulsar's clients over REST, as `pulsar-admin transactions` asks for them.
+
+Statuses and bodies are those of Apache Pulsar 4.0.8. An absent subscription is answered with 404,
+where Pulsar answers 500.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ledger import Position
+from ..errors import RefusedError
+from ..security import needs
+from ..subscriptions.subscription import Subscription
+from ..topics.topic import Topic
+from ..topics.transactions import Transaction, Transactions, id_text
+from .messages import HttpError, Request, Response
+from .names import find_subscription, long_value, open_one_log
+from .route import Routes, TopicPath
+
+routes = Routes()
+ROOT = "/admin/v3/transactions"
+OF_TOPIC = "{tenant}/{namespace}/{topic}"
+OF_SUBSCRIPTION = f"{OF_TOPIC}/{{subscription}}"
+ID = "{most}/{least}"
+OF_PARTITIONED = "Transactions of a partitioned topic are not shown: ask for one of its partitions"
+
+
+def _coordinator(request: Request) -> Transactions:
+    """The broker's coordinator. Raises `HttpError` 503."""
+    found = request.services.transactions
+    if found is None:
+        text = "This Broker is not configured with transactionCoordinatorEnabled=true."
+        raise HttpError(503, text)
+    return found
+
+
+def _found(request: Request, most: str, least: str) -> Transaction:
+    try:
+        return _coordinator(request).get(long_value(most), long_value(least))
+    except RefusedError as refusal:
+        raise HttpError(404, refusal.message) from refusal
+
+
+@routes.get(f"{ROOT}/coordinators", needs.SUPER_USER)
+async def coordinators(request: Request) -> Response:
+    """List the transaction coordinators."""
+    _coordinator(request)
+    services = request.services
+    url = services.service_url or services.service_url_tls
+    return Response.of_json([{"id": 0, "brokerServiceUrl": url}])
+
+
+@routes.get(f"{ROOT}/coordinatorStats", needs.SUPER_USER)
+async def coordinator_stats(request: Request) -> Response:
+    """Show how many transactions the coordinators have."""
+    coordinator = _coordinator(request)
+    stats = {
+        "state": "Ready",
+        "leastSigBits": coordinator.next_number - 1,
+        "lowWaterMark": min(coordinator.by_number, default=coordinator.next_number) - 1,
+        "ongoingTxnSize": len(coordinator.by_number),
+        "recoverStartTime": coordinator.loading_began_ms,
+        "recoverEndTime": coordinator.loaded_ms,
+    }
+    _check_coordinator(request)
+    return Response.of_json(stats if "coordinatorId" in request.query else {"0": stats})
+
+
+def _check_coordinator(request: Request) -> None:
+    """Raise `HttpError` 404 if a request asks for a coordinator that there is not."""
+    asked = request.query.get("coordinatorId", "0")
+    if long_value(asked):
+        raise HttpError(404, f"Transaction coordinator not found! coordinator id : {asked}")
+
+
+@routes.get(f"{ROOT}/transactionMetadata/{ID}", needs.SUPER_USER)
+async def transaction_metadata(request: Request, most: str, least: str) -> Response:
+    """Show a transaction."""
+    return Response.of_json(_metadata(request, _found(request, most, least)))
+
+
+@routes.get(f"{ROOT}/slowTransactions/{{shortest_ms}}", needs.SUPER_USER)
+async def slow_transactions(request: Request, shortest_ms: str) -> Response:
+    """List the open transactions that may last longer than so many milliseconds."""
+    coordinator, least_ms = _coordinator(request), long_value(shortest_ms)
+    _check_coordinator(request)
+    return Response.of_json(
+        {
+            str(each): _metadata(request, each)
+            for each in coordinator.by_number.values()
+            if each.timeout_ms >= least_ms
+        }
+    )
+
+
+@routes.post(f"{ROOT}/abortTransaction/{ID}", needs.SUPER_USER)
+async def abort_transaction(request: Request, most: str, least: str) -> Response:
+    """Abort a transaction."""
+    transaction = _found(request, most, least)
+    try:
+        await _coordinator(request).end(transaction, committed=False)
+    except RefusedError as refusal:
+        raise HttpError(409, refusal.message) from refusal
+    return Response()
+
+
+@routes.get(f"{ROOT}/transactionInBufferStats/{OF_TOPIC}/{ID}", needs.topic("GET_STATS"))
+async def in_buffer_stats(request: Request, path: TopicPath, most: str, least: str) -> Response:
+    """Show where a transaction begins in a topic, and whether it was aborted there."""
+    topic = await _topic(request, path)
+    return Response.of_json(_in_topic(topic, id_text(long_value(most), long_value(least))))
+
+
+@routes.get(f"{ROOT}/transactionBufferStats/{OF_TOPIC}", needs.topic("GET_STATS"))
+async def buffer_stats(request: Request, path: TopicPath) -> Response:
+    """Show a topic's transactions."""
+    topic = await _topic(request, path)
+    ledger, coordinator = topic.ledger, _coordinator(request)
+    known = ledger.transactions
+    last = ledger.previous_position(ledger.stable_end)
+    stats: dict[str, Any] = {
+        "state": "Ready",
+        "maxReadPosition": f"{last.ledger_id}:{last.entry_id}",
+        "ongoingTxnSize": 0 if known is None else len(known.open),
+        "recoverStartTime": coordinator.loading_began_ms,
+        "recoverEndTime": coordinator.loaded_ms,
+        "totalAbortedTransactions": 0 if known is None else len(known.aborted),
+    }
+    if request.query.get("lowWaterMarks") == "true":
+        stats["lowWaterMarks"] = {}
+    return Response.of_json(stats)
+
+
+@routes.get(f"{ROOT}/transactionInPendingAckStats/{OF_SUBSCRIPTION}/{ID}", needs.topic("GET_STATS"))
+async def in_pending_ack_stats(
+    request: Request, path: TopicPath, name: str, most: str, least: str
+) -> Response:
+    """Show up to where a transaction has acknowledged a subscription."""
+    one = await _subscription(request, path, name)
+    return Response.of_json(_in_subscription(one, id_text(long_value(most), long_value(least))))
+
+
+@routes.get(f"{ROOT}/pendingAckStats/{OF_SUBSCRIPTION}", needs.topic("GET_STATS"))
+async def pending_ack_stats(request: Request, path: TopicPath, name: str) -> Response:
+    """Show how many transactions have acknowledged messages of a subscription."""
+    pending = (await _subscription(request, path, name)).pending_acks
+    stats: dict[str, Any] = {
+        "state": "None" if pending is None else "Ready",
+        "ongoingTxnSize": 0 if pending is None else len(pending.transactions),
+    }
+    if request.query.get("lowWaterMarks") == "true":
+        stats["lowWaterMarks"] = {}
+    return Response.of_json(stats)
+
+
+@routes.get(
+    f"{ROOT}/positionStatsInPendingAck/{OF_SUBSCRIPTION}/{{ledger}}/{{entry}}",
+    needs.topic("GET_STATS"),
+)
+async def position_stats(
+    request: Request, path: TopicPath, name: str, ledger: str, entry: str
+) -> Response:
+    """Show whether an entry is acknowledged, for good or by an open transaction."""
+    one = await _subscription(request, path, name)
+    position = Position(long_value(ledger), long_value(entry))
+    state = "NotInPendingAck"
+    if one.cursor.is_acked(position):
+        state = "MarkDelete" if position <= one.cursor.mark_delete else "IndividuallyDeleted"
+    elif position >= one.log.end_position:
+        state = "InvalidPosition"
+    elif one.pending_acks is not None and one.pending_acks.bits_in(position):
+        state = "PendingAck"
+    return Response.of_json({"state": state})
+
+
+async def _topic(request: Request, path: TopicPath) -> Topic:
+    _coordinator(request)
+    return await open_one_log(request, path, what=OF_PARTITIONED)
+
+
+async def _subscription(request: Request, path: TopicPath, name: str) -> Subscription:
+    _coordinator(request)
+    return await find_subscription(request, path, name, what=OF_PARTITIONED)
+
+
+def _metadata(request: Request, transaction: Transaction) -> dict[str, Any]:
+    opened = request.services.topics.open_topics
+    text = str(transaction)
+    acked: dict[str, dict[str, Any]] = {}
+    for name, subscription in transaction.subscriptions:
+        one = opened[name].subscriptions.get(subscription) if name in opened else None
+        shown = {} if one is None else _in_subscription(one, text)
+        acked.setdefault(name, {})[subscription] = shown
+    return {
+        "txnId": text,
+        "status": transaction.status,
+        "openTimestamp": transaction.opened_ms,
+        "timeoutAt": transaction.timeout_ms,
+        "producedPartitions": {
+            name: _in_topic(opened[name], text) if name in opened else {"aborted": False}
+            for name in transaction.topics
+        },
+        "ackedPartitions": acked,
+    }
+
+
+def _in_topic(topic: Topic, transaction_id: str) -> dict[str, Any]:
+    known = topic.ledger.transactions
+    if known is None:
+        return {"aborted": False}
+    stretches = known.open.get(transaction_id)
+    if not stretches:
+        return {"aborted": any(each.transaction == transaction_id for each in known.aborted)}
+    start = stretches[0].start
+    return {"startPosition": f"{start.ledger_id}:{start.entry_id}", "aborted": False}
+
+
+def _in_subscription(subscription: Subscription, transaction_id: str) -> dict[str, Any]:
+    pending = subscription.pending_acks
+    if pending is None or pending.cumulative is None or pending.cumulative[0] != transaction_id:
+        return {}
+    up_to = pending.cumulative[1]
+    return {"cumulativeAckPosition": f"{up_to.ledger_id}:{up_to.entry_id}"}

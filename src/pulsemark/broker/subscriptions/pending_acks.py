@@ -1,0 +1,160 @@
+"""The acknowledgements that open transactions have made on a subscription (PIP-31).
+
+They are pending: no consumer gets these messages meanwhile, and they still count as the
+subscription's backlog. When the transaction is committed they go to the cursor; when it is aborted
+the messages are delivered again. A message that one transaction has acknowledged cannot be
+acknowledged by another one. Of a batch single messages may be pending, each in a transaction of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...ledger import Position
+from ...ledger.cursors.ack_state import bits_of, words_of
+from ...ledger.topic_log import UNKNOWN_COUNT
+from ...proto.pulsar_api_pb2 import MessageIdData, ServerError
+from ..errors import RefusedError
+from .seek import position_of
+
+if TYPE_CHECKING:
+    from .subscription import Subscription
+
+WORD_BITS = 64
+
+
+class Part(NamedTuple):
+    """Messages of an entry, bit n for message n, of so many words."""
+
+    bits: int
+    words: int
+
+    @property
+    def ack_set(self) -> list[int]:
+        """The words with a bit for each of the other messages, as a client would send them."""
+        return words_of(~self.bits & ((1 << self.words * WORD_BITS) - 1))
+
+
+#: All messages of an entry. It shares a bit with every other part.
+WHOLE = Part(-1, 0)
+Acked = dict[Position, Part]
+
+
+class PendingAcks:
+    """What open transactions have acknowledged, of one subscription."""
+
+    def __init__(self) -> None:
+        #: Single acknowledgements, by the transaction's id.
+        self.single: dict[str, Acked] = {}
+        #: The transaction that has acknowledged cumulatively, and up to where.
+        self.cumulative: tuple[str, Position] | None = None
+        self._bits: dict[Position, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.single) or self.cumulative is not None
+
+    @property
+    def transactions(self) -> set[str]:
+        """The ids of the transactions that have acknowledged something."""
+        return {*self.single, *(() if self.cumulative is None else self.cumulative[:1])}
+
+    def bits_in(self, position: Position) -> int:
+        """The messages of an entry that are pending; all bits are set if all of them are."""
+        if self.cumulative is not None and position <= self.cumulative[1]:
+            return WHOLE.bits
+        return self._bits.get(position, 0)
+
+    def remaining(
+        self, position: Position, remaining: Sequence[int] | None, messages: int
+    ) -> list[int]:
+        """The ack set of an entry whose cursor has this one (None: nothing is acknowledged),
+        without what is pending; [] if nothing remains.
+        """
+        everything = (1 << max(messages, 1)) - 1
+        left = everything if remaining is None else bits_of(remaining, max(messages, 1))
+        return words_of(left & ~self.bits_in(position))
+
+    def add(self, transaction: str, acked: Acked) -> None:
+        """Take what `check_single` found."""
+        mine = self.single.setdefault(transaction, {})
+        for position, part in acked.items():
+            bits, words = mine.get(position, Part(0, 0))
+            mine[position] = Part(bits | part.bits, max(words, part.words))
+            self._bits[position] = self._bits.get(position, 0) | part.bits
+
+    def remove(self, transaction: str, acked: Iterable[Position]) -> None:
+        """Take back some of a transaction's single acknowledgements."""
+        mine = self.single.get(transaction, {})
+        for position in acked:
+            part = mine.pop(position, Part(0, 0))
+            left = self._bits.pop(position, 0) & ~part.bits
+            if left:
+                self._bits[position] = left
+        if not mine:
+            self.single.pop(transaction, None)
+
+    def take(self, transaction: str) -> tuple[Acked, Position | None]:
+        """Forget a transaction: what it has acknowledged, and up to where cumulatively."""
+        acked = dict(self.single.get(transaction, {}))
+        self.remove(transaction, acked)
+        up_to = None
+        if self.cumulative is not None and self.cumulative[0] == transaction:
+            up_to, self.cumulative = self.cumulative[1], None
+        return acked, up_to
+
+
+def check_single(
+    subscription: Subscription, transaction: str, ids: Iterable[MessageIdData]
+) -> Acked:
+    """What a transaction's single acknowledgements are about. Nothing is changed.
+
+    Raises `RefusedError` (TransactionConflict) if one of the messages is acknowledged already, for
+    good or by a transaction.
+    """
+    pending, cursor, log = subscription.pending_acks, subscription.cursor, subscription.log
+    found: Acked = {}
+    for message_id in ids:
+        position = position_of(message_id)
+        count = None if cursor.is_acked(position) else log.known_message_count(position)
+        if count is None:
+            raise _conflict(subscription, transaction, position, "already acked before.")
+        part, ack_set = WHOLE, message_id.ack_set
+        if ack_set:
+            count = WORD_BITS * len(ack_set) if count == UNKNOWN_COUNT else max(count, 1)
+            part = Part(((1 << count) - 1) & ~bits_of(ack_set, count), len(ack_set))
+            remaining = cursor.remaining_in_batch(position)
+            if remaining is not None and not part.bits & bits_of(remaining, count):
+                raise _conflict(subscription, transaction, position, "already acked before.")
+        others = found.get(position, Part(0, 0))
+        if part.bits & (others.bits | (0 if pending is None else pending.bits_in(position))):
+            raise _conflict(subscription, transaction, position, "in pending ack status.")
+        found[position] = Part(part.bits | others.bits, max(part.words, others.words))
+    return found
+
+
+def check_cumulative(subscription: Subscription, transaction: str, position: Position) -> None:
+    """Raise `RefusedError` (TransactionConflict) if a transaction cannot acknowledge up to there:
+    it is acknowledged already, or another transaction has acknowledged cumulatively.
+    """
+    if position <= subscription.cursor.mark_delete:
+        raise _conflict(subscription, transaction, position, "already acked before.")
+    pending = subscription.pending_acks
+    if pending is not None and pending.cumulative is not None:
+        holder, up_to = pending.cumulative
+        if holder != transaction or position <= up_to:
+            text = f"within range of current currentPosition: {up_to.ledger_id}:{up_to.entry_id}"
+            raise _conflict(subscription, transaction, position, text)
+
+
+def _conflict(
+    subscription: Subscription, transaction: str, position: Position, what: str
+) -> RefusedError:
+    at = f"{position.ledger_id}:{position.entry_id}"
+    return RefusedError(
+        ServerError.TransactionConflict,
+        "org.apache.pulsar.transaction.common.exception.TransactionConflictException: "
+        f"[{subscription.topic.name}][{subscription.name}] Transaction:{transaction} "
+        f"try to ack message:{at} {what}",
+    )

@@ -1,0 +1,347 @@
+"""Transactions of Pulsar's clients: all of one counts, or nothing, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part
+from pulsemark.broker.topics.transactions import Transaction, _restored, _row
+from pulsemark.client import RequestRefusedError, SendRefusedError
+from pulsemark.client.connection import RawConsumer
+from pulsemark.ledger import Position
+from pulsemark.metadata import payload_of
+from pulsemark.proto import pulsar_api_pb2 as pb
+from pulsemark.testing import BrokerProcess, PulsarBroker, RawClient, running_broker
+from pulsemark.testing.raw_client import RawProducer
+from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.wire import MessageId, commands
+
+T = pb.BaseCommand
+TOPIC, OTHER = "persistent://public/default/orders", "persistent://public/default/paid"
+ON = {"transaction_coordinator_enabled": True}
+
+
+class TransactionClient:
+    """A client that uses transactions, over one connection."""
+
+    def __init__(self, raw: RawClient) -> None:
+        self.raw = raw
+
+    def _ask(self, kind: int, body: Any, **fields: Any) -> Any:
+        return self.raw.request(
+            lambda request_id: commands.frame(kind, body(request_id=request_id, **fields))
+        )
+
+    def begin(self, timeout_ms: int = 60_000) -> Any:
+        """The id of a new transaction."""
+        begun = self._ask(T.NEW_TXN, pb.CommandNewTxn, txn_ttl_millis=timeout_ms, tc_id=0)
+        return {
+            "txnid_most_bits": begun.txnid_most_bits,
+            "txnid_least_bits": begun.txnid_least_bits,
+        }
+
+    def add(self, txn: Any, *topics: str) -> None:
+        """It will send to these topics."""
+        self._ask(T.ADD_PARTITION_TO_TXN, pb.CommandAddPartitionToTxn, partitions=topics, **txn)
+
+    def end(self, txn: Any, *, committed: bool) -> None:
+        """Commit it, or abort it."""
+        action = pb.COMMIT if committed else pb.ABORT
+        self._ask(T.END_TXN, pb.CommandEndTxn, txn_action=action, **txn)
+
+    def send(self, producer: RawProducer, body: bytes, txn: Any) -> MessageId:
+        """Send a message in a transaction; its id."""
+        message = unbatched_message(body, publish_time_ms=1)
+        command = pb.CommandSend(producer_id=producer.producer_id, sequence_id=0, **txn)
+        base = T(type=T.SEND, send=command).SerializeToString()
+        size = len(base) + 4 + len(message)
+        self.raw.write(size.to_bytes(4, "big"), len(base).to_bytes(4, "big"), base, message)
+        (receipt,) = producer.receipts(1)
+        return MessageId(receipt.ledger_id, receipt.entry_id)
+
+    def ack(
+        self,
+        consumer: RawConsumer,
+        message_id: MessageId,
+        txn: Any,
+        *,
+        up_to: bool = False,
+    ) -> None:
+        """Acknowledge in a transaction."""
+        kind = pb.CommandAck.Cumulative if up_to else pb.CommandAck.Individual
+        self._ask(
+            T.ACK,
+            pb.CommandAck,
+            consumer_id=consumer.consumer_id,
+            ack_type=kind,
+            message_id=[message_id.to_data()],
+            **txn,
+        )
+
+
+@pytest.fixture
+def broker() -> Iterator[PulsarBroker]:
+    """A broker with transactions."""
+    with running_broker(**ON) as started:
+        yield started
+
+
+@pytest.fixture
+def client(broker: PulsarBroker) -> Iterator[TransactionClient]:
+    """A client of that broker."""
+    with RawClient.from_url(broker.service_url) as raw:
+        yield TransactionClient(raw)
+
+
+def received(consumer: RawConsumer) -> list[bytes]:
+    """The payloads that are there."""
+    return [bytes(payload_of(message.headers_and_payload)) for message in consumer.drain()]
+
+
+def test_messages_come_with_the_commit_and_in_the_logs_order(client):
+    """Nothing after the first open transaction is delivered; then all of it, in order."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", earliest=True)
+    consumer.flow(100)
+    txn = client.begin()
+    client.add(txn, TOPIC)
+    producer.send(b"before")
+    client.send(producer, b"in it", txn)
+    producer.send(b"after")
+    assert received(consumer) == [b"before"]
+    client.end(txn, committed=True)
+    assert received(consumer) == [b"in it", b"after"]
+
+
+def test_aborted_messages_never_come(client, broker):
+    """Neither to a consumer that waited, nor to one that comes later; the index counts them."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", earliest=True)
+    consumer.flow(100)
+    txn = client.begin()
+    client.add(txn, TOPIC)
+    client.send(producer, b"in it", txn)
+    producer.send(b"after")
+    client.end(txn, committed=False)
+    later = client.raw.subscribe(TOPIC, "later", earliest=True)
+    later.flow(100)
+    assert received(consumer) == received(later) == [b"after"]
+    stats = broker.admin.stats(TOPIC)
+    assert (stats["abortedTxnCount"], stats["ongoingTxnCount"]) == (1, 0)
+
+
+def test_one_transaction_over_two_topics_and_an_acknowledgement(client):
+    """Consume, transform, produce: the input is gone and both outputs are there, or none of it."""
+    source = client.raw.create_producer(TOPIC)
+    sinks = [client.raw.create_producer(f"{OTHER}{number}") for number in range(2)]
+    outputs = [client.raw.subscribe(f"{OTHER}{number}", "s", earliest=True) for number in range(2)]
+    shared = pb.CommandSubscribe.Shared
+    inputs = client.raw.subscribe(TOPIC, "s", sub_type=shared, earliest=True)
+    for consumer in (*outputs, inputs):
+        consumer.flow(100)
+    source.send(b"input")
+    for committed in (False, True):
+        message = inputs.receive()
+        txn = client.begin()
+        client.add(txn, *(f"{OTHER}{number}" for number in range(2)))
+        for sink in sinks:
+            client.send(sink, b"output", txn)
+        client.ack(inputs, message.message_id, txn)
+        assert [received(each) for each in outputs] == [[], []]
+        client.end(txn, committed=committed)
+        assert [received(each) for each in outputs] == [[b"output"] if committed else []] * 2
+    assert received(inputs) == []
+    inputs.redeliver()
+    assert received(inputs) == []
+
+
+@pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared])
+def test_what_a_transaction_has_acknowledged_comes_to_nobody_else(client, sub_type):
+    """Not after a redelivery, not to a new consumer; an abort gives it back, counted."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", sub_type=sub_type, earliest=True)
+    consumer.flow(100)
+    ids = [producer.send(b"%d" % number) for number in range(3)]
+    assert len(consumer.receive_many(3)) == 3
+    txn = client.begin()
+    client.ack(consumer, MessageId(ids[1].ledger_id, ids[1].entry_id), txn)
+    consumer.redeliver()
+    assert received(consumer) == [b"0", b"2"]
+    consumer.close()
+    consumer = client.raw.subscribe(TOPIC, "s", sub_type=sub_type, earliest=True)
+    consumer.flow(100)
+    assert received(consumer) == [b"0", b"2"]
+    client.end(txn, committed=False)
+    assert received(consumer) == [b"1"]
+
+
+def test_cumulative_acknowledgements(client):
+    """All up to there is acknowledged by the commit; an abort delivers all of it again."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", earliest=True)
+    consumer.flow(100)
+    for number in range(3):
+        producer.send(b"%d" % number)
+    ids = [message.message_id for message in consumer.receive_many(3)]
+    aborted, committed = client.begin(), client.begin()
+    client.ack(consumer, ids[1], aborted, up_to=True)
+    with pytest.raises(RequestRefusedError, match="within range of current"):
+        client.ack(consumer, ids[2], committed, up_to=True)
+    client.end(aborted, committed=False)
+    assert received(consumer) == [b"0", b"1", b"2"]
+    client.ack(consumer, ids[1], committed, up_to=True)
+    client.end(committed, committed=True)
+    consumer.redeliver()
+    assert received(consumer) == [b"2"]
+
+
+def test_conflicts(client):
+    """A message is acknowledged by one transaction; one that is acknowledged for good, by none."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", sub_type=pb.CommandSubscribe.Shared, earliest=True)
+    consumer.flow(100)
+    producer.send(b"0")
+    message_id = consumer.receive().message_id
+    first, second = client.begin(), client.begin()
+    client.ack(consumer, message_id, first)
+    with pytest.raises(RequestRefusedError, match="in pending ack status") as caught:
+        client.ack(consumer, message_id, second)
+    assert caught.value.error_name == "TransactionConflict"
+    client.end(first, committed=True)
+    with pytest.raises(RequestRefusedError, match="already acked before"):
+        client.ack(consumer, message_id, second)
+
+
+def test_a_batch_in_parts(client, broker):
+    """Two transactions acknowledge messages of one batch; each ends as its client says."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", sub_type=pb.CommandSubscribe.Shared, earliest=True)
+    consumer.flow(100)
+    producer.send_batch([b"0", b"1", b"2"])
+    message = consumer.receive()
+    first, second = client.begin(), client.begin()
+    at = message.message_id
+
+    def of(bit: int) -> MessageId:
+        return MessageId(at.ledger_id, at.entry_id, ack_set=(0b111 & ~(1 << bit),))
+
+    client.ack(consumer, of(0), first)
+    client.ack(consumer, of(1), second)
+    with pytest.raises(RequestRefusedError, match="in pending ack status"):
+        client.ack(consumer, of(1), first)
+    client.end(first, committed=True)
+    client.end(second, committed=False)
+    (again,) = consumer.drain()
+    assert again.message_id.entry_id == at.entry_id
+
+
+def test_an_unknown_or_ended_transaction_is_refused(client):
+    """By its commands, by ACK, and by SEND with an error after which clients do not try again."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", earliest=True)
+    consumer.flow(1)
+    producer.send(b"0")
+    message_id = consumer.receive().message_id
+    ended = client.begin()
+    client.end(ended, committed=True)
+    for txn in (ended, {"txnid_most_bits": 0, "txnid_least_bits": 99_999}):
+        for ask in (
+            lambda txn=txn: client.add(txn, TOPIC),
+            lambda txn=txn: client.end(txn, committed=True),
+            lambda txn=txn: client.ack(consumer, message_id, txn),
+        ):
+            with pytest.raises(RequestRefusedError) as caught:
+                ask()
+            assert caught.value.error_name == "TransactionNotFound"
+        with pytest.raises(SendRefusedError, match="not found") as refused:
+            client.send(producer, b"late", txn)
+        assert refused.value.error_name == "NotAllowedError"
+    with pytest.raises(RequestRefusedError) as caught:
+        client.end({"txnid_most_bits": 7, "txnid_least_bits": 0}, committed=True)
+    assert caught.value.error_name == "TransactionCoordinatorNotFound"
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(client, broker):
+    """By the broker's clock; what it sent never comes."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", earliest=True)
+    consumer.flow(10)
+    txn = client.begin(timeout_ms=3_600_000)
+    client.send(producer, b"in it", txn)
+    producer.send(b"after")
+    assert received(consumer) == []
+    broker.clock.advance(hours=1)
+    assert received(consumer) == [b"after"]
+    with pytest.raises(RequestRefusedError, match="not found"):
+        client.end(txn, committed=True)
+
+
+def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(client, broker):
+    """Its other topics get the decision."""
+    first = client.raw.create_producer(TOPIC)
+    second = client.raw.create_producer(OTHER)
+    consumer = client.raw.subscribe(OTHER, "s", earliest=True)
+    consumer.flow(10)
+    txn = client.begin()
+    client.add(txn, TOPIC, OTHER)
+    client.send(first, b"gone", txn)
+    client.send(second, b"stays", txn)
+    first.close()
+    broker.admin.delete_topic(TOPIC)
+    client.end(txn, committed=True)
+    assert received(consumer) == [b"stays"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_kill_9_keeps_open_transactions(tmp_path: Path, committed):
+    """Messages and acknowledgements of an open transaction are still pending after a kill; then
+    they end as the client says.
+    """
+    conf = tmp_path / "broker.conf"
+    conf.write_text("transactionCoordinatorEnabled=true\n")
+    with BrokerProcess("--config", str(conf), data_dir=tmp_path / "d") as process:
+        with RawClient.from_url(process.service_url) as raw:
+            client = TransactionClient(raw)
+            producer = raw.create_producer(TOPIC)
+            consumer = raw.subscribe(TOPIC, "s", earliest=True)
+            consumer.flow(10)
+            producer.send(b"input")
+            message_id = consumer.receive().message_id
+            txn = client.begin()
+            client.send(producer, b"in it", txn)
+            client.ack(consumer, message_id, txn)
+        process.kill()
+        process.start()
+        with RawClient.from_url(process.service_url) as raw:
+            client = TransactionClient(raw)
+            consumer = raw.subscribe(TOPIC, "s", earliest=True)
+            consumer.flow(10)
+            assert received(consumer) == []
+            client.end(txn, committed=committed)
+            assert received(consumer) == ([b"in it"] if committed else [b"input"])
+            assert client.begin() != txn
+
+
+PLACES = st.tuples(st.text(max_size=3), st.text(max_size=3))
+POSITIONS = st.builds(Position, st.integers(0, 3), st.integers(0, 40))
+PARTS = st.one_of(st.just(WHOLE), st.builds(Part, st.integers(1, 2**70), st.integers(1, 2)))
+
+
+@settings(max_examples=50)
+@given(
+    st.dictionaries(
+        st.tuples(st.text(max_size=3), st.text(max_size=3)), st.dictionaries(POSITIONS, PARTS)
+    )
+)
+def test_what_is_stored_is_what_was_acknowledged(acks):
+    """A transaction's row has all of its acknowledgements, however they lie."""
+    transaction = Transaction(3, 1, 2, "me", topics={"a": None}, acks=acks)
+    found = _restored(3, _row(transaction))
+    assert found.acks == acks
+    assert (found.owner, found.topics, found.timeout_ms) == ("me", {"a": None}, 2)
