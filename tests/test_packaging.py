@@ -268,7 +268,7 @@ def test_the_demos_install_what_they_use() -> None:
     """Neither tools for development, nor a Java that most machines have, nor each other's."""
     spark = {"pyspark", "pyarrow", "numpy", "cramjam", "fastavro"}
     assert packages_of("demo") == {*spark, "matplotlib", "pulsar-client"}
-    kafka = {"kafka-python", "cramjam", "confluent-kafka"}
+    kafka = {"kafka-python", "cramjam", "confluent-kafka", "google-re2"}
     assert packages_of("demo-kafka") == {*kafka, "pulsar-client"}
     assert packages_of("demo") | packages_of("demo-kafka") | {"pytest", "ruff"} <= packages_of(
         "dev"
