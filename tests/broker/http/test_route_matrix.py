@@ -45,8 +45,6 @@ VALUES = {
     "version": "0",
     "bundle": "0x00000000_0x40000000",
     "number": "1",
-    "most": "0",
-    "least": "9",
     "shortest_ms": "1",
     "position": "1",
     "name": "x",

@@ -52,6 +52,7 @@ class DeltaTarget:
         self.name = str(target)
         self.storage_options = dict(storage_options or {})
         self._table: deltalake.DeltaTable | None = None
+        self._loaded = Manifest()
 
     @cached_property
     def place(self) -> Place:
@@ -117,7 +118,8 @@ class DeltaTarget:
         table = self._open()
         version = None if table is None else table.transaction_version(APPLICATION)
         head = None if version is None else Head.from_int(version)
-        return load_manifest(self.place, head)
+        self._loaded = load_manifest(self.place, head, self._loaded)
+        return self._loaded
 
     def commit(self, added: Manifest) -> None:
         from deltalake.exceptions import CommitFailedError

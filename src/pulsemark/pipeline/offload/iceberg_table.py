@@ -67,6 +67,7 @@ class IcebergTarget:
         self.catalog_name = catalog
         self.properties = dict(properties or {})
         self._table: Table | None = None
+        self._loaded = Manifest()
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -147,7 +148,9 @@ class IcebergTarget:
         value = table.properties.get(HEAD_PROPERTY)
         if value is not None and not value.isdecimal():
             raise OptionError("table", self.name, f"its {HEAD_PROPERTY} is {value!r}")
-        return load_manifest(self.place, None if value is None else Head.from_int(int(value)))
+        head = None if value is None else Head.from_int(int(value))
+        self._loaded = load_manifest(self.place, head, self._loaded)
+        return self._loaded
 
     def commit(self, added: Manifest) -> None:
         from pyiceberg.exceptions import CommitFailedException

@@ -187,19 +187,16 @@ def topic_folder(topic: str) -> str:
     return f"topic={name}"
 
 
-_newest_loaded: dict[str, Manifest] = {}
-"""By place: the manifest that was loaded last, so that a follower does not read all of them again.
-Its head says what is in it."""
-
-
-def load_manifest(place: Place, head: Head | None) -> Manifest:
+def load_manifest(place: Place, head: Head | None, known: Manifest) -> Manifest:
     """The manifests up to a head; an empty one if it is None.
+
+    Those up to the head of ``known`` are not read again: the table has loaded them before.
 
     Raises:
         OptionError: a manifest is missing, damaged, or of a newer version.
     """
     contents: list[dict[str, Any]] = []
-    following, known = head, _newest_loaded.get(place.uri, Manifest())
+    following = head
     while following is not None and following != known.head:
         content = _content(place, following)
         try:
@@ -224,9 +221,7 @@ def load_manifest(place: Place, head: Head | None) -> Manifest:
     newest = contents[0]
     expired_ms = int(newest.get("expired_ms", 0))
     schema = str(newest.get("schema", ""))
-    loaded = Manifest(files, head, newest["layout"], schema, rejected, expired_ms)
-    _newest_loaded[place.uri] = loaded
-    return loaded
+    return Manifest(files, head, newest["layout"], schema, rejected, expired_ms)
 
 
 def _content(place: Place, head: Head) -> dict[str, Any]:

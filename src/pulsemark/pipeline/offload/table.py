@@ -205,6 +205,7 @@ class ParquetFolder:
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
         self.name = str(target)
+        self._loaded = Manifest()
 
     @cached_property
     def place(self) -> Place:
@@ -232,7 +233,8 @@ class ParquetFolder:
 
     def load(self) -> Manifest:
         """See `OffloadTable`."""
-        return load_manifest(self.place, newest_head(self.place))
+        self._loaded = load_manifest(self.place, newest_head(self.place), self._loaded)
+        return self._loaded
 
     def commit(self, added: Manifest) -> None:
         """See `OffloadTable`. Two runs at once in an object store are noticed by their users."""
