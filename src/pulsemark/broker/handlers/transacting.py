@@ -97,8 +97,8 @@ async def add_topics(
 ) -> TransactionId:
     """The transaction will send to these topics."""
     transaction = _own(session, coordinator, command)
-    names = [parse_topic(session, each) for each in command.partitions]
-    for name in names:
+    names = [(parse_topic(session, each), each) for each in command.partitions]
+    for name, _ in names:
         _check_may(session, PRODUCE, Target.of_topic(name))
     await coordinator.add_topics(transaction, names)
     return 0, transaction.number
@@ -109,13 +109,14 @@ async def add_subscriptions(
 ) -> TransactionId:
     """The transaction will acknowledge messages of these subscriptions."""
     transaction = _own(session, coordinator, command)
-    places: list[tuple[TopicName, str]] = []
+    places: list[tuple[TopicName, str, str]] = []
     for each in command.subscription:
         check_name("subscription's name", each.subscription)
-        places.append((parse_topic(session, each.topic), each.subscription))
-    for name, subscription in places:
+        places.append((parse_topic(session, each.topic), each.subscription, each.topic))
+    for name, subscription, _ in places:
         _check_may(session, CONSUME, Target.of_topic(name, subscription))
-    await coordinator.add_subscriptions(transaction, [(str(name), one) for name, one in places])
+    named = [((str(name), one), given) for name, one, given in places]
+    await coordinator.add_subscriptions(transaction, named)
     return 0, transaction.number
 
 

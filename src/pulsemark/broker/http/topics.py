@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...ledger import LedgerError, Position
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..handlers.discovery import TRANSACTION_COORDINATORS
 from ..metrics.internal_stats import internal_stats, managed_ledger_info
 from ..metrics.stats import Pieces, StatsOptions, sum_of_partitions, topic_stats
 from ..policies.policy import integer
@@ -133,6 +134,8 @@ async def partitions(request: Request, path: TopicPath) -> Response:
     With checkAllowAutoCreation=true an absent topic is created with the partitions that the policy
     of topics that clients create says: as in Pulsar, whose clients look topics up in this way.
     """
+    if request.services.transactions is not None and str(path) == TRANSACTION_COORDINATORS:
+        return Response.of_json({"partitions": 1, "deleted": False})
     topics = request.services.topics
     name = topic_name(request, path)
     may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)

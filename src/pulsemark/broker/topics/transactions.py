@@ -78,8 +78,9 @@ class Transaction:
     #: Who has begun it; None without authentication.
     owner: str | None = None
     status: Status = Status.OPEN
-    topics: dict[str, None] = field(default_factory=dict)
-    subscriptions: dict[Place, None] = field(default_factory=dict)
+    #: Its topics and subscriptions, each with the topic's name as the client gave it.
+    topics: dict[str, str] = field(default_factory=dict)
+    subscriptions: dict[Place, str] = field(default_factory=dict)
     acks: dict[Place, Acked] = field(default_factory=dict)
     #: Up to where subscriptions are acknowledged.
     acked_to: dict[Place, Position] = field(default_factory=dict)
@@ -153,7 +154,7 @@ class Transactions:
             if found is None:
                 self._background.start(self._mark(topic, transaction_id, committed=False))
             elif topic.name not in found.topics and found.status is Status.OPEN:
-                found.topics[topic.name] = None
+                found.topics[topic.name] = topic.name
 
     # -- what clients do ------------------------------------------------------------------------
 
@@ -210,12 +211,19 @@ class Transactions:
             raise
         return transaction
 
-    async def add_topics(self, transaction: Transaction, names: Iterable[TopicName]) -> None:
-        """It will send to these topics; durable on return. Raises `RefusedError`."""
-        _add(transaction.topics, map(str, names))
+    async def add_topics(
+        self, transaction: Transaction, names: Iterable[tuple[TopicName, str]]
+    ) -> None:
+        """It will send to these topics, which the client names so; durable on return.
+
+        Raises `RefusedError`.
+        """
+        _add(transaction.topics, ((str(name), given) for name, given in names))
         await self._store(transaction)
 
-    async def add_subscriptions(self, transaction: Transaction, places: Iterable[Place]) -> None:
+    async def add_subscriptions(
+        self, transaction: Transaction, places: Iterable[tuple[Place, str]]
+    ) -> None:
         """It will acknowledge messages of these subscriptions; durable on return."""
         _add(transaction.subscriptions, places)
         await self._store(transaction)
@@ -229,7 +237,7 @@ class Transactions:
         try:
             transaction = self.open_one(most, least)
             if topic.name not in transaction.topics:
-                _add(transaction.topics, (topic.name,))
+                _add(transaction.topics, ((topic.name, topic.name),))
         except RefusedError as refusal:
             # After any other code clients open the producer again and send the message once more.
             raise RefusedError(ServerError.NotAllowedError, refusal.message) from None
@@ -247,7 +255,7 @@ class Transactions:
         try:
             if transaction.status is not Status.OPEN:
                 raise RefusedError(ServerError.InvalidTxnStatus, f"{transaction} is being ended")
-            _add(transaction.subscriptions, (place,))
+            _add(transaction.subscriptions, ((place, place[0]),))
             mine = transaction.acks.setdefault(place, {})
             for position, part in acked.items():
                 before = mine.get(position, Part(0, 0))
@@ -276,7 +284,7 @@ class Transactions:
             await self.ack(transaction, subscription, [message_id])
             position = Position(position.ledger_id, position.entry_id - 1)
         place = _place_of(subscription)
-        _add(transaction.subscriptions, (place,))
+        _add(transaction.subscriptions, ((place, place[0]),))
         before = subscription.ack_pending_up_to(str(transaction), position)
         transaction.acked_to[place] = position
         try:
@@ -390,8 +398,9 @@ class Transactions:
         await writer.in_turn(change)
 
 
-def _add(known: dict[Any, None], more: Iterable[Any]) -> None:
-    known.update(dict.fromkeys(islice(more, MAX_PLACES + 1)))
+def _add(known: dict[Any, str], more: Iterable[tuple[Any, str]]) -> None:
+    for place, given in islice(more, MAX_PLACES + 1):
+        known.setdefault(place, given)
     if len(known) > MAX_PLACES:
         text = f"a transaction has at most {MAX_PLACES} topics, and as many subscriptions"
         raise RefusedError(ServerError.NotAllowedError, text)
@@ -433,8 +442,8 @@ def _row(transaction: Transaction) -> dict[str, Any]:
         "timeout_ms": transaction.timeout_ms,
         "owner": transaction.owner,
         "status": transaction.status,
-        "topics": [*transaction.topics],
-        "subscriptions": [*transaction.subscriptions],
+        "topics": [*transaction.topics.items()],
+        "subscriptions": [[*place, given] for place, given in transaction.subscriptions.items()],
         "acks": acks,
         "acked_to": [[*place, *position] for place, position in transaction.acked_to.items()],
     }
@@ -447,8 +456,8 @@ def _restored(number: int, row: dict[str, Any]) -> Transaction:
         row["timeout_ms"],
         row["owner"],
         Status(row["status"]),
-        dict.fromkeys(row["topics"]),
-        dict.fromkeys((name, subscription) for name, subscription in row["subscriptions"]),
+        dict(row["topics"]),
+        {(name, subscription): given for name, subscription, given in row["subscriptions"]},
     )
     for name, subscription, rows in row["acks"]:
         acked = transaction.acks[name, subscription] = {
