@@ -16,12 +16,16 @@ IMPORT = re.compile(r"^(?:import|from) .*$", re.MULTILINE)
 FUNCTION = re.compile(r"^(?:async )?def (?!test_)\w+\(.*\) -> .*?:(?=  #|$)", re.MULTILINE)
 #: Names that pages take for granted, and their types.
 GIVEN = {
+    "body": "bytes",
     "client": "pulsemark.finder.SeekClient",
+    "consumer": "confluent_kafka.Consumer",
     "entry": "bytes",
     "folder": "str",
     "follower": "pulsemark.ManagedLedger",
     "frame": "pyspark.sql.DataFrame",
     "kafka": "",
+    "ledger": "pulsemark.ManagedLedger",
+    "position": "pulsemark.ledger.Position",
     "reader": "pyspark.sql.DataFrameReader",
     "spark": "pyspark.sql.SparkSession",
     "store": "pulsemark.LocalStore",

@@ -256,7 +256,7 @@ def test_an_interrupted_post_keeps_its_rows(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("pulsemark.audit.consumer.build_opener", interrupted)
+        patched.setattr("urllib.request.build_opener", interrupted)
         with pytest.raises(KeyboardInterrupt):
             audit.post()
     assert audit.post() == 1

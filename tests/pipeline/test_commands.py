@@ -73,7 +73,7 @@ def test_each_format_has_its_table() -> None:
         ),
         (["nope://x"], "option target = 'nope://x': is not a place for files"),
         (["file://elsewhere/x"], "option target = 'file://elsewhere/x': names another host"),
-        (["/o", "--format", "delta", "--columns", "value"], "a Delta table needs __index"),
+        (["/o", "--format", "delta", "--columns", "value"], "a delta table needs __index"),
         (["/o", "--columns", "nope"], "option --columns = 'nope'"),
         (["/o", "--columns", "value,value"], "option --columns = 'value,value'"),
         (["s3://"], "option target = 's3://': names no bucket or folder"),

@@ -114,8 +114,8 @@ REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
         ),
         ("audit", ("--data-dir", "{tmp}"), "it has no PULSEMARK file"),
         ("audit", ("--data-dir", "{data}", "--topic", "absent"), "absent"),
-        ("audit", ("{data}",), "option FOLDER = .*is named by --data-dir .*data$"),
-        ("replay", ("{data}", *REPLAY), "option FOLDER = .*is named by --data-dir .*data$"),
+        ("audit", ("{data}",), "option FOLDER = .*is named by --data-dir .*data, a table"),
+        ("replay", ("{data}", *REPLAY), "option FOLDER = .*is named by --data-dir .*data, a table"),
         ("verify", (), "pulsemark-data is not a pulsemark data folder: it does not exist"),
         ("verify", ("--store", "zk://x"), "option --.* = 'zk://x': "),
         (

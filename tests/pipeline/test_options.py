@@ -244,6 +244,7 @@ def test_columns_are_found_in_any_case_and_keep_their_order() -> None:
         "__sequenceId",
         "__tags",
         "__error",
+        "__schemaId",
     }
 
 

@@ -85,7 +85,7 @@ def test_clock_errors_of_all_kinds_of_entries(data: Path, tmp_path: Path) -> Non
     options = ("--by", "producer", "--clock-errors", "--bucket", "366 days", "--html", page)
     code, rows, said = run("audit", "--data-dir", data, *options)
     assert (code, said) == (0, "")
-    assert "largest error of a producer's clock" in page.read_text()
+    assert "error of producers' clocks, ms, of the worst producer" in page.read_text()
     sizes: dict[tuple[str, str], list[int]] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for topic in (f"{T}a", f"{T}b-partition-1"):

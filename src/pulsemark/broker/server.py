@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ..connection_memory import InputMemory, OutputMemory, PublishBudget
 from ..finder.mirror_places import MirrorPlaces
@@ -67,7 +67,6 @@ from .topics.schemas import SchemaRules, Schemas
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..kafka.endpoint import Handler
-    from ..ledger import LocalStore
     from ..ledger.local.io.files import Files
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
@@ -184,10 +183,10 @@ class Broker:
     @property
     def data_dir(self) -> Path:
         """The data folder. Raises NoDataFolderError for a broker in memory."""
-        store = _running(self._store, self._state)
-        if not is_in_files(self.config):
+        folder = getattr(_running(self._store, self._state), "folder", None)
+        if not isinstance(folder, Path):  # in memory, or on bookies
             raise NoDataFolderError
-        return cast("LocalStore", store).folder
+        return folder
 
     @property
     def store(self) -> Storage:

@@ -28,6 +28,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,8 @@ from typing import TYPE_CHECKING, Any
 from ..broker import Broker, BrokerConfig, BrokerError, ConfigError, new_event_loop
 from ..broker.configuration.dynamic_settings import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
+from ..broker.errors import NoDataFolderError
 from ..broker.gc_tuning import Collector
-from ..broker.storage import is_in_files
 from ..coordination import CoordinationError
 from ..finder.arguments import is_loopback
 from ..ledger import LedgerError
@@ -378,8 +379,9 @@ def _token(path: Path) -> str:
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    has_folder = is_in_files(broker.config)
-    data_dir = str(Path(broker.data_dir).resolve()) if has_folder else None
+    data_dir = None
+    with suppress(NoDataFolderError):
+        data_dir = str(broker.data_dir.resolve())
     if as_json:
         ready = {
             "service_url": broker.service_url,

@@ -25,7 +25,7 @@ GROUPS_LOG = INTERNAL_TOPIC_PREFIX + "kafka-groups"
 """The log of the offsets that Kafka's groups committed; it is followed as a topic."""
 EARLY_KINDS = (
     "tenant", "namespace", "dynamic-setting", "topic-policy", "topic-epoch", "partitioned-topic",
-    "deleted-partitioned-topic", "schema", "schema-facts",
+    "deleted-partitioned-topic", "schema", "schema-facts", "schema-ids", "schema-subject",
 )  # fmt: skip
 """Kinds of the catalog's values that are stored before the entries."""
 BY_ID_KINDS = (VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND)
