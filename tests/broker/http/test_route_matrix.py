@@ -116,7 +116,7 @@ def row_id(row: Any) -> str:
 
 
 def test_few_routes_need_no_permission() -> None:
-    """Only these show the same to every client; none of them changes anything."""
+    """Only these show the same to every client, or what it may see; none changes anything."""
     admin = "/admin/v2"
     found = {
         scope: {
@@ -126,7 +126,8 @@ def test_few_routes_need_no_permission() -> None:
     }
     assert found[Scope.OPEN] <= {("GET", path) for path in ("/", "/metrics", "/status.html")}
     paths = (f"{admin}/clusters", f"{admin}/brokers/ready", f"{admin}/brokers/version")
-    assert found[Scope.AUTHENTICATED] == {("GET", path) for path in paths}
+    transaction = "/admin/v3/transactions/transactionMetadata/{most}/{least}"
+    assert found[Scope.AUTHENTICATED] == {("GET", path) for path in (*paths, transaction)}
     assert not found[Scope.OWN]
 
 

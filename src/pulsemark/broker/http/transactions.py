@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...ledger import Position
+from ...wire import TopicName
 from ..errors import RefusedError
 from ..security import needs
+from ..security.authorization import Target
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from ..topics.transactions import Transaction, Transactions, id_text
@@ -23,6 +25,7 @@ ROOT = "/admin/v3/transactions"
 OF_TOPIC = "{tenant}/{namespace}/{topic}"
 OF_SUBSCRIPTION = f"{OF_TOPIC}/{{subscription}}"
 ID = "{most}/{least}"
+LOOKUP = needs.topic("LOOKUP")
 OF_PARTITIONED = "Transactions of a partitioned topic are not shown: ask for one of its partitions"
 
 
@@ -76,7 +79,7 @@ def _check_coordinator(request: Request) -> None:
 
 @routes.get(f"{ROOT}/transactionMetadata/{ID}", needs.AUTHENTICATED)
 async def transaction_metadata(request: Request, most: str, least: str) -> Response:
-    """Show a transaction; to every role, as Pulsar does, whose clients ask without more."""
+    """Show a transaction to any role, as Pulsar does; of its topics those that the role may see."""
     return Response.of_json(_metadata(request, _found(request, most, least)))
 
 
@@ -187,8 +190,16 @@ async def _subscription(request: Request, path: TopicPath, name: str) -> Subscri
 def _metadata(request: Request, transaction: Transaction) -> dict[str, Any]:
     opened = request.services.topics.open_topics
     text = str(transaction)
+    authorizer = request.services.authorizer
+
+    def may_see(name: str) -> bool:
+        target = Target.of_topic(TopicName.parse(name))
+        return not authorizer.is_on or authorizer.allows(request.principal, LOOKUP, target)
+
     acked: dict[str, dict[str, Any]] = {}
     for (name, subscription), given in transaction.subscriptions.items():
+        if not may_see(name):
+            continue
         one = opened[name].subscriptions.get(subscription) if name in opened else None
         shown = {} if one is None else _in_subscription(one, text)
         acked.setdefault(given, {})[subscription] = shown
@@ -200,6 +211,7 @@ def _metadata(request: Request, transaction: Transaction) -> dict[str, Any]:
         "producedPartitions": {
             given: _in_topic(opened[name], text) if name in opened else {"aborted": False}
             for name, given in transaction.topics.items()
+            if may_see(name)
         },
         "ackedPartitions": acked,
     }

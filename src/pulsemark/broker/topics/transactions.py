@@ -47,7 +47,7 @@ from .topic import Topic
 
 log = logging.getLogger(__name__)
 
-KIND = "pulsar-transactions"
+TRANSACTION_PROPERTY_KIND = "pulsar-transactions"
 #: The key of the first number that was never given.
 NEXT_KEY = "next"
 NUMBERS_AT_ONCE = 1_000
@@ -121,7 +121,9 @@ class Transactions:
 
     async def load(self) -> None:
         """Read what is stored. Raises CatalogError."""
-        for key, value in await self._run_blocking(self._topics.catalog.items, KIND):
+        for key, value in await self._run_blocking(
+            self._topics.catalog.items, TRANSACTION_PROPERTY_KIND
+        ):
             if key == NEXT_KEY:
                 self.next_number = self._reserved = int(value)
             else:
@@ -389,7 +391,9 @@ class Transactions:
 
     async def _store_changed(self) -> None:
         async def change() -> None:
-            changes = [(KIND, key, value) for key, value in self._changed.items()]
+            changes = [
+                (TRANSACTION_PROPERTY_KIND, key, value) for key, value in self._changed.items()
+            ]
             self._changed.clear()
             self._storing = None  # what changes from now on is stored later
             await writer.write(*changes)
