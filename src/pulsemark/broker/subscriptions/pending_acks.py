@@ -36,9 +36,13 @@ class Part(NamedTuple):
         """The words with a bit for each of the other messages, as a client would send them."""
         return words_of(~self.bits & ((1 << self.words * WORD_BITS) - 1))
 
+    def joined(self, other: Part) -> Part:
+        """The messages of both."""
+        return Part(self.bits | other.bits, max(self.words, other.words))
+
 
 #: All messages of an entry. It shares a bit with every other part.
-WHOLE = Part(-1, 0)
+WHOLE, NONE = Part(-1, 0), Part(0, 0)
 Acked = dict[Position, Part]
 
 
@@ -80,29 +84,33 @@ class PendingAcks:
         """Take what `check_single` found."""
         mine = self.single.setdefault(transaction, {})
         for position, part in acked.items():
-            bits, words = mine.get(position, Part(0, 0))
-            mine[position] = Part(bits | part.bits, max(words, part.words))
+            mine[position] = mine.get(position, NONE).joined(part)
             self._bits[position] = self._bits.get(position, 0) | part.bits
 
     def remove(self, transaction: str, acked: Iterable[Position]) -> None:
         """Take back some of a transaction's single acknowledgements."""
         mine = self.single.get(transaction, {})
         for position in acked:
-            part = mine.pop(position, Part(0, 0))
+            part = mine.pop(position, NONE)
             left = self._bits.pop(position, 0) & ~part.bits
             if left:
                 self._bits[position] = left
         if not mine:
             self.single.pop(transaction, None)
 
-    def take(self, transaction: str) -> tuple[Acked, Position | None]:
-        """Forget a transaction: what it has acknowledged, and up to where cumulatively."""
+    def of(self, transaction: str) -> tuple[Acked, Position | None]:
+        """What a transaction has acknowledged, and up to where cumulatively."""
         acked = dict(self.single.get(transaction, {}))
+        if self.cumulative is None or self.cumulative[0] != transaction:
+            return acked, None
+        return acked, self.cumulative[1]
+
+    def forget(self, transaction: str) -> None:
+        """A transaction has ended."""
+        acked, up_to = self.of(transaction)
         self.remove(transaction, acked)
-        up_to = None
-        if self.cumulative is not None and self.cumulative[0] == transaction:
-            up_to, self.cumulative = self.cumulative[1], None
-        return acked, up_to
+        if up_to is not None:
+            self.cumulative = None
 
 
 def check_single(
@@ -127,10 +135,10 @@ def check_single(
             remaining = cursor.remaining_in_batch(position)
             if remaining is not None and not part.bits & bits_of(remaining, count):
                 raise _conflict(subscription, transaction, position, "already acked before.")
-        others = found.get(position, Part(0, 0))
+        others = found.get(position, NONE)
         if part.bits & (others.bits | (0 if pending is None else pending.bits_in(position))):
             raise _conflict(subscription, transaction, position, "in pending ack status.")
-        found[position] = Part(part.bits | others.bits, max(part.words, others.words))
+        found[position] = others.joined(part)
     return found
 
 

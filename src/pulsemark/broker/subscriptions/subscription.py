@@ -490,10 +490,7 @@ class Subscription:
         """What a transaction has acknowledged is acknowledged for good, durably, or given back."""
         if self.pending_acks is None:
             return
-        acked, up_to = dict(self.pending_acks.single.get(transaction, {})), None
-        if self.pending_acks.cumulative is not None:
-            holder, position = self.pending_acks.cumulative
-            up_to = position if holder == transaction else None
+        acked, up_to = self.pending_acks.of(transaction)
         if committed:
             for number, (position, part) in enumerate(acked.items(), start=1):
                 await when_read(self._ack_for_good, position, part)
@@ -504,7 +501,7 @@ class Subscription:
             await durable(self.cursor.persist())
         if self.pending_acks is None:
             return
-        self.pending_acks.take(transaction)
+        self.pending_acks.forget(transaction)
         self._drop_pending()
         if not committed:
             self._deliver_again(acked if up_to is None else (self.cursor.mark_delete.following,))

@@ -39,7 +39,7 @@ from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..storage import stored
-from ..subscriptions.pending_acks import Acked, Part, PendingAcks
+from ..subscriptions.pending_acks import NONE, Acked, Part, PendingAcks
 from ..subscriptions.seek import position_of
 from ..subscriptions.subscription import SHARING, Subscription
 from .registry import RunBlocking, Topics
@@ -260,8 +260,7 @@ class Transactions:
             _add(transaction.subscriptions, ((place, place[0]),))
             mine = transaction.acks.setdefault(place, {})
             for position, part in acked.items():
-                before = mine.get(position, Part(0, 0))
-                mine[position] = Part(before.bits | part.bits, max(before.words, part.words))
+                mine[position] = mine.get(position, NONE).joined(part)
             transaction.ack_count += len(acked)
             await self._store(transaction)
         except BaseException:
