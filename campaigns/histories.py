@@ -35,7 +35,8 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from histories_clients import Run, begin, prepare, read_logs
+from histories_clients import Run, begin, prepare, read_logs, start
+from histories_movers import move, movers
 from histories_systems import Cluster, Foreign, OneBroker, System, Workers
 from mutants import FAULTS_OF, MUTANTS
 
@@ -100,9 +101,13 @@ def history_of(
     with ExitStack() as stack:
         system = system_of(arguments, stack, mutant, faults)
         faults = list(system.DEFAULT) if faults is None else faults
-        run = Run(system.service_url, system.kafka_url, system.random, "clock" in faults)
+        run = Run(
+            system.service_url, system.kafka_url, system.random, "clock" in faults,
+            system.has_transactions,
+        )  # fmt: skip
         prepare(run, system.admin)
         consumers, producers = begin(run)
+        producers += [start(move, mover) for mover in movers(run)]
         disturb(run, system, faults, time.monotonic() + seconds)
         run.stop.set()
         _join(producers)

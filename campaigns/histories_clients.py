@@ -58,6 +58,8 @@ class Lane:
     is_cumulative: bool = False
     #: kafka-python publishes to it, and Pulsar's clients consume what it has sent.
     has_kafka_producer: bool = False
+    #: It is part of a ring in which messages are moved in transactions (`histories_movers.py`).
+    has_transactions: bool = False
 
     @property
     def kafka_name(self) -> str:
@@ -76,6 +78,12 @@ LANES = (
     Lane("parts-partition-1", "Failover", consumers=2),
     Lane("both-partition-0", "Exclusive", has_batches=True, has_kafka_producer=True),
     Lane("kafka", "Group"),
+    Lane("ring-a", "Shared", consumers=0, rate=10, has_transactions=True),
+    Lane("ring-b", "Shared", consumers=0, rate=0, has_transactions=True),
+    Lane("moved", "Exclusive", rate=0, has_transactions=True),
+    Lane("kafka-ring-a", "Group", consumers=0, rate=10, has_transactions=True),
+    Lane("kafka-ring-b", "Group", consumers=0, rate=0, has_transactions=True),
+    Lane("kafka-moved", "Group", rate=0, has_transactions=True),
 )
 KINDS = {
     "Exclusive": pulsar.ConsumerType.Exclusive,
@@ -93,6 +101,8 @@ class Run:
     kafka_url: str
     random: Random
     has_moved_clock: bool
+    #: Whether clients have transactions.
+    has_transactions: bool
     stop: threading.Event = field(default_factory=threading.Event)
     #: All producers have ended.
     is_sent: threading.Event = field(default_factory=threading.Event)
@@ -102,7 +112,12 @@ class Run:
     @property
     def lanes(self) -> list[Lane]:
         """Those that the broker can serve."""
-        return [lane for lane in LANES if self.kafka_url or not lane.kafka_name]
+        return [lane for lane in LANES if self._serves(lane)]
+
+    def _serves(self, lane: Lane) -> bool:
+        has_kafkas = bool(self.kafka_url) or not lane.kafka_name
+        has_pulsars = bool(self.service_url) or lane.kind == "Group"
+        return has_kafkas and has_pulsars and lane.has_transactions <= self.has_transactions
 
     def now_ns(self) -> int:
         """Time since the begin."""
@@ -141,20 +156,23 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
     """Start the consumers, and then the producers and those that seek; both are returned."""
     ready = threading.Barrier(1 + sum(lane.consumers for lane in run.lanes))
     consumers = [
-        _thread(consume_from_kafka if lane.kind == "Group" else consume, run, lane, number, ready)
+        start(consume_from_kafka if lane.kind == "Group" else consume, run, lane, number, ready)
         for lane in run.lanes
         for number in range(lane.consumers)
     ]
     ready.wait(600)
     producers = [
-        _thread(produce_to_kafka if lane.kafka_name else produce, run, lane) for lane in run.lanes
+        start(produce_to_kafka if lane.kafka_name else produce, run, lane)
+        for lane in run.lanes
+        if lane.rate
     ]
     if not run.has_moved_clock:
-        producers.append(_thread(seek, run, LANES[0]))
+        producers.append(start(seek, run, LANES[0]))
     return consumers, producers
 
 
-def _thread(target: Callable[..., None], *arguments: Any) -> threading.Thread:
+def start(target: Callable[..., None], *arguments: Any) -> threading.Thread:
+    """A thread that runs this."""
     thread = threading.Thread(target=target, args=arguments, daemon=True)
     thread.start()
     return thread
@@ -373,7 +391,7 @@ def produce_to_kafka(run: Run, lane: Lane) -> None:
             producer = KafkaProducer(bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000)
     with suppress(KafkaError):
         producer.flush(timeout=60)
-    producer.close(timeout=10)
+        producer.close(timeout=10)
     for note in list(unanswered.values()):
         note(ok=None)
 
@@ -384,6 +402,7 @@ def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
             return KafkaConsumer(
                 lane.name, bootstrap_servers=run.kafka_url, group_id="s",
                 auto_offset_reset="earliest", auto_commit_interval_ms=500,
+                isolation_level="read_committed",
             )  # fmt: skip
 
 
@@ -448,8 +467,10 @@ def entries_of(run: Run, lane: Lane) -> list[RawEntry]:
 def stamps_of(run: Run, lane: Lane) -> dict[str, tuple[int, int]]:
     """Index and broker time by position, where the broker shows them (PIP-90)."""
     found: dict[str, tuple[int, int]] = {}
-    if lane.has_kafka_producer:
-        return found  # what a Kafka client sent does not say to Pulsar's how many messages it has
+    if lane.has_kafka_producer or lane.has_transactions:
+        # What a Kafka client sent does not say to Pulsar's how many messages it has, and those of
+        # transactions that were aborted have indexes, too.
+        return found
     for entry in entries_of(run, lane):
         if entry.stamp is not None:
             place, count = f"{entry.position[0]}:{entry.position[1]}", entry.message_count
@@ -512,7 +533,9 @@ def read_logs(run: Run, admin: AdminClient) -> None:
 
 def read_kafka_logs(run: Run) -> None:
     """The same with kafka-python."""
-    consumer = KafkaConsumer(bootstrap_servers=run.kafka_url, enable_auto_commit=False)
+    consumer = KafkaConsumer(
+        bootstrap_servers=run.kafka_url, enable_auto_commit=False, isolation_level="read_committed"
+    )
     for lane in run.lanes:
         if lane.kind != "Group":
             continue

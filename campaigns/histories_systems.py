@@ -21,7 +21,7 @@ from random import Random
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from bookkeeper_peer import BookKeeperPeer
+from bookkeeper_peer import BookKeeperPeer, free_port
 
 from pulsemark.client import AdminClient
 from pulsemark.client.errors import AdminError, UnreachableError
@@ -84,6 +84,8 @@ class System:
     service_url: str
     kafka_url: str = ""
     http_urls: tuple[str, ...] = ()
+    #: Whether it has transactions, those of Pulsar's clients and of Kafka's.
+    has_transactions = False
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -126,12 +128,14 @@ class OneBroker(System):
     """`pulsemark standalone` on files."""
 
     DEFAULT = ("kill", "term", "pause", "drop", "disk", "receipts", "refusals", "answers", "unload")
+    has_transactions = True
 
     def __init__(
         self, random: Random, stack: ExitStack, *, mutant: str | None, has_power: bool
     ) -> None:
         super().__init__(random)
         self._disk = PowerDisk(stack) if has_power else None
+        os.environ["PULSEMARK_TRANSACTION_COORDINATOR_ENABLED"] = "true"
         more: dict[str, Any] = {"kafka": True, "test_controls": True}
         if self._disk is not None:
             more["data_dir"] = self._disk.folder / "data"
@@ -202,7 +206,11 @@ class Workers(System):
 
     def __init__(self, random: Random, stack: ExitStack) -> None:
         super().__init__(random)
-        self.process = stack.enter_context(BrokerProcess("--workers", "2", *OPTIONS, kafka=True))
+        # Each worker's port follows that of the worker before it: also that one has to be free.
+        names = ("--port", "--http-port", "--kafka-port")
+        ports = [text for name in names for text in (name, str(free_port(2)))]
+        options = ("--workers", "2", *ports, *OPTIONS)
+        self.process = stack.enter_context(BrokerProcess(*options, kafka=True))
         self.service_url, self.kafka_url = self.process.service_url, self.process.kafka_url
         self.http_urls = (self.process.http_url,)
 
