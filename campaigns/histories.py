@@ -38,7 +38,7 @@ from urllib.parse import urlsplit
 from histories_clients import Run, begin, prepare, read_logs, start
 from histories_movers import move, movers
 from histories_systems import Cluster, Foreign, OneBroker, System, Workers
-from mutants import FAULTS_OF, MUTANTS
+from mutants import FAULTS_OF, MUTANTS, NO_MUTANT, served
 
 from pulsemark.testing import BrokerProcessError
 from pulsemark.testing.histories import Anomaly, History, check, picture, table
@@ -89,9 +89,27 @@ def system_of(
         return Foreign(random, *urls, arguments.pid)
     if arguments.on == "workers":
         return Workers(random, stack)
+    used = used_file(arguments, mutant)
     if arguments.on == "cluster":
-        return Cluster(random, stack, has_power=has_power)
-    return OneBroker(random, stack, mutant=mutant, has_power=has_power)
+        return Cluster(random, stack, used, has_power=has_power)
+    return OneBroker(random, stack, used, mutant=mutant or NO_MUTANT, has_power=has_power)
+
+
+def used_file(arguments: argparse.Namespace, mutant: str | None) -> Path:
+    """Where brokers note what of them is used."""
+    return Path(arguments.out / f"{mutant or arguments.on}-{arguments.seed}.used").absolute()
+
+
+def print_use(path: Path) -> None:
+    """How much of the interfaces the clients used, and what they did not."""
+    if not path.exists():
+        return  # nothing of ours, or workers, which their supervisor starts
+    used = set(path.read_text(encoding="utf-8").splitlines())
+    for kind, names in served().items():
+        left = sorted(name for name in names if f"{kind} {name}" not in used)
+        print(
+            f"\n{len(names) - len(left)} of {len(names)} {kind} were used; not: {', '.join(left)}"
+        )
 
 
 def history_of(
@@ -121,18 +139,20 @@ def judge(
     arguments: argparse.Namespace, mutant: str | None, faults: list[str] | None, seconds: float
 ) -> bool:
     """Make a history, print what is wrong in it; whether something is."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    used_file(arguments, mutant).unlink(missing_ok=True)
     history = history_of(arguments, mutant, faults, seconds)
     for topic in history.topics:
         if not any(step.ok for step in history.of(topic, "send")):
             raise SystemExit(f"{topic}: no message was acknowledged, so nothing was judged")
     found = check(history)
     name = f"{mutant or arguments.on}-{arguments.seed}"
-    arguments.out.mkdir(parents=True, exist_ok=True)
     history.save(arguments.out / f"{name}.jsonl")
     print(f"\n{mutant or 'The broker'}: {arguments.out / name}.jsonl\n")
     done = Counter(fault.value for fault in history.faults)
     print("Faults:", ", ".join(f"{count} {fault}" for fault, count in done.items()) or "none")
     print("\n".join(table(history, found)))
+    print_use(used_file(arguments, mutant))
     for anomaly in {each.name: each for each in reversed(found)}.values():
         path = arguments.out / f"{name}-{anomaly.name}.svg"
         path.write_text(picture(history, anomaly), encoding="utf-8")

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from bookkeeper_peer import BookKeeperPeer, free_port
+from mutants import NO_MUTANT
 
 from pulsemark.client import AdminClient
 from pulsemark.client.errors import AdminError, UnreachableError
@@ -116,12 +117,13 @@ class System:
             os.kill(pid, signal.SIGCONT)
 
 
-class MutantProcess(BrokerProcess):
-    """A broker with a fault of its own."""
+class JudgedProcess(BrokerProcess):
+    """A broker that notes what of it is used, and may have a fault of its own (`mutants.py`)."""
 
-    def __init__(self, name: str, *options: str, **more: Any) -> None:
+    def __init__(self, used: Path, mutant: str, *options: str, **more: Any) -> None:
         super().__init__(*options, **more)
-        self.program = (sys.executable, str(Path(__file__).parent / "mutants.py"), name)
+        launcher = str(Path(__file__).parent / "mutants.py")
+        self.program = (sys.executable, launcher, str(used), mutant)
 
 
 class OneBroker(System):
@@ -131,7 +133,7 @@ class OneBroker(System):
     has_transactions = True
 
     def __init__(
-        self, random: Random, stack: ExitStack, *, mutant: str | None, has_power: bool
+        self, random: Random, stack: ExitStack, used: Path, *, mutant: str, has_power: bool
     ) -> None:
         super().__init__(random)
         self._disk = PowerDisk(stack) if has_power else None
@@ -139,12 +141,7 @@ class OneBroker(System):
         more: dict[str, Any] = {"kafka": True, "test_controls": True}
         if self._disk is not None:
             more["data_dir"] = self._disk.folder / "data"
-        self.process = (
-            BrokerProcess(*OPTIONS, **more)
-            if mutant is None
-            else MutantProcess(mutant, *OPTIONS, **more)
-        )
-        stack.enter_context(self.process)
+        self.process = stack.enter_context(JudgedProcess(used, mutant, *OPTIONS, **more))
         self.service_url, self.kafka_url = self.process.service_url, self.process.kafka_url
         self.http_urls = (self.process.http_url,)
 
@@ -242,11 +239,11 @@ class Workers(System):
         self.pause(self._worker(), (7, 9))
 
 
-class ClusterBroker(BrokerProcess):
+class ClusterBroker(JudgedProcess):
     """One of several brokers, whose data are on bookies."""
 
-    def __init__(self, store: str) -> None:
-        super().__init__("--session-timeout-ms", "4000", *OPTIONS, kafka=True)
+    def __init__(self, used: Path, store: str) -> None:
+        super().__init__(used, NO_MUTANT, "--session-timeout-ms", "4000", *OPTIONS, kafka=True)
         self._store = store
 
     def _place(self, folder: Path) -> tuple[str, ...]:
@@ -259,7 +256,7 @@ class Cluster(System):
     DEFAULT = ("kill", "term", "pause", "away", "bookie", "bookie_pause", "zookeeper",
                "zookeeper_pause", "unload")  # fmt: skip
 
-    def __init__(self, random: Random, stack: ExitStack, *, has_power: bool) -> None:
+    def __init__(self, random: Random, stack: ExitStack, used: Path, *, has_power: bool) -> None:
         super().__init__(random)
         self._disk = PowerDisk(stack) if has_power else None
         folder = self._disk.folder if self._disk is not None else Path(
@@ -268,7 +265,7 @@ class Cluster(System):
         self.peer = BookKeeperPeer(folder / "peer")
         stack.callback(self.peer.stop)
         self.peer.start(3)
-        self.brokers = [stack.enter_context(ClusterBroker(self.peer.store)) for _ in range(2)]
+        self.brokers = [stack.enter_context(ClusterBroker(used, self.peer.store)) for _ in range(2)]
         addresses = [one.service_url.removeprefix("pulsar://") for one in self.brokers]
         self.service_url = "pulsar://" + ",".join(addresses)
         self.kafka_url = ",".join(one.kafka_url for one in self.brokers)
