@@ -4,6 +4,7 @@
     python campaigns/histories.py --on workers | cluster
     python campaigns/histories.py --virtual 600 [--seed 1]
     python campaigns/histories.py --service-url pulsar://HOST:6650 --http-url http://HOST:8080
+    python campaigns/histories.py --kafka-url HOST:9092
 
 Official Python clients of Pulsar and kafka-python publish to a topic for each lane, consume, seek
 and acknowledge (`histories_clients.py`), while what they talk to is killed, paused, filled and
@@ -14,11 +15,12 @@ read from its first message, and `pulsemark.testing.histories` finds what cannot
 ten minutes for each seed: raw clients, a real broker on a simulated disk, kills and power cuts, all
 in this process without sockets and sleeping. A seed repeats exactly.
 
-With `--service-url` the same work is done on another broker, a real Pulsar for example; with
-`--pid`, its process, it is disturbed, too. `--mutant` runs a broker with a fault of its own
-(`mutants.py`), which must be found; `--all-mutants` runs each of them until it is found, for at
-most the minutes. Prints a table and the first anomalies, keeps the history in `--out`, and beside
-it a picture of each kind of anomaly. Exit code 1 for an anomaly, or for a mutant not found.
+With `--service-url` the same work is done on another broker, a real Pulsar for example, and with
+`--kafka-url` alone on a Kafka; with `--pid`, its process, it is disturbed, too. `--mutant` runs a
+broker with a fault of its own (`mutants.py`), which must be found; `--all-mutants` runs each of
+them until it is found, for at most the minutes. Prints a table, the first anomalies, and what of
+the broker's interfaces was used; keeps the history in `--out`, and beside it a picture of each kind
+of anomaly. Exit code 1 for an anomaly, or for a mutant not found.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def system_of(
 ) -> System:
     """What is judged."""
     random, has_power = Random(arguments.seed), "power" in (faults or ())
-    if arguments.service_url:
+    if arguments.service_url or arguments.kafka_url:
         urls = arguments.service_url, arguments.http_url, arguments.kafka_url
         return Foreign(random, *urls, arguments.pid)
     if arguments.on == "workers":
@@ -120,10 +122,10 @@ def history_of(
         system = system_of(arguments, stack, mutant, faults)
         faults = list(system.DEFAULT) if faults is None else faults
         run = Run(
-            system.service_url, system.kafka_url, system.random, "clock" in faults,
-            system.has_transactions,
+            system.service_url, system.kafka_url, system.http_urls, system.random,
+            "clock" in faults, system.has_transactions,
         )  # fmt: skip
-        prepare(run, system.admin)
+        prepare(run)
         consumers, producers = begin(run)
         producers += [start(move, mover) for mover in movers(run)]
         disturb(run, system, faults, time.monotonic() + seconds)
@@ -131,7 +133,8 @@ def history_of(
         _join(producers)
         run.is_sent.set()
         _join(consumers)
-        read_logs(run, system.admin)
+        read_logs(run)
+        print(system.report())
     return History(run.steps)
 
 
@@ -222,13 +225,13 @@ def main() -> int:
     parser.add_argument("--mutant", choices=MUTANTS)
     parser.add_argument("--only", nargs="*", default=list(MUTANTS), choices=MUTANTS)
     parser.add_argument("--all-mutants", action="store_true")
-    parser.add_argument("--service-url", help="of another broker")
-    parser.add_argument("--http-url", help="its admin interface")
-    parser.add_argument("--kafka-url", default="", help="its port for Kafka's clients, if any")
+    parser.add_argument("--service-url", default="", help="of another broker")
+    parser.add_argument("--http-url", default="", help="its admin interface")
+    parser.add_argument("--kafka-url", default="", help="for Kafka's clients, of it or of a Kafka")
     parser.add_argument("--pid", type=int, help="its process, to be killed and paused")
     arguments = parser.parse_args()
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    if arguments.service_url and not urlsplit(arguments.http_url or "").netloc:
+    if arguments.service_url and not urlsplit(arguments.http_url).netloc:
         parser.error("--service-url needs --http-url")
     if arguments.virtual:
         logging.disable()

@@ -99,6 +99,7 @@ class Run:
 
     service_url: str
     kafka_url: str
+    http_urls: tuple[str, ...]
     random: Random
     has_moved_clock: bool
     #: Whether clients have transactions.
@@ -108,6 +109,11 @@ class Run:
     is_sent: threading.Event = field(default_factory=threading.Event)
     steps: list[Step] = field(default_factory=list)
     began_ns: int = field(default_factory=time.monotonic_ns)
+
+    @property
+    def admin(self) -> AdminClient:
+        """The admin interface; a Kafka has none."""
+        return AdminClient(self.http_urls[0])
 
     @property
     def lanes(self) -> list[Lane]:
@@ -133,10 +139,11 @@ class Run:
         return pulsar.Client(self.service_url, logger=logger, operation_timeout_seconds=60)
 
 
-def prepare(run: Run, admin: AdminClient) -> None:
+def prepare(run: Run) -> None:
     """Make the topics, and give them their policies: nothing is removed."""
-    keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-    admin.request("POST", "namespaces/public/default/retention", keep)
+    if run.service_url:
+        keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        run.admin.request("POST", "namespaces/public/default/retention", keep)
     for lane in run.lanes:
         if lane.kafka_name:
             kafka = KafkaAdminClient(bootstrap_servers=run.kafka_url)
@@ -144,12 +151,12 @@ def prepare(run: Run, admin: AdminClient) -> None:
             kafka.create_topics([NewTopic(lane.kafka_name, 1, 1, topic_configs=settings)])
             kafka.close()
         elif "-partition-" in lane.name:
-            admin.create_topic(lane.name.partition("-partition-")[0], partitions=2)
+            run.admin.create_topic(lane.name.partition("-partition-")[0], partitions=2)
         else:
-            admin.create_topic(lane.name)
+            run.admin.create_topic(lane.name)
         if lane.has_deduplication:
             path = f"persistent/public/default/{lane.name}/deduplicationEnabled"
-            admin.request("POST", path, True)
+            run.admin.request("POST", path, True)
 
 
 def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
@@ -166,7 +173,7 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
         for lane in run.lanes
         if lane.rate
     ]
-    if not run.has_moved_clock:
+    if run.service_url and not run.has_moved_clock:
         producers.append(start(seek, run, LANES[0]))
     return consumers, producers
 
@@ -499,8 +506,16 @@ def read_chunks(run: Run, lane: Lane) -> None:
         )  # fmt: skip
 
 
-def read_logs(run: Run, admin: AdminClient) -> None:
+def read_logs(run: Run) -> None:
     """Read every topic from its first message to its last, and ask for the backlogs."""
+    if run.service_url:
+        read_pulsar_logs(run)
+    if run.kafka_url:
+        read_kafka_logs(run)
+
+
+def read_pulsar_logs(run: Run) -> None:
+    """With an official reader."""
     client = run.client()
     for lane in run.lanes:
         if lane.has_chunks:
@@ -524,11 +539,9 @@ def read_logs(run: Run, admin: AdminClient) -> None:
         reader.close()
         run.note(
             "backlog", run.now_ns(), client="log", topic=lane.name, subscription="s",
-            count=admin.backlog(lane.name, "s"),
+            count=run.admin.backlog(lane.name, "s"),
         )  # fmt: skip
     client.close()
-    if run.kafka_url:
-        read_kafka_logs(run)
 
 
 def read_kafka_logs(run: Run) -> None:

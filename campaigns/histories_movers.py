@@ -62,6 +62,11 @@ class Mover:
     def __init__(self, run: Run, source: Lane, target: Lane, copies: Lane) -> None:
         self.run, self.source, self.target, self.copies = run, source, target, copies
         self.name = f"{source.name}-mover"
+        #: The one that sends to this one's source.
+        self.other = self
+        #: Whether it connects or moves messages, and when it has last moved some.
+        self.is_busy = True
+        self.last_s = time.monotonic()
         self._count = 0
         self.about = {
             "client": self.name, "topic": source.name, "subscription": "s", "kind": self.kind,
@@ -97,6 +102,12 @@ class Mover:
     def end(self, *, committed: bool) -> None:
         """Commit, or abort."""
         raise NotImplementedError
+
+    def is_done(self) -> bool:
+        """At the end: whether no more comes, because neither of the two does anything."""
+        if not self.run.stop.is_set() or self.is_busy or self.other.is_busy:
+            return False
+        return time.monotonic() - max(self.last_s, self.other.last_s) >= SILENT_S
 
     def transact(self, messages: list[Got]) -> bool:
         """Move messages; whether that was committed. Of one that was left: False."""
@@ -150,26 +161,30 @@ def movers(run: Run) -> list[Mover]:
     for kind, prefix in ((PulsarMover, ""), (KafkaMover, "kafka-")):
         if f"{prefix}moved" in lanes:
             one, other, copies = (lanes[prefix + name] for name in ("ring-a", "ring-b", "moved"))
-            found += [kind(run, one, other, copies), kind(run, other, one, copies)]
+            pair = kind(run, one, other, copies), kind(run, other, one, copies)
+            pair[0].other, pair[1].other = pair[1], pair[0]
+            found += pair
     return found
 
 
 def move(mover: Mover) -> None:
     """Move messages until there are no more at the end."""
-    run, is_connected, silent_since_s = mover.run, False, time.monotonic()
+    run, is_connected = mover.run, False
     run.note("subscribe", 0, **mover.about)
-    while not run.stop.is_set() or time.monotonic() - silent_since_s < SILENT_S:
+    while not mover.is_done():
         try:
             if not is_connected:
+                mover.is_busy = True
                 mover.connect()
                 is_connected = True
+            mover.is_busy = False
             messages = mover.take()
             if messages:
-                silent_since_s = time.monotonic()
+                mover.is_busy, mover.last_s = True, time.monotonic()
                 if not mover.transact(messages):
                     mover.again()
+                mover.last_s = time.monotonic()
         except mover.errors:
-            silent_since_s = time.monotonic()
             mover.close()
             is_connected = False
             time.sleep(0.3)

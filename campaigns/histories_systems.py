@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from bookkeeper_peer import BookKeeperPeer, free_port
 from mutants import NO_MUTANT
@@ -101,6 +102,10 @@ class System:
         """All that can be done to it."""
         names = [name for name in dir(self) if name.startswith("fault_")]
         return {name.removeprefix("fault_"): getattr(self, name) for name in names}
+
+    def report(self) -> str:
+        """What it says of itself at the end."""
+        return ""
 
     def fault_unload(self) -> None:
         """A topic is closed; its clients connect again, perhaps elsewhere."""
@@ -271,6 +276,16 @@ class Cluster(System):
         self.kafka_url = ",".join(one.kafka_url for one in self.brokers)
         self.http_urls = tuple(one.http_url for one in self.brokers)
 
+    def report(self) -> str:
+        """The copies that its brokers found damaged since they were started."""
+        found = [
+            line
+            for url in self.http_urls
+            for line in urlopen(f"{url}/metrics").read().decode().splitlines()
+            if line.startswith("pulsemark_bookie_bad_copies_total")
+        ]
+        return "\n".join(found)
+
     def _bookie(self) -> str:
         return self.random.choice(self.peer.bookies)
 
@@ -353,14 +368,27 @@ class Foreign(System):
         self, random: Random, service_url: str, http_url: str, kafka_url: str, pid: int | None
     ) -> None:
         super().__init__(random)
-        self.service_url, self.kafka_url, self.http_urls = service_url, kafka_url, (http_url,)
+        self.service_url, self.kafka_url = service_url, kafka_url
+        self.http_urls = (http_url,) if http_url else ()
         self._pid = pid
+
+    @property
+    def has_transactions(self) -> bool:  # type: ignore[override]
+        """A Kafka has them, a Pulsar if it is set."""
+        if not self.http_urls:
+            return True
+        settings = self.admin.request("GET", "brokers/configuration/runtime")
+        return bool(settings["transactionCoordinatorEnabled"] == "true")
 
     @property
     def faults(self) -> dict[str, Callable[[], None]]:
         """Without the process's id there are only those over REST."""
         found = super().faults
-        return found if self._pid is not None else {"unload": found["unload"]}
+        if self._pid is None:
+            found = {"unload": found["unload"]}
+        if not self.http_urls:
+            del found["unload"]
+        return found
 
     def fault_pause(self) -> None:
         """SIGSTOP for a while."""
@@ -391,8 +419,12 @@ class Foreign(System):
         ).pid  # fmt: skip
         until_s = time.monotonic() + READY_S
         while time.monotonic() < until_s:
-            with suppress(AdminError, UnreachableError):
-                self.admin.request("GET", "persistent/public/default")
+            with suppress(AdminError, UnreachableError, OSError):
+                if self.http_urls:
+                    self.admin.request("GET", "persistent/public/default")
+                else:
+                    host, _, port = self.kafka_url.rpartition(":")
+                    socket.create_connection((host, int(port))).close()
                 return
             time.sleep(0.5)
-        raise SystemExit(f"{urlsplit(self.http_urls[0]).netloc} does not serve again")
+        raise SystemExit(f"{self.service_url or self.kafka_url} does not serve again")
