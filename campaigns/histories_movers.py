@@ -242,7 +242,10 @@ class PulsarMover(Mover):
     def begin(self) -> None:
         """Begin, and say where it will send."""
         self._transaction = self._client.begin(TIMEOUT_MS)
-        self._client.add(self._transaction, *self._producers)
+        topics = [f"persistent://public/default/{name}" for name in self._producers]
+        self._client.add(self._transaction, *topics)
+        source = f"persistent://public/default/{self.source.name}"
+        self._client.add_subscription(self._transaction, source, "s")
 
     def send(self, lane: Lane, value: str, note: Callable[..., None]) -> None:
         """Send, and wait for the receipt."""

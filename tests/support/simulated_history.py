@@ -437,6 +437,7 @@ class Mover(Client):
             )
             topics = [lane.topic for lane in self._targets.values()]
             yield transaction_client.add(self._new_id(), txn, topics)
+            yield transaction_client.add_subscription(self._new_id(), txn, self.lane.topic, "s")
             for number, (_, told) in enumerate(got):
                 yield from self._pass_on(told["value"], txn, f"{name}.{number}", name)
             ids = [at for at, _ in got]
@@ -462,17 +463,15 @@ class Mover(Client):
             if lane is not MOVED and rounds == ROUNDS:
                 continue
             sent = f"{lane.name}/{new}+{rounds + 1}"
-            about = {"publish_time_ms": self.world.clock.now_ms(), "sequence_id": self._sequence}
-            body = unbatched_message(sent.encode(), **about)
             about = {"client": self.name, "topic": lane.name, "value": sent}
             note = partial(
                 self.world.note, "send", self.world.now_ns(), transaction=transaction, **about
             )
+            now_ms, sequence_id = self.world.clock.now_ms(), self._sequence
             self._sequence += 1
+            frame = transaction_client.send(number, sequence_id, sent.encode(), txn, time_ms=now_ms)
             try:
-                at = (
-                    yield transaction_client.send(number, self._sequence - 1, body, txn)
-                ).message_id
+                at = (yield frame).message_id
             except GeneratorExit:
                 note(ok=None)
                 raise

@@ -36,6 +36,13 @@ def add(request_id: int, txn: TransactionId, topics: Sequence[str]) -> bytes:
     return commands.frame(T.ADD_PARTITION_TO_TXN, body)
 
 
+def add_subscription(request_id: int, txn: TransactionId, topic: str, subscription: str) -> bytes:
+    """ADD_SUBSCRIPTION_TO_TXN. Pulsar wants it before an acknowledgement."""
+    one = pb.Subscription(topic=topic, subscription=subscription)
+    body = pb.CommandAddSubscriptionToTxn(request_id=request_id, subscription=[one], **txn)
+    return commands.frame(T.ADD_SUBSCRIPTION_TO_TXN, body)
+
+
 def end(request_id: int, txn: TransactionId, *, committed: bool) -> bytes:
     """END_TXN."""
     action = pb.COMMIT if committed else pb.ABORT
@@ -43,8 +50,11 @@ def end(request_id: int, txn: TransactionId, *, committed: bool) -> bytes:
     return commands.frame(T.END_TXN, body)
 
 
-def send(producer_id: int, sequence_id: int, message: bytes, txn: TransactionId) -> bytes:
-    """SEND with a message in a transaction."""
+def send(
+    producer_id: int, sequence_id: int, payload: bytes, txn: TransactionId, *, time_ms: int = 1
+) -> bytes:
+    """SEND with a message in a transaction. Pulsar wants the id in the message, too."""
+    message = unbatched_message(payload, publish_time_ms=time_ms, sequence_id=sequence_id, **txn)
     command = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, **txn)
     base = T(type=T.SEND, send=command).SerializeToString()
     size = len(base) + 4 + len(message)
@@ -94,6 +104,10 @@ class TransactionClient:
         """It will send to these topics."""
         self.raw.request(lambda request_id: add(request_id, txn, topics))
 
+    def add_subscription(self, txn: TransactionId, topic: str, subscription: str) -> None:
+        """It will acknowledge messages of this subscription."""
+        self.raw.request(lambda request_id: add_subscription(request_id, txn, topic, subscription))
+
     def end(self, txn: TransactionId, *, committed: bool) -> None:
         """Commit it, or abort it."""
         self.raw.request(lambda request_id: end(request_id, txn, committed=committed))
@@ -102,8 +116,7 @@ class TransactionClient:
         self, producer: RawProducer, body: bytes, txn: TransactionId, *, sequence_id: int = 0
     ) -> MessageId:
         """Send a message in a transaction; its id."""
-        message = unbatched_message(body, publish_time_ms=1)
-        self.raw.write(send(producer.producer_id, sequence_id, message, txn))
+        self.raw.write(send(producer.producer_id, sequence_id, body, txn))
         (receipt,) = producer.receipts(1)
         return MessageId(receipt.ledger_id, receipt.entry_id)
 
