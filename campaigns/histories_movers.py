@@ -114,7 +114,8 @@ class Mover:
         run, random = self.run, self.run.random
         self._count += 1
         name = f"{self.name}.{self._count}"
-        begin_ns, committed = run.now_ns(), False
+        begin_ns = run.now_ns()
+        committed: bool | None = False
         fate = 1.0 if run.stop.is_set() else random.random()
         try:
             for got in messages:
@@ -221,7 +222,7 @@ class PulsarMover(Mover):
 
     def take(self) -> list[Got]:
         """Some messages."""
-        parts = [self._consumer, *self._producers.values()]
+        parts: list[Any] = [self._consumer, *self._producers.values()]
         try:
             messages = [self._consumer.receive(0.5), *self._consumer.arrived()]
         except WaitTimeoutError:

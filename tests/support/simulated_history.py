@@ -106,6 +106,8 @@ class Client:
         self.peer: Peer | None = None
         self.is_open = self.is_broken = False
         self.request_id = 0
+        #: When a message has last come.
+        self.last_s = 0.0
 
     def step(self) -> None:
         """Do the next thing."""
@@ -243,7 +245,6 @@ class Consumer(Client):
         self._held: list[tuple[MessageId, list[dict[str, Any]]]] = []
         self._asked: dict[int, list[dict[str, Any]]] = {}
         self._owed = 0
-        self.last_s = 0.0
 
     def opening(self) -> bytes:
         """SUBSCRIBE."""
@@ -350,7 +351,6 @@ class Mover(Client):
         self._asked, self._answer = 0, None
         self._opening: set[int] = set()
         self._owed = self._count = self._sequence = 0
-        self.last_s = 0.0
 
     def opening(self) -> bytes:
         """SUBSCRIBE, and PRODUCER for each target."""
@@ -428,7 +428,8 @@ class Mover(Client):
         random, self._count = self.world.random, self._count + 1
         got = [self.inbox.popleft() for _ in range(min(len(self.inbox), random.randint(1, 3)))]
         self._owed += len(got)
-        name, begin_ns, committed = f"{self.name}.{self._count}", self.world.now_ns(), False
+        name, begin_ns = f"{self.name}.{self._count}", self.world.now_ns()
+        committed: bool | None = False
         for _, told in got:
             self.note("receive", transaction=name, **told, **self.about)
         try:
@@ -620,7 +621,7 @@ class World:
             client.end()
 
     def _is_quiet(self) -> bool:
-        last_s = max(each.last_s for each in (*self.consumers, *self.movers))
+        last_s = max(each.last_s for each in [*self.consumers, *self.movers])
         is_silent = self.broker.loop.time() - last_s > SILENCE_S
         return is_silent and not any(each.unanswered for each in self.producers)
 

@@ -15,7 +15,7 @@ from pulsemark.wire import MessageId, commands
 T = pb.BaseCommand
 #: Where clients find the coordinator that they use.
 COORDINATOR = "persistent://pulsar/system/transaction_coordinator_assign-partition-0"
-TransactionId = dict[str, int]
+TransactionId = dict[str, Any]
 """The fields that name a transaction in a command."""
 
 

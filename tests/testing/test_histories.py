@@ -91,7 +91,8 @@ def moved(outcome=True, count=6):
         steps[steps.index(ack)] = replace(ack, ok=outcome, **about)
         steps.append(Step(what="commit", ok=outcome, begin_ns=at + 4, end_ns=end, **about))
         for topic in ("left", "right"):
-            sent = {"topic": topic, "value": f"{topic}{number}", "position": f"4:{number}:0"}
+            sent: dict[str, Any] = {"topic": topic, "value": f"{topic}{number}"}
+            sent["position"] = f"4:{number}:0"
             read = {**sent, "client": "r", "begin_ns": 900 * S_NS, "end_ns": 901 * S_NS}
             steps += [
                 Step(what="send", begin_ns=at + 1, end_ns=at + 2, **sent, **about),
