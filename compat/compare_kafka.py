@@ -39,11 +39,12 @@ from differential_kafka.offset_scenarios import OFFSET_SCENARIOS
 from differential_kafka.peers import Peer, served_by
 from differential_kafka.record_scenarios import RECORD_SCENARIOS
 from differential_kafka.session_scenarios import SESSION_SCENARIOS
+from differential_kafka.transaction_scenarios import TRANSACTION_SCENARIOS
 from differential_kafka.wire_scenarios import WIRE_SCENARIOS
 
 SCENARIOS = {
     **ADMIN_SCENARIOS, **CLUSTER_SCENARIOS, **RECORD_SCENARIOS, **OFFSET_SCENARIOS,
-    **SESSION_SCENARIOS, **GROUP_SCENARIOS, **WIRE_SCENARIOS,
+    **SESSION_SCENARIOS, **GROUP_SCENARIOS, **TRANSACTION_SCENARIOS, **WIRE_SCENARIOS,
 }  # fmt: skip
 
 

@@ -27,7 +27,8 @@ REFUSED = (
 STORED = (
     r"error_code: 0, theirs (-1|2|87)$|base_offset: ('end|\d)|^: \{'error': (0|76),.* theirs None$"
 )
-SETS = "conversion-matrix|bad-sets|missing-sets|mixed-log|idempotence"
+TRANSACTIONS = "transactions|implicit-transactions|late-transactions|transaction-offsets"
+SETS = f"conversion-matrix|bad-sets|missing-sets|mixed-log|idempotence|{TRANSACTIONS}"
 KNOWN = [
     # Record sets
     Known(
@@ -55,8 +56,23 @@ KNOWN = [
     Known(SETS, "flag of KIP-87", r"records\[0\]\[3\]", "the flag makes the value null (KIP-87)"),
     Known(SETS, "to format 2", "bytes: ", "a null value of magic 0, 1 gets the flag (KIP-87)"),
     Known(
-        "idempotence", "repeated|again", "log_append_time_ms", "a repeated batch has no broker time"
+        f"idempotence|{TRANSACTIONS}",
+        "repeated|again",
+        "log_append_time_ms",
+        "a repeated batch has no broker time",
     ),
+    # Transactions
+    Known("producer-ids", "features", "theirs None", "a feature that is younger than that Kafka"),
+    Known("transactions", "add the same twice", "2: ", "what is named twice is answered once"),
+    Known("transactions", "add no partition", "items", "a topic without partitions is left out"),
+    Known("implicit-transactions", "state open", "topics: ", "committed offsets are no topic"),
+    Known(
+        "late-transactions",
+        "goes on|next|commit it|state committed|at the end",
+        "theirs (90|47|-1|'CompleteAbort'|3|1000)$|^batches: ",
+        "who was late may go on with its next epoch, as in 4.x",
+    ),
+    Known(TRANSACTIONS, "offset of 0", "timestamp: ", "times are the broker's"),
     Known(
         "mixed-log",
         "client of magic [01]",

@@ -22,6 +22,7 @@ LEFT_OUT = {
     "partition_size",
     "total_bytes",
     "usable_bytes",
+    "transaction_start_time_ms",
 }
 TEXTS = {"error_message", "batch_index_error_message"}
 _MEMBERS = {"member_id", "leader"}

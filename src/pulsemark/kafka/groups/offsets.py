@@ -94,6 +94,8 @@ class Transaction:
     updated_ms: int = -1
     last_epoch: int = -1
     """The epoch whose producer may have the present one, too, if it asks again; -1: none may."""
+    ended: Producer = NO_PRODUCER
+    """Who has ended the transaction and got the present epoch by that: its answer may be lost."""
 
     def record(self) -> dict[str, Any]:
         """Its entry in the log."""
@@ -108,6 +110,7 @@ class Transaction:
             "started_ms": self.started_ms,
             "updated_ms": self.updated_ms,
             "last_epoch": self.last_epoch,
+            "ended": self.ended,
         }
 
     @classmethod
@@ -124,6 +127,7 @@ class Transaction:
             record["started_ms"],
             record["updated_ms"],
             record["last_epoch"],
+            Producer(*record.get("ended", NO_PRODUCER)),
         )
 
 

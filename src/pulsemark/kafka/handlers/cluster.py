@@ -326,6 +326,8 @@ def _parts_of_folders(_session: KafkaSession, request: Request) -> int:
 
 
 GROUP, TRANSACTION = 0, 1
+#: The features of a broker alone, and the level of each (KIP-848, KIP-890).
+FEATURES = {"group.version": 1, "transaction.version": 2}
 #: What a client may call itself (KIP-511).
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 #: For so many partitions of a request the leader epoch is looked up, which opens their topics.
@@ -355,9 +357,10 @@ def api_versions(session: KafkaSession, request: Request) -> None:
         software = request.body.client_software_name if request.version >= 3 else ""
         less = HIGHEST_FOR.get(software, {})
         hidden: frozenset[int] = frozenset()
+        features = FEATURES
         if session.endpoint.ports.cluster is not None:
             # With topic ids librdkafka does not follow a partition to its next broker.
-            less, hidden = {**less, METADATA: 8}, CONSUMER_PROTOCOL
+            less, hidden, features = {**less, METADATA: 8}, CONSUMER_PROTOCOL, {}
         served = [
             _Version(
                 api_key=api.key,
@@ -371,10 +374,14 @@ def api_versions(session: KafkaSession, request: Request) -> None:
             error_code=Code.NONE,
             api_keys=served,
             throttle_time_ms=0,
-            supported_features=[_Supported(name="group.version", min_version=0, max_version=1)],
+            supported_features=[
+                _Supported(name=name, min_version=0, max_version=level)
+                for name, level in features.items()
+            ],
             finalized_features_epoch=0,
             finalized_features=[
-                _Finalized(name="group.version", max_version_level=1, min_version_level=1)
+                _Finalized(name=name, max_version_level=level, min_version_level=level)
+                for name, level in features.items()
             ],
         )
     session.answer(request, response)

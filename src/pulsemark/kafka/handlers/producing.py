@@ -46,6 +46,9 @@ from ..topic_settings import is_name
 log = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
+#: From these versions on, a client knows the code TRANSACTION_ABORTABLE; and a batch adds its
+#: partition to the transaction (KIP-890).
+ABORTABLE_VERSION, ADDING_VERSION = 11, 12
 KIB = 1024
 
 
@@ -293,7 +296,8 @@ class Publish:
             steps += _steps(part.records) * (CONVERTED_RECORDS if numbers else 1)
         if steps > ON_LOOP.records:
             return False
-        return all(part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
+        checked = (part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
+        return all(checked) and not self._outside()
 
     async def prepare(self) -> None:
         """Open the partitions, and check the sets: in turns, and large ones in a thread."""
@@ -307,6 +311,7 @@ class Publish:
                 self._unnumbered.sort(key=lambda part: (part.topic, part.index))
             async for part in self._session.in_turns(self._unnumbered):
                 await self._prepare(part, self._number)
+            await self._add_partitions()
         except BaseException:
             self.let_others_number()
             self._uncount()
@@ -334,6 +339,41 @@ class Publish:
             self._unnumbered.append(part)
         else:
             await self._check_in_its_lane(part)
+
+    def _outside(self) -> dict[Producer, list[Part]]:
+        """The sets, by producer, that have to add their partitions to their transaction."""
+        found: dict[Producer, list[Part]] = {}
+        name = self._transactional_id
+        if name is None or self._version < ADDING_VERSION:
+            return found
+        has = self._endpoint.transactions.has
+        for part in self.parts:
+            if part.code is not Code.NONE or part.produced is None:
+                continue
+            state = part.produced.producer
+            if state is None or not state.is_transactional or has(name, (part.topic, part.index)):
+                continue
+            found.setdefault(Producer(state.producer_id, state.epoch), []).append(part)
+        return found
+
+    async def _add_partitions(self) -> None:
+        for producer, parts in self._outside().items():
+            added = {(part.topic, part.index) for part in parts}
+            try:
+                await self._endpoint.transactions.add(self._transactional_id or "", producer, added)
+            except KafkaError as refusal:
+                for part in parts:
+                    part.refuse(self._known_code(refusal.code), refusal.message)
+
+    def _known_code(self, code: Code) -> Code:
+        """What is wrong with a transaction, as a client of this version knows it."""
+        if code is Code.PRODUCER_FENCED:
+            return Code.INVALID_PRODUCER_EPOCH
+        if code is Code.INVALID_TXN_STATE and self._version >= ABORTABLE_VERSION:
+            return Code.TRANSACTION_ABORTABLE
+        if code is Code.CONCURRENT_TRANSACTIONS and self._version < ADDING_VERSION:
+            return Code.NOT_ENOUGH_REPLICAS  # older clients try again after this one
+        return code
 
     async def _number(self, part: Part) -> None:
         """Check a set that gets the log's offsets inside, and let no other one in between.
@@ -510,9 +550,12 @@ class Publish:
                 "a transactional batch in a request without a transactional id",
             )
         producer = Producer(state.producer_id, state.epoch)
-        return self._endpoint.transactions.check_write(
-            self._transactional_id, producer, (part.topic, part.index)
-        )
+        try:
+            return self._endpoint.transactions.check_write(
+                self._transactional_id, producer, (part.topic, part.index)
+            )
+        except KafkaError as refusal:
+            raise KafkaError(self._known_code(refusal.code), refusal.message) from refusal
 
     def _numbered(self, part: Part, produced: Produced) -> Produced:
         """The set with the log's next offset in it, also if something came after its check.
