@@ -65,6 +65,12 @@ KNOWN = [
     Known("producer-ids", "features", "theirs None", "a feature that is younger than that Kafka"),
     Known("transactions", "add the same twice", "2: ", "what is named twice is answered once"),
     Known("transactions", "add no partition", "items", "a topic without partitions is left out"),
+    Known(
+        "transaction-offsets",
+        "of another group",
+        "error_code: 48, theirs 0$",
+        "a group that was not added is refused, also if Kafka keeps it beside one that was",
+    ),
     Known("implicit-transactions", "state open", "topics: ", "committed offsets are no topic"),
     Known(
         "late-transactions",
