@@ -54,6 +54,7 @@ from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
 from .kafka import make_kafka_server
 from .memory import KeptMemory
+from .ownership import InnerCalls
 from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
@@ -61,6 +62,7 @@ from .security.providers import authorization_plugin, make_authenticator
 from .services import Services
 from .storage import Storage, StorageHealth, executor_threads, is_in_files, open_store, opened
 from .topics.catalog_writer import CatalogWriter
+from .topics.participants import Participants
 from .topics.registry import Topics
 from .topics.schemas import SchemaRules, Schemas
 
@@ -510,6 +512,7 @@ async def make_services(
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()
+    inner = InnerCalls(config.security.tls_certificate_file)
     return Services(
         settings=settings,
         topics=topics,
@@ -522,6 +525,8 @@ async def make_services(
         auditor=auditor,
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),
+        inner=inner,
+        participants=Participants(topics, inner, run_blocking),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
         transactions=await _transactions(topics, config, run_blocking),
