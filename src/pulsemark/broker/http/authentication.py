@@ -31,7 +31,7 @@ from functools import cache
 from urllib.parse import unquote, urlsplit
 
 from ..configuration.config import BrokerConfig
-from ..ownership import INNER_PATH
+from ..ownership import INNER_PATH, SIGNATURE_HEADER
 from ..security.authentication import (
     UNAUTHENTICATED,
     Authenticated,
@@ -61,7 +61,8 @@ async def principal_of(
 ) -> Principal:
     """Who sends a request. Header names are in lower case. Raises UnauthenticatedError."""
     authenticator = services.authenticator
-    if authenticator is None or _is_open(services, path):
+    is_signed = path.startswith(INNER_PATH) and SIGNATURE_HEADER in headers
+    if authenticator is None or is_signed or _is_open(services, path):
         return UNAUTHENTICATED
 
     def check() -> Authenticated:
@@ -81,7 +82,7 @@ async def principal_of(
 
 def _is_open(services: Services, path: str) -> bool:
     only_path = path.partition("?")[0]
-    if only_path == "/" or only_path.startswith(INNER_PATH):
+    if only_path == "/":
         return True
     first = unquote(only_path.strip("/"))
     if first == METRICS:

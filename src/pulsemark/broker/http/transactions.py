@@ -30,7 +30,7 @@ LOOKUP = needs.topic("LOOKUP")
 OF_PARTITIONED = "Transactions of a partitioned topic are not shown: ask for one of its partitions"
 
 
-@routes.post(f"{INNER_PATH}{OF_TOPIC}", needs.OPEN)
+@routes.post(f"{INNER_PATH}{OF_TOPIC}", needs.PEER)
 async def of_another_broker(request: Request, path: TopicPath) -> Response:
     """Answer another broker that shares the topics: it signs what it asks."""
     signature = request.headers.get(SIGNATURE_HEADER, "")
