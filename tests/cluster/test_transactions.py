@@ -105,7 +105,7 @@ def committed(brokers, count):
         if message is None:
             continue
         if message.error() is None:
-            found.append(message.value().decode())
+            found.append((message.value() or b"").decode())
             ended.discard(message.partition())
         else:
             ended.add(message.partition())
@@ -180,7 +180,7 @@ def test_a_transaction_goes_on_after(brokers, event):
     for number in range(4):
         values = [f"{number}-{each}" for each in range(PARTITIONS)]
         commits = number % 2 == 0
-        happened = []
+        happened: list[None] = []
 
         def between(happened=happened):
             if not happened:
