@@ -512,7 +512,6 @@ async def make_services(
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()
-    inner = InnerCalls(config.security.tls_certificate_file)
     return Services(
         settings=settings,
         topics=topics,
@@ -525,24 +524,25 @@ async def make_services(
         auditor=auditor,
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),
-        inner=inner,
-        participants=Participants(topics, inner, run_blocking),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
-        transactions=await _transactions(topics, config, run_blocking),
+        **await _transacting(topics, config, run_blocking),
     )
 
 
-async def _transactions(
+async def _transacting(
     topics: Topics, config: BrokerConfig, run_blocking: RunBlocking
-) -> Transactions | None:
-    if not config.transaction_coordinator_enabled:
-        return None
-    from .topics.transactions import Transactions  # few brokers have them
+) -> dict[str, Any]:
+    """What transactions need."""
+    inner = InnerCalls(config.security.tls_certificate_file)
+    participants = Participants(topics, inner, run_blocking)
+    transactions = None
+    if config.transaction_coordinator_enabled:
+        from .topics.transactions import Transactions  # few brokers have them
 
-    transactions = Transactions(topics, config, run_blocking)
-    await transactions.load()
-    return transactions
+        transactions = Transactions(topics, config, run_blocking)
+        await transactions.load()
+    return {"inner": inner, "participants": participants, "transactions": transactions}
 
 
 def _bounds(config: BrokerConfig) -> dict[str, Any]:
