@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
     from .services import Session
-    from .topics.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
