@@ -30,7 +30,7 @@ from pulsemark.testing import BrokerProcess
 sys.path.insert(0, str(Path(__file__).parent))
 from kafka_clients.sources import HERE, MissingError, jars
 
-WORDS = "ledger entry index stamp cursor segment journal tombstone batch offset".split()
+WORDS = ["ledger", "entry", "index", "stamp", "cursor", "segment", "journal", "tombstone", "batch"]
 LINES, PARTITIONS, LIMIT_S = 300, 3, 300.0
 LINES_TOPIC, COUNTS_TOPIC = "lines", "word-counts"
 

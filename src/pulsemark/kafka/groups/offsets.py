@@ -96,6 +96,13 @@ class Transaction:
     """The epoch whose producer may have the present one, too, if it asks again; -1: none may."""
     ended: Producer = NO_PRODUCER
     """Who has ended the transaction and got the present epoch by that: its answer may be lost."""
+    number: int = 0
+    """Counts the transactions of the transactional id, so that no id is used again."""
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, as stamps have it."""
+        return self.marked.transaction(self.number)
 
     def record(self) -> dict[str, Any]:
         """Its entry in the log."""
@@ -111,6 +118,7 @@ class Transaction:
             "updated_ms": self.updated_ms,
             "last_epoch": self.last_epoch,
             "ended": self.ended,
+            "number": self.number,
         }
 
     @classmethod
@@ -127,7 +135,8 @@ class Transaction:
             record["started_ms"],
             record["updated_ms"],
             record["last_epoch"],
-            Producer(*record.get("ended", NO_PRODUCER)),
+            Producer(*record["ended"]),
+            record["number"],
         )
 
 

@@ -326,8 +326,9 @@ def _parts_of_folders(_session: KafkaSession, request: Request) -> int:
 
 
 GROUP, TRANSACTION = 0, 1
-#: The features of a broker alone, and the level of each (KIP-848, KIP-890).
-FEATURES = {"group.version": 1, "transaction.version": 2}
+GROUP_FEATURE = "group.version"
+#: The level of each feature (KIP-848, KIP-890).
+FEATURES = {GROUP_FEATURE: 1, "transaction.version": 2}
 #: What a client may call itself (KIP-511).
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 #: For so many partitions of a request the leader epoch is looked up, which opens their topics.
@@ -360,7 +361,8 @@ def api_versions(session: KafkaSession, request: Request) -> None:
         features = FEATURES
         if session.endpoint.ports.cluster is not None:
             # With topic ids librdkafka does not follow a partition to its next broker.
-            less, hidden, features = {**less, METADATA: 8}, CONSUMER_PROTOCOL, {}
+            less, hidden = {**less, METADATA: 8}, CONSUMER_PROTOCOL
+            features = {name: FEATURES[name] for name in FEATURES if name != GROUP_FEATURE}
         served = [
             _Version(
                 api_key=api.key,
@@ -538,7 +540,6 @@ async def find_coordinator(session: KafkaSession, request: Request) -> None:
     kind = request.body.key_type if request.version >= 1 else GROUP
     found: tuple[Node, int] | None = None
     code = Code.NONE if kind in (GROUP, TRANSACTION) else Code.INVALID_REQUEST
-    # In a cluster InitProducerId refuses them: librdkafka does not show an error of this answer.
     if kind == GROUP:
         code = session.access.group_code(request.body.key or "")
     if code is Code.NONE:

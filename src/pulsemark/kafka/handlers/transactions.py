@@ -271,6 +271,7 @@ def _description(session: KafkaSession, name: str) -> Any:
     code = Code.TRANSACTIONAL_ID_NOT_FOUND if known is None else Code.NONE
     if not name:
         code = Code.INVALID_REQUEST
+    code = session.endpoint.group_refusal() or code
     try:
         session.access.check_transactional_id()
     except KafkaError as refusal:
