@@ -15,7 +15,7 @@ import socket
 import ssl
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -196,41 +196,38 @@ class KafkaConnection:
 
     def answer(self, correlation_id: int) -> Any | None:
         """The answer to a request, if it has arrived. Raises ConnectionLostError."""
-        self._socket.settimeout(0)
         try:
-            while self._asked:
-                self._receive()
-                self._take_answers()
+            self._read_answers(0, lambda: not self._asked)
         except (BlockingIOError, ssl.SSLWantReadError):
-            pass
+            self._socket.settimeout(self._timeout_s)
         except OSError as error:
             raise self._lost(error) from error
-        finally:
-            self._socket.settimeout(self._timeout_s)
         return self._answers.pop(correlation_id, None)
 
     def wait(self, correlation_id: int, timeout_s: float | None = None) -> Any:
         """The answer to a request. Raises ConnectionLostError, WaitTimeoutError."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        self._socket.settimeout(timeout_s)
         try:
-            while correlation_id not in self._answers:
-                self._receive()
-                self._take_answers()
+            self._read_answers(timeout_s, lambda: correlation_id in self._answers)
         except TimeoutError as error:
             self.close()
             raise WaitTimeoutError("answer of a Kafka", timeout_s) from error
         except OSError as error:
             raise self._lost(error) from error
-        finally:
-            if not self.is_closed:
-                self._socket.settimeout(self._timeout_s)
         return self._answers.pop(correlation_id)
 
     def drop(self, correlation_id: int) -> None:
         """The answer to a request is not needed any more."""
         if self._answers.pop(correlation_id, None) is None:
             self._dropped.add(correlation_id)
+
+    def _read_answers(self, timeout_s: float, is_enough: Callable[[], bool]) -> None:
+        """Read until it is enough. Raises OSError."""
+        self._socket.settimeout(timeout_s)
+        while not is_enough():
+            self._receive()
+            self._take_answers()
+        self._socket.settimeout(self._timeout_s)
 
     def _take_answers(self) -> None:
         while (frame := self._frame()) is not None:

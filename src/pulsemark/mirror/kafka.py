@@ -32,7 +32,15 @@ from typing import Any, NoReturn
 
 from ..client import ConnectionLostError
 from ..kafka import importing_kafka
-from ..kafka.records import RecordSetError, Work, check_mirrored, codec_of, empty_batch, read
+from ..kafka.records import (
+    RecordSetError,
+    Work,
+    check_mirrored,
+    codec_of,
+    empty_batch,
+    is_hole,
+    read,
+)
 from ..kafka.records.batch import BatchFields, build, read_whole_header, sealed_header
 from ..kafka.records.convert import renumbered
 from ..kafka.records.layout import (
@@ -51,6 +59,7 @@ from ..kafka.records.record import CODEC_MASK, LOG_APPEND_TIME
 from ..kafka.records.rules import SOURCE_FORMATS
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import Buffer, crc32c
+from ..metadata.compression import count_opened
 from ..metadata.partition_names import partition_name
 from ..metadata.source_stamp import (
     RecordSetTags,
@@ -75,8 +84,6 @@ with importing_kafka():
         EARLIEST_TIME,
         FETCH,
         LATEST_TIME,
-        LIST_OFFSETS,
-        PRODUCE,
         READ_COMMITTED,
         KafkaCluster,
         KafkaConnection,
@@ -86,6 +93,7 @@ with importing_kafka():
         list_offsets_fields,
         produce_fields,
     )
+    from ..kafka.protocol import LIST_OFFSETS, PRODUCE
 
 FETCH_BYTES = 4 * 1024 * 1024
 #: After an answer without records the source is asked again.
@@ -410,34 +418,41 @@ class KafkaTargetTopic:
         """Whether the broker is known to know the run."""
         self._made_of: tuple[SourceEntry | None, tuple[BatchHeader, Buffer] | None] = None, None
         self._end = partition.offset(LATEST_TIME, 0)
-        self.resume = self._look() if self._end else Resume()
+        self.resume = self._look()
 
     def _look(self) -> Resume:
         """How far the target is: what its last batch says. Raises TargetNotEmptyError."""
-        connection = self._partition.connection
-        answer = connection.wait(self._partition.ask(self._end - 1, 0))
-        found = answer.responses[0].partitions[0]
-        header = None
-        if found.error_code != OUT_OF_RANGE:  # nothing is left
-            check(found.error_code, f"records of {self._topic}")
-            header = self._last_batch(memoryview(bytes(found.records or b"")))
-        if header is not None:
+        end, header = self._end, None
+        while end and (header is None or header.attributes & CONTROL):
+            header = self._batch_before(end)
+            if header is None:
+                break
+            end = header.base_offset
+        if header is not None and is_of(header, self._target.name):
             known = source_offset_of(header)
             self._sequence = header.base_sequence + header.last_offset_delta + 1
             self._run = known + 1 - self._sequence
+        elif not end and (header is None or header.attributes & CONTROL):
+            return Resume()
         elif self._target.append:
             known = self._end - 1
         else:
             raise TargetNotEmptyError(self._target.place, self._topic, self._target.name)
         return Resume(index=known, sequence_id=known)
 
-    def _last_batch(self, records: memoryview) -> BatchHeader | None:
-        """The target's last batch, if a mirror of this source wrote it."""
+    def _batch_before(self, end: int) -> BatchHeader | None:
+        """The header of the batch that ends at an offset; None: it is of old magic, or removed."""
+        connection = self._partition.connection
+        answer = connection.wait(self._partition.ask(end - 1, 0))
+        found = answer.responses[0].partitions[0]
+        if found.error_code == OUT_OF_RANGE:
+            return None
+        check(found.error_code, f"records of {self._topic}")
+        records = memoryview(bytes(found.records or b""))
         for span in spans(records):
             if span.magic == 2:
                 header = read_whole_header(records[span.start : span.end])
-                ends = header.base_offset + header.last_offset_delta + 1
-                if ends == self._end and is_of(header, self._target.name):
+                if header.base_offset + header.last_offset_delta + 1 == end:
                     return header
         return None
 
@@ -573,12 +588,6 @@ def source_offset_of(header: BatchHeader) -> int:
     return header.producer_id - PRODUCERS + header.base_sequence + header.last_offset_delta
 
 
-def is_hole(body: Buffer) -> bool:
-    """Whether a stored set has no records."""
-    view = memoryview(body)
-    return stored_magic(view) == 2 and not read_whole_header(view).record_count
-
-
 def batch_of(body: Buffer, *, opens: bool) -> tuple[BatchHeader, Buffer] | None:
     """The batch of magic 2 that a Kafka takes for a stored set: its header, its records.
 
@@ -597,6 +606,7 @@ def batch_of(body: Buffer, *, opens: bool) -> tuple[BatchHeader, Buffer] | None:
         bits = magic and view[MESSAGE_ATTRIBUTES_AT] & LOG_APPEND_TIME
     if not opens:
         return None
+    count_opened()
     fields = BatchFields(codec=codec_of(view, magic), attributes=bits)
     built = memoryview(build(renumbered(read(view)), fields, Work()))
     return _anew(read_whole_header(built)), built[BATCH_HEADER_BYTES:]
