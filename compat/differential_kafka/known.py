@@ -215,6 +215,26 @@ KNOWN = [
         "items, theirs",
         "version 0 of commits is like version 1",
     ),
+    # The consumer protocol
+    Known(
+        "consumer-protocol",
+        "an empty list",
+        "member_epoch: 'epoch#0', theirs 'epoch#-1'$",
+        "Kafka counts a subscription as a change of its own",
+    ),
+    Known(
+        "consumer-protocol",
+        "(commit|offsets),? old",
+        "error_code: (113|22), theirs 0$",
+        "offsets need the present epoch; 4.3 takes those of earlier ones, too (KIP-1251)",
+    ),
+    Known(
+        "consumer-protocol",
+        "left$|left .v",
+        "^groups",
+        "a group without members is forgotten, or a classic one with offsets",
+    ),
+    Known("consumer-protocol", "deleted", "error_message", "a refusal has a text"),
     # Bytes
     Known(
         "frames",

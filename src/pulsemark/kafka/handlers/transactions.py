@@ -239,7 +239,8 @@ def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
     code = session.endpoint.groups.check_commit(
         group, generation, member_id or "", instance_id, knows_epochs=True
     )
-    return Code.ILLEGAL_GENERATION if code is Code.GROUP_ID_NOT_FOUND else code
+    is_other = code in (Code.GROUP_ID_NOT_FOUND, Code.STALE_MEMBER_EPOCH)
+    return Code.ILLEGAL_GENERATION if is_other else code
 
 
 # -- administration -------------------------------------------------------------------------------
