@@ -23,7 +23,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from pulsemark.testing import BrokerProcess
 
@@ -70,7 +71,7 @@ class Run:
         self._class_path = class_path
         self._folder = folder
         self._chance = chance
-        self._to = {
+        self._to: dict[str, str | int | float | bool] = {
             "bootstrap.servers": broker.kafka_url,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,

@@ -233,6 +233,10 @@ def batches(data: bytes) -> list[dict[str, Any]]:
 # -- scenarios ------------------------------------------------------------------------------------
 
 
+def _topic(peer: Peer, name: str, partitions: int = 1) -> str:
+    return make_topic(peer, name, 2, partitions, **ONE_SEGMENT)
+
+
 def ids(peer: Peer) -> None:
     """InitProducerId: ids, epochs, time-outs; the features that clients go by."""
     answer = peer.quietly(
@@ -276,7 +280,7 @@ def transactions(peer: Peer) -> None:
     """What is added, sent, committed and aborted; refusals; what readers get."""
     fetches = tuple(range(4, 12))
     for version in peer.versions(AddPartitionsToTxnRequest)[:4]:
-        topic = make_topic(peer, f"txn{version}", partitions=2, **ONE_SEGMENT)
+        topic = _topic(peer, f"txn{version}", 2)
         producer = Producer(peer, peer.topic(f"t{version}"), (version, 7 + version, version, 3))
         producer.add("before an id", {topic: [0]})
         producer.init("first")
@@ -357,7 +361,7 @@ def _fenced(peer: Peer, producer: Producer, topic: str) -> None:
 
 def offsets(peer: Peer) -> None:
     """Offsets of groups in transactions."""
-    topic = make_topic(peer, "txn-offsets", partitions=2, **ONE_SEGMENT)
+    topic = _topic(peer, "txn-offsets", 2)
     for version in peer.versions(TxnOffsetCommitRequest)[:4]:
         producer = Producer(peer, peer.topic(f"o{version}"), (3, 10, 3, version))
         producer.init("first")
@@ -426,7 +430,7 @@ def lists(peer: Peer) -> None:
     """DescribeTransactions and ListTransactions."""
     if not peer.versions(ListTransactionsRequest):
         return
-    topic = make_topic(peer, "listed", partitions=3, **ONE_SEGMENT)
+    topic = _topic(peer, "listed", 3)
     producer = Producer(peer, peer.topic("listed"))
     producer.init("first")
     producer.state("empty")
@@ -464,7 +468,7 @@ def implicit(peer: Peer) -> None:
     """Partitions and groups are added by what is sent, and each end begins an epoch (KIP-890)."""
     if BUMPING_END not in peer.versions(EndTxnRequest):
         return
-    topic = make_topic(peer, "implicit", partitions=2, **ONE_SEGMENT)
+    topic = _topic(peer, "implicit", 2)
     producer = Producer(
         peer, peer.topic("implicit"), (3, ADDING_PRODUCE, BUMPING_END, ADDING_OFFSETS)
     )
@@ -529,7 +533,7 @@ def _second(peer: Peer, producer: Producer, topic: str, group: str) -> None:
 
 def late(peer: Peer) -> None:
     """A transaction that takes longer than its producer said."""
-    topic = make_topic(peer, "late", **ONE_SEGMENT)
+    topic = _topic(peer, "late")
     producer = Producer(peer, peer.topic("late"))
     producer.init("first", timeout_ms=1_000)
     producer.add("one", {topic: [0]})

@@ -415,8 +415,8 @@ class BrokerTopics:
     ) -> None:
         """Ask the broker that coordinates for that, or to add the partition (``adds``)."""
         journal = self.name_of(JOURNAL)
-        facts = {"transactional_id": name, "producer": producer, "partition": partition}
-        facts["adds"] = adds
+        facts: dict[str, Any] = {"transactional_id": name, "producer": producer}
+        facts |= {"partition": partition, "adds": adds}
 
         async def ask() -> str:
             code, answer = await _translated(self._inner.ask(journal, CHECK, **facts))

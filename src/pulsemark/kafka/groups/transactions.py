@@ -233,8 +233,9 @@ class TransactionCoordinator:
     def has(self, name: str, partition: Partition) -> bool:
         """Whether a partition is in the open transaction of a transactional id."""
         known = self.known.get(name)
-        is_open = known is not None and known.state is State.ONGOING
-        return is_open and partition in known.partitions
+        if known is None or known.state is not State.ONGOING:
+            return False
+        return partition in known.partitions
 
     def check_write(self, name: str, producer: Producer, partition: Partition) -> str:
         """The transaction's id for stamps. Raises KafkaError unless it is open with the partition.
