@@ -23,6 +23,7 @@ from kafka.protocol.producer import (
 )
 from kafka.record.memory_records import MemoryRecords
 
+from pulsemark.kafka.groups import offsets as offsets_module
 from pulsemark.kafka.groups import transactions as coordinator
 from pulsemark.ledger import MemoryFolder
 from pulsemark.testing import SettableClock, running_broker
@@ -526,6 +527,64 @@ def test_limits_are_kept():
         assert producer.add(made, 2) == {2: 44}
         assert producer.add_group("g") == 44
         assert producer.end(commits=True) == 0
+
+
+def test_ids_beyond_the_limit_are_refused_until_others_are_forgotten():
+    """Whatever their number; an id that is not used for seven days makes room."""
+    clock = SettableClock(1_700_000_000_000)
+    limits = {"max_kafka_transactional_ids": 20}
+    with kafka_of(MemoryFolder(), clock=clock, **limits) as (running, raw):
+        codes = [Producer(raw, f"t{number}").init() for number in range(500)]
+        assert codes == 20 * [0] + 480 * [15]
+        clock.advance(by_ms=coordinator.EXPIRES_MS + 1)
+        until(lambda: not running.broker.services.kafka.offsets.transactions)
+        assert [Producer(raw, f"u{number}").init() for number in range(21)] == 20 * [0] + [15]
+
+
+def test_an_id_of_hostile_length_is_kept_or_ends_its_connection():
+    """A request that names one has at most 4 KiB."""
+    with kafka_of(MemoryFolder()) as (running, raw):
+        made = make(raw, "orders")
+        long = Producer(raw, "\u20ac" * 1_300)
+        assert long.init() == 0
+        assert long.send(made, b"x", version=12) == 0
+        assert long.state().transaction_state == "Ongoing"
+        assert long.end(commits=True, version=5) == 0
+        with RawKafka.from_url(running.kafka_url) as other, pytest.raises(ConnectionError):
+            Producer(other, "x" * 5_000).init()
+        with RawKafka.from_url(running.kafka_url) as other:
+            stranger = Producer(other, "y" * 30_000)
+            stranger.producer_id, stranger.epoch = long.producer_id, long.epoch
+            assert stranger.send(made, b"x", version=12) == 49
+
+
+def test_transactions_that_nobody_ends_hold_up_readers_for_their_time_only():
+    """Many at a time, in one partition."""
+    clock = SettableClock(1_700_000_000_000)
+    with kafka_of(MemoryFolder(), clock=clock) as (running, raw):
+        made = make(raw, "orders")
+        for number in range(60):
+            producer = Producer(raw, f"t{number}")
+            assert producer.init(timeout_ms=10_000) == 0
+            assert producer.send(made, b"x", version=12) == 0
+        assert fetch(raw, made).last_stable_offset == 0
+        clock.advance(by_ms=10_000)
+        until(lambda: fetch(raw, made).last_stable_offset == 120)
+        assert len(fetch(raw, made).aborted_transactions) == 60
+        assert ledger_of(running, made).transactions.open == {}
+
+
+def test_states_of_large_transactions_do_not_fill_the_log(monkeypatch):
+    """It is rewritten for its bytes, too: each state names all partitions of its transaction."""
+    monkeypatch.setattr(offsets_module, "REWRITE_AT_LEAST_BYTES", 50_000)
+    with kafka_of(MemoryFolder(), kafka_default_partitions=200) as (running, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        made = make(raw, "orders")
+        for index in range(200):
+            assert producer.add(made, index) == {index: 0}
+        until(lambda: running.broker.services.kafka.offsets._size_bytes < 60_000)
+        assert len(producer.state().topics[0].partitions) == 200
 
 
 def test_the_groups_log_keeps_transactions_when_it_is_shortened(monkeypatch):
