@@ -583,7 +583,7 @@ def test_states_of_large_transactions_do_not_fill_the_log(monkeypatch):
         made = make(raw, "orders")
         for index in range(200):
             assert producer.add(made, index) == {index: 0}
-        until(lambda: running.broker.services.kafka.offsets._size_bytes < 60_000)
+        until(lambda: running.broker.services.kafka.offsets.size_bytes < 60_000)
         assert len(producer.state().topics[0].partitions) == 200
 
 

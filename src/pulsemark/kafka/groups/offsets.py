@@ -166,7 +166,7 @@ class Offsets:
         """By transactional id and group: the record of the offsets that its commit commits."""
         self._uncommitted_count = 0
         self._entries = 0
-        self._size_bytes = self._kept_bytes = 0
+        self.size_bytes = self._kept_bytes = 0
         """Of all entries, and of those after the last time that the log was rewritten."""
         self._is_rewriting = False
         self._pending = 0
@@ -197,7 +197,7 @@ class Offsets:
                 break
             for entry in entries:
                 self._entries += 1
-                self._size_bytes += len(entry.body)
+                self.size_bytes += len(entry.body)
                 self._take_stored(entry)
             last = entries[-1].position
             at = Position(last.ledger_id, last.entry_id + 1)
@@ -312,7 +312,7 @@ class Offsets:
         body = json.dumps(record, separators=(",", ":")).encode()
         appended = self._ledger.append(body, message_count=0)
         self._entries += 1
-        self._size_bytes += len(body)
+        self.size_bytes += len(body)
         return appended
 
     def _take(self, record: dict[str, Any]) -> None:
@@ -376,7 +376,7 @@ class Offsets:
         """Whether the log should be rewritten."""
         needed = self.count + len(self.transactions)
         has_many = self._entries > 2 * needed + REWRITE_AT_LEAST
-        is_large = self._size_bytes > 2 * self._kept_bytes + REWRITE_AT_LEAST_BYTES
+        is_large = self.size_bytes > 2 * self._kept_bytes + REWRITE_AT_LEAST_BYTES
         return not self._is_rewriting and (has_many or is_large)
 
     async def rewrite(self) -> None:
@@ -398,7 +398,7 @@ class Offsets:
             if self._pending:
                 await self._all_settled
             # No wait from here on: what is shown is what the log says before this place.
-            before, self._entries, self._size_bytes = self._ledger.end_position, 0, 0
+            before, self._entries, self.size_bytes = self._ledger.end_position, 0, 0
             written = []
             for group, offsets in self._by_group.items():
                 items = tuple(offsets.items())
@@ -408,7 +408,7 @@ class Offsets:
             written += [self._write(each.record()) for each in self.transactions.values()]
             for groups in self._uncommitted.values():
                 written += [self._write(record) for record in groups.values()]
-            self._kept_bytes = self._size_bytes
+            self._kept_bytes = self.size_bytes
             return (written[0].position if written else before), written
         finally:
             self._all_settled = None

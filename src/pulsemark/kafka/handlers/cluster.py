@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -347,13 +347,7 @@ def api_versions(session: KafkaSession, request: Request) -> None:
         highest = _Version(api_key=API_VERSIONS, min_version=0, max_version=request.api.highest)
         response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=[highest])
     elif request.version >= 3 and not _names_its_software(request.body):
-        response = ApiVersionsResponse(
-            error_code=Code.INVALID_REQUEST,
-            api_keys=[],
-            throttle_time_ms=0,
-            supported_features=[],
-            finalized_features=[],
-        )
+        response = _versions([], {}, Code.INVALID_REQUEST)
     else:
         software = request.body.client_software_name if request.version >= 3 else ""
         less = HIGHEST_FOR.get(software, {})
@@ -372,21 +366,25 @@ def api_versions(session: KafkaSession, request: Request) -> None:
             for api in APIS.values()
             if api.key not in hidden
         ]
-        response = ApiVersionsResponse(
-            error_code=Code.NONE,
-            api_keys=served,
-            throttle_time_ms=0,
-            supported_features=[
-                _Supported(name=name, min_version=0, max_version=level)
-                for name, level in features.items()
-            ],
-            finalized_features_epoch=0,
-            finalized_features=[
-                _Finalized(name=name, max_version_level=level, min_version_level=level)
-                for name, level in features.items()
-            ],
-        )
+        response = _versions(served, features)
     session.answer(request, response)
+
+
+def _versions(served: list[Any], features: Mapping[str, int], code: Code = Code.NONE) -> Any:
+    return ApiVersionsResponse(
+        error_code=code,
+        api_keys=served,
+        throttle_time_ms=0,
+        supported_features=[
+            _Supported(name=name, min_version=0, max_version=level)
+            for name, level in features.items()
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            _Finalized(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.items()
+        ],
+    )
 
 
 def _names_its_software(body: Any) -> bool:
