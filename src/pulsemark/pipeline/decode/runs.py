@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import CorruptEntryError, EntryKind, Position, Run, Segment, TopicLog
 from ...ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
 from ...ledger.local.segment.record_format import CORE_OFFSET, RECORD_HEADER, RECORD_HEADER_SIZE
@@ -77,6 +78,26 @@ def read_tables(
                 continue
             yield from _tables(log, segment, row, run, bodies=bodies, on_damage=on_damage)
             row += len(run)
+
+
+def tables_of_form(
+    form: CompactedLog, start: Position, end: Position, *, bodies: bool, on_damage: OnDamage
+) -> Iterator[EntryTable]:
+    """As `read_tables`, for a cleaned topic: its view one entry after the other, then its log."""
+    view = form.view
+    while view is not None and start <= view.horizon and start < end:
+        try:
+            entries = form.read(start, max_entries=RUN_ENTRIES, max_bytes=RUN_BYTES)
+        except CorruptEntryError as damage:
+            on_damage(damage)
+            start = damage.next_position
+            continue
+        start = entries[-1].position.following if entries else end
+        entries = [entry for entry in entries if entry.position < end]
+        if entries:
+            yield table_of_entries(entries)
+    if start < end:
+        yield from read_tables(form.log, start, end, bodies=bodies, on_damage=on_damage)
 
 
 def _after_removed(segment: Segment, row: int, last: int) -> int:
