@@ -97,7 +97,7 @@ ENDS = [1, 4, 5, 6, 8, 9]
 """The last index of each entry that is left."""
 
 
-def spark_rows(folder: Path, **options: object) -> list[tuple[int, str]]:
+def spark_rows(folder: Path | None, **options: object) -> list[tuple[int, str]]:
     """Index and value, as Spark's source reads them."""
     columns = "__index,value"
     found = rows_of(folder, topic=TOPIC, columns=columns, **options)
@@ -171,6 +171,18 @@ def test_spark_reads_what_is_left(folder: Path):
             found = spark_rows(folder, startingOffsets=bounds[0], endingOffsets=bounds[1])
             assert found == wanted
     assert spark_rows(folder, where="__index > 4") == [row for row in LEFT if row[0] > 4]
+
+
+async def test_spark_reads_it_from_services(folder: Path):
+    """A finder's server and a broker say that holes are no loss."""
+
+    def read(target: str) -> list[tuple[int, str]]:
+        return spark_rows(None, grpcUrl=f"grpc://{target}")
+
+    async with folder_server(folder, log_of=log_of_folder) as server:
+        assert await asyncio.to_thread(read, server.target) == LEFT
+    with running_broker(data_dir=folder, grpc_port=0, kafka_port=0) as broker:
+        assert (await asyncio.to_thread(read, broker.grpc_url)) == LEFT
 
 
 def test_spark_reports_damage_in_view_and_log(folder: Path):

@@ -472,7 +472,7 @@ class FolderSource:
         self._folder = folder if isinstance(folder, Path) else None
         self._expected, self._expected_stamp = Expected(), cast("int | None", None)
 
-    def log(self, topic: str) -> TopicLog:
+    def log(self, topic: str) -> Any:
         """The topic as it is on disk now. Raises TopicNotFoundError."""
         known = self._logs.get(topic)
         if known is not None:
@@ -480,10 +480,10 @@ class FolderSource:
             log.refresh()
             # A log that is cleaned for the first time loses its head then.
             if log.first_index == first_index:
-                return cast("TopicLog", log)
+                return log
         log = self._log_of(self._reader, topic)
         self._logs.put(topic, (log, log.first_index))
-        return cast("TopicLog", log)
+        return log
 
     def ends(self, topic: str) -> LogEnds:
         """Where the topic ends, by all that the folder's files say. Raises TopicNotFoundError."""
@@ -493,7 +493,10 @@ class FolderSource:
         stamp = reader.names_stamp()
         if stamp is None or stamp != self._expected_stamp:
             self._expected, self._expected_stamp = expected_of(reader, folder), stamp
-        return ends_of(getattr(log, "log", log), self._expected)
+        if isinstance(log, TopicLog):
+            return ends_of(log, self._expected)
+        lost_after = self._expected.lost_after(log.log)
+        return LogEnds(log.next_index, lost_after=lost_after, has_holes=True)
 
     def close(self) -> None:
         """Close the folder's files."""
