@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+from pyspark.sql.types import StructType
 
 from pulsemark.compaction.cleaner import CleanerRules, clean, freeable
 from pulsemark.compaction.current_view import claim_kept, log_of_folder
@@ -21,7 +22,10 @@ from pulsemark.kafka.records import EntryRules, validate_produced
 from pulsemark.ledger import EARLIEST, FolderReader, LocalStore
 from pulsemark.ledger.local.io.folder import segment_path
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.metadata.source_stamp import RecordSetTags
 from pulsemark.pipeline.errors import DataLossError
+from pulsemark.pipeline.job_sources import AuditPartition, AuditReader
+from pulsemark.pipeline.options import ReadOptions
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
@@ -62,8 +66,8 @@ def add(folder: Path, kind: str, *sets: str, cleans: bool = False) -> None:
         for keys in sets:
             body, count, source_format = ENTRIES[kind](*keys)
             base = BrokerEntryMetadata()
-            if source_format:
-                base = BrokerEntryMetadata(message_count=count, source_format=source_format)
+            if kind == "kafka":
+                RecordSetTags(count, source_format).write(base)
             topic.append(body, message_count=count, base=base).commit.wait()
         if cleans:
             rules = CleanerRules(free_after_ms=0)
@@ -183,6 +187,15 @@ async def test_spark_reads_it_from_services(folder: Path):
         assert await asyncio.to_thread(read, server.target) == LEFT
     with running_broker(data_dir=folder, grpc_port=0, kafka_port=0) as broker:
         assert (await asyncio.to_thread(read, broker.grpc_url)) == LEFT
+
+
+def test_an_audit_counts_the_log_that_is_left(folder: Path):
+    """What the view replaced is none of its losses."""
+    options = ReadOptions.parse({"path": str(folder), "topic": TOPIC})
+    (partition,) = AuditReader(options, 1_000, (), StructType()).partitions()
+    assert isinstance(partition, AuditPartition)
+    assert [(part.first_index, part.end_index) for part in partition.slices] == [(6, 10)]
+    assert partition.losses == ()
 
 
 def test_spark_reports_damage_in_view_and_log(folder: Path):

@@ -99,8 +99,10 @@ class Plan:
     """By topic: the losses that may not show as a gap in its indexes."""
 
 
-def plan(options: ReadOptions) -> Plan:
+def plan(options: ReadOptions, *, as_written: bool = False) -> Plan:
     """Divide the range of the options into tasks; no task is empty.
+
+    ``as_written``: of topics that are cleaned only the log that is left.
 
     Raises:
         ForeignFolderError: the path is not a data folder.
@@ -114,7 +116,9 @@ def plan(options: ReadOptions) -> Plan:
         found = selected(reader, options)
         for error in found.lost_topics():
             report(error, options.fail_on_data_loss)
-        logs = {topic: log_of_folder(reader, topic, log) for topic, log in found.logs.items()}
+        logs: dict[str, TopicLog | FolderForm] = dict(found.logs)
+        if not as_written:
+            logs = {topic: log_of_folder(reader, topic, log) for topic, log in found.logs.items()}
         slices = [slice_of(log, options, found.expected) for log in logs.values()]
         tasks = tasks_of(slices, logs, options)
         return Plan(

@@ -40,7 +40,7 @@ from ..ledger.local.io.folder import SegmentId
 from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
 from .decode.batches import BatchForm, entry_batches, needs_bodies, record_batches
 from .decode.entries import EntryTable
-from .decode.runs import read_tables, tables_of_form
+from .decode.runs import read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions, opened_store
 from .plan import Slice, indexes_of, report
@@ -109,12 +109,10 @@ def _rows(
         if log is None:
             Continuity(part, fail=options.fail_on_data_loss).finish()
             continue
-        if isinstance(log, FolderForm):
-            tables = partial(tables_of_form, log, part.start, part.end)
-        else:
-            tables = partial(read_tables, log, part.start, part.end)
-        knows = options.store is None and not isinstance(log, FolderForm)
-        indexes = partial(indexes_of, log) if knows else _unknown
+        tables = partial(read_tables, log, part.start, part.end)
+        indexes: Callable[[Position], Indexes | None] = _unknown
+        if options.store is None and isinstance(log, TopicLog):
+            indexes = partial(indexes_of, log)
         yield from _rows_of_slice(tables, indexes, part, options, schema, values)
 
 

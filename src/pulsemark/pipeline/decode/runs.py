@@ -48,18 +48,26 @@ _OWN_CRC_BYTES = 4
 
 
 def read_tables(
-    log: TopicLog, start: Position, end: Position, *, bodies: bool, on_damage: OnDamage
+    log: TopicLog | CompactedLog,
+    start: Position,
+    end: Position,
+    *,
+    bodies: bool,
+    on_damage: OnDamage,
 ) -> Iterator[EntryTable]:
     """The entries of ``[start, end)`` in order, in tables of up to some 8 MiB.
 
     Args:
-        log: the topic.
+        log: the topic; a view is read one entry after the other.
         start: where to begin.
         end: where to stop.
         bodies: whether the producers' bytes are wanted, or only the heads.
         on_damage: called for each damaged entry, before the table in which the entry would be. It
             may raise; if it does not, the entry is left out.
     """
+    if isinstance(log, CompactedLog):
+        yield from _tables_of_form(log, start, end, bodies=bodies, on_damage=on_damage)
+        return
     for part, first, last in log.stretches(start, end):
         if not isinstance(part, Segment):
             yield from tables_by_entries(log, part, first, last, RUN_BYTES, on_damage)
@@ -80,10 +88,10 @@ def read_tables(
             row += len(run)
 
 
-def tables_of_form(
+def _tables_of_form(
     form: CompactedLog, start: Position, end: Position, *, bodies: bool, on_damage: OnDamage
 ) -> Iterator[EntryTable]:
-    """As `read_tables`, for a cleaned topic: its view one entry after the other, then its log."""
+    """The same of a cleaned topic: its view, then its log."""
     view = form.view
     while view is not None and start <= view.horizon and start < end:
         try:
