@@ -174,6 +174,10 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python campaigns/kafka_campaigns.py full-disk --cycles 4
 
 # Clients of Kafka that others have made; what is not on the machine comes from their registries.
+.PHONY: kafka-streams
+kafka-streams: $(STAMP) ## Kafka Streams counts words exactly once while it and the broker are killed (needs Java and Maven)
+	$(BIN)/python compat/check_kafka_streams.py --seed $(SEED)
+
 .PHONY: kafka-clients
 kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and clients in Go and JavaScript
 	$(BIN)/python compat/run_kafka_clients.py $(if $(CLIENTS),--only $(CLIENTS))
@@ -187,6 +191,10 @@ pulsar-go-suite: $(STAMP) ## The Go client's own suite (needs Go): SUITE=/its/cl
 .PHONY: pulsar-rs-suite
 pulsar-rs-suite: $(STAMP) ## The Rust client's own suite (needs cargo and protoc): SUITE=/its/clone
 	$(BIN)/python compat/pulsar_rs_suite.py "$(SUITE)" $(SUITE_ARGS)
+
+.PHONY: kafka-mirror
+kafka-mirror: $(STAMP) ## Mirrors from and to a real Kafka: KAFKA=HOST:PORT
+	PULSEMARK_KAFKA="$(KAFKA)" $(BIN)/python -m pytest -n 0 tests/mirror/test_kafka.py
 
 kafka-python-suite: $(STAMP) ## Run kafka-python's own tests against pulsemark: SUITE=/path/to/its/sources
 	$(BIN)/python compat/client_suites/run.py kafka-python "$(SUITE)"

@@ -102,7 +102,7 @@ class Run:
     http_urls: tuple[str, ...]
     random: Random
     has_moved_clock: bool
-    #: Whether clients have transactions.
+    #: Whether Pulsar's clients have transactions; Kafka's always do.
     has_transactions: bool
     stop: threading.Event = field(default_factory=threading.Event)
     #: All producers have ended.
@@ -122,8 +122,10 @@ class Run:
 
     def _serves(self, lane: Lane) -> bool:
         has_kafkas = bool(self.kafka_url) or not lane.kafka_name
-        has_pulsars = bool(self.service_url) or lane.kind == "Group"
-        return has_kafkas and has_pulsars and lane.has_transactions <= self.has_transactions
+        if lane.kind == "Group":
+            return has_kafkas
+        has_all = self.has_transactions or not lane.has_transactions
+        return has_kafkas and bool(self.service_url) and has_all
 
     def now_ns(self) -> int:
         """Time since the begin."""

@@ -86,7 +86,7 @@ class System:
     service_url: str
     kafka_url: str = ""
     http_urls: tuple[str, ...] = ()
-    #: Whether it has transactions, those of Pulsar's clients and of Kafka's.
+    #: Whether it has transactions of Pulsar's clients.
     has_transactions = False
 
     def __init__(self, random: Random) -> None:
@@ -374,9 +374,9 @@ class Foreign(System):
 
     @property
     def has_transactions(self) -> bool:  # type: ignore[override]
-        """A Kafka has them, a Pulsar if it is set."""
+        """If they are set."""
         if not self.http_urls:
-            return True
+            return False
         settings = self.admin.request("GET", "brokers/configuration/runtime")
         return bool(settings["transactionCoordinatorEnabled"] == "true")
 

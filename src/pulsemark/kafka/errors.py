@@ -89,11 +89,9 @@ class Code(IntEnum):
     STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    TRANSACTION_ABORTABLE = 120
     INVALID_REGULAR_EXPRESSION = 128
 
-
-NO_TRANSACTIONS = Code.UNSUPPORTED_VERSION
-"""What a broker of a cluster answers requests about transactions with: it serves none."""
 
 #: Texts for clients repeat names that clients have sent, and a string has at most 32,767 bytes.
 MESSAGE_LENGTH = 500

@@ -32,6 +32,7 @@ from ..partitions import Batch as SentBatch
 from ..partitions import KafkaPartition
 from ..protocol import Request
 from ..records import (
+    NO_PRODUCER,
     EntryRules,
     Produced,
     Producer,
@@ -46,6 +47,9 @@ from ..topic_settings import is_name
 log = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
+#: From these versions on, a client knows the code TRANSACTION_ABORTABLE; and a batch adds its
+#: partition to the transaction (KIP-890).
+ABORTABLE_VERSION, ADDING_VERSION = 11, 12
 KIB = 1024
 
 
@@ -70,7 +74,7 @@ AT_ONCE_PARTS = 200
 #: Sets with the log's offsets inside are checked once more, as they are appended, up to this many.
 NUMBERED_AGAIN_PARTS = 4
 MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT, COUNT_AT = 16, 22, 43, 57
-_PRODUCER_ID, _COUNT = struct.Struct(">q"), struct.Struct(">i")
+_PRODUCER_ID, _PRODUCER, _COUNT = struct.Struct(">q"), struct.Struct(">qh"), struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
 
@@ -116,7 +120,6 @@ def _refusal(session: KafkaSession, request: Request) -> tuple[Code, str] | None
     if request.version >= 3 and body.transactional_id is not None:
         try:
             session.access.check_transactional_id()
-            session.endpoint.transactions  # noqa: B018 - whether they are served
         except KafkaError as refusal:
             return refusal.code, refusal.message
     return None
@@ -287,13 +290,16 @@ class Publish:
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
+            if self._must_join(part):
+                return False
             numbers = _has_offsets_inside(part)
             if numbers and part.partition.numbering.locked():
                 return False
             steps += _steps(part.records) * (CONVERTED_RECORDS if numbers else 1)
         if steps > ON_LOOP.records:
             return False
-        return all(part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
+        checked = (part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
+        return all(checked) and not self._outside()
 
     async def prepare(self) -> None:
         """Open the partitions, and check the sets: in turns, and large ones in a thread."""
@@ -307,6 +313,7 @@ class Publish:
                 self._unnumbered.sort(key=lambda part: (part.topic, part.index))
             async for part in self._session.in_turns(self._unnumbered):
                 await self._prepare(part, self._number)
+            await self._add_partitions()
         except BaseException:
             self.let_others_number()
             self._uncount()
@@ -316,7 +323,7 @@ class Publish:
         try:
             await step(part)
         except KafkaError as refusal:
-            part.refuse(refusal.code, refusal.message)
+            self._refuse(part, refusal)
         except (LedgerError, OSError) as error:
             part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
 
@@ -330,10 +337,67 @@ class Publish:
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)
+        if self._must_join(part):
+            name, producer = self._transactional_id or "", _producer_in(part.records)
+            at = part.topic, part.index
+            adds = self._version >= ADDING_VERSION
+            await self._endpoint.ports.topics.join(
+                part.partition.opened, at, name, producer, adds=adds
+            )
         if _has_offsets_inside(part):
             self._unnumbered.append(part)
         else:
             await self._check_in_its_lane(part)
+
+    def _outside(self) -> dict[Producer, list[Part]]:
+        """The sets, by producer, that have to add their partitions to their transaction."""
+        found: dict[Producer, list[Part]] = {}
+        name = self._transactional_id
+        if name is None or self._version < ADDING_VERSION or not self._endpoint.coordinates:
+            return found
+        has = self._endpoint.transactions.has
+        for part in self.parts:
+            if part.code is not Code.NONE or part.produced is None:
+                continue
+            state = part.produced.producer
+            if state is None or not state.is_transactional or has(name, (part.topic, part.index)):
+                continue
+            found.setdefault(Producer(state.producer_id, state.epoch), []).append(part)
+        return found
+
+    async def _add_partitions(self) -> None:
+        for producer, parts in self._outside().items():
+            added = {(part.topic, part.index) for part in parts}
+            try:
+                await self._endpoint.transactions.add(self._transactional_id or "", producer, added)
+            except KafkaError as refusal:
+                for part in parts:
+                    self._refuse(part, refusal)
+
+    def _refuse(self, part: Part, refusal: KafkaError) -> None:
+        part.refuse(self._known_code(refusal.code), refusal.message)
+
+    def _known_code(self, code: Code) -> Code:
+        """What is wrong with a transaction, as a client of this version knows it."""
+        if code is Code.PRODUCER_FENCED:
+            return Code.INVALID_PRODUCER_EPOCH
+        if code is Code.INVALID_TXN_STATE and self._version >= ABORTABLE_VERSION:
+            return Code.TRANSACTION_ABORTABLE
+        if code is Code.CONCURRENT_TRANSACTIONS and self._version < ADDING_VERSION:
+            return Code.NOT_ENOUGH_REPLICAS  # older clients try again after this one
+        return code
+
+    def _must_join(self, part: Part) -> bool:
+        """Whether another broker has to be asked about the transaction of a set."""
+        if self._transactional_id is None or self._endpoint.coordinates:
+            return False
+        assert part.partition is not None
+        opened, producer = part.partition.opened, _producer_in(part.records)
+        topics = self._endpoint.ports.topics
+        return (
+            producer != NO_PRODUCER
+            and topics.joined(opened, self._transactional_id, producer) is None
+        )
 
     async def _number(self, part: Part) -> None:
         """Check a set that gets the log's offsets inside, and let no other one in between.
@@ -440,7 +504,7 @@ class Publish:
         try:
             self._append(part, self._numbered(part, part.produced))
         except KafkaError as refusal:
-            part.refuse(refusal.code, refusal.message)
+            self._refuse(part, refusal)
         except (LedgerError, StampError) as error:
             self._failed(part, error)
         except Exception:
@@ -510,9 +574,18 @@ class Publish:
                 "a transactional batch in a request without a transactional id",
             )
         producer = Producer(state.producer_id, state.epoch)
-        return self._endpoint.transactions.check_write(
-            self._transactional_id, producer, (part.topic, part.index)
-        )
+        if self._endpoint.coordinates:
+            return self._endpoint.transactions.check_write(
+                self._transactional_id, producer, (part.topic, part.index)
+            )
+        assert part.partition is not None
+        opened = part.partition.opened
+        joined = self._endpoint.ports.topics.joined(opened, self._transactional_id, producer)
+        if joined is None:
+            raise KafkaError(
+                Code.NOT_ENOUGH_REPLICAS, "the transaction has just ended, or its coordinator moves"
+            )
+        return joined
 
     def _numbered(self, part: Part, produced: Produced) -> Produced:
         """The set with the log's next offset in it, also if something came after its check.
@@ -636,9 +709,17 @@ def _is_within(bounds: Bounds, records: Buffer, stored_magic: int) -> bool:
 
 
 def _is_idempotent(records: Buffer | None) -> bool:
-    if records is None or len(records) < PRODUCER_ID_AT + 8 or records[MAGIC_AT] != 2:
+    if records is None or len(records) < PRODUCER_ID_AT + 10 or records[MAGIC_AT] != 2:
         return False
     return bool(_PRODUCER_ID.unpack_from(records, PRODUCER_ID_AT)[0] >= 0)
+
+
+def _producer_in(records: Buffer | None) -> Producer:
+    """The producer of a set's first batch; NO_PRODUCER if it names none."""
+    if records is None or not _is_idempotent(records):
+        return NO_PRODUCER
+    producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_ID_AT)
+    return Producer(producer_id, epoch)
 
 
 def _sent_batch(produced: Produced) -> SentBatch | None:
