@@ -36,8 +36,9 @@ AT_ONCE = 5
 ROUNDS = 3
 #: A transaction that its client has left is aborted after so long.
 TIMEOUT_MS = 10_000
-#: How long no message has come at the end: longer, because consumers wait for such a transaction.
-SILENT_S = 15.0
+#: How long no message has come at the end: longer, because consumers wait for such a transaction,
+#: and a Kafka looks for them only every 10 s.
+SILENT_S = 30.0
 #: Of each transaction: how likely it is that it is aborted, or never ended.
 ABORTED, LEFT = 0.2, 0.03
 
@@ -109,8 +110,8 @@ class Mover:
             return False
         return time.monotonic() - max(self.last_s, self.other.last_s) >= SILENT_S
 
-    def transact(self, messages: list[Got]) -> bool:
-        """Move messages; whether that was committed. Of one that was left: False."""
+    def transact(self, messages: list[Got], since_ns: int) -> bool:
+        """Move messages, which have come since some time; whether that was committed."""
         run, random = self.run, self.run.random
         self._count += 1
         name = f"{self.name}.{self._count}"
@@ -120,7 +121,7 @@ class Mover:
         try:
             for got in messages:
                 told = {"value": got.value, "position": got.position, "transaction": name}
-                run.note("receive", begin_ns, **self.about, **told)
+                run.note("receive", since_ns, **self.about, **told)
             self.begin()
             for number, got in enumerate(messages):
                 self._pass_on(got, name, number)
@@ -172,6 +173,7 @@ def move(mover: Mover) -> None:
     """Move messages until there are no more at the end."""
     run, is_connected = mover.run, False
     run.note("subscribe", 0, **mover.about)
+    since_ns = 0
     while not mover.is_done():
         try:
             if not is_connected:
@@ -180,9 +182,10 @@ def move(mover: Mover) -> None:
                 is_connected = True
             mover.is_busy = False
             messages = mover.take()
+            before_ns, since_ns = since_ns, run.now_ns()
             if messages:
                 mover.is_busy, mover.last_s = True, time.monotonic()
-                if not mover.transact(messages):
+                if not mover.transact(messages, before_ns):
                     mover.again()
                 mover.last_s = time.monotonic()
         except mover.errors:

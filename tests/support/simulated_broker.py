@@ -24,8 +24,11 @@ from pulsemark.broker import handlers
 from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.housekeeping import Housekeeping
+from pulsemark.broker.kafka.ports import KafkaServer
 from pulsemark.broker.server import make_services
 from pulsemark.broker.services import Services
+from pulsemark.kafka.endpoint import Endpoint
+from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.proto import pulsar_api_pb2 as pb
@@ -257,11 +260,17 @@ class SimulatedBroker:
     """Topics, sessions and a store in one folder, over restarts."""
 
     def __init__(
-        self, folder: Path, simulated: SimulatedStore | None = None, **config: Any
+        self,
+        folder: Path,
+        simulated: SimulatedStore | None = None,
+        *,
+        has_kafka: bool = False,
+        **config: Any,
     ) -> None:
         # Gathering uses real time; here everything must depend only on the seed.
         config = {"publish_gathering_ms": 0} | config
         self.config = BrokerConfig(data_dir=None, port=0, http_port=None, **config)
+        self._has_kafka = has_kafka
         self.loop = SimulatedLoop()
         self.work = BlockingWork(self.loop)
         self.clients: list[SimulatedClient] = []
@@ -302,6 +311,17 @@ class SimulatedBroker:
         )
         if parts.transactions is not None:
             self.loop.do(parts.transactions.start)
+        if self._has_kafka:
+            server = KafkaServer(self.config, lambda _: True, None, None)
+            opening = self.start(server.open(parts, "simulated", HANDLERS))
+            self._finish_work()
+            opening.result()
+
+    @property
+    def kafka(self) -> Endpoint:
+        """What Kafka's clients connect to."""
+        assert self.services.kafka is not None
+        return self.services.kafka
 
     def new_request_id(self) -> int:
         """A new request id."""
@@ -344,6 +364,8 @@ class SimulatedBroker:
         if not kill:
             self.quiesce()
         self.loop.do(self._housekeeping.close)
+        if self._has_kafka:
+            self.loop.do(self.kafka.deadlines.close)
         if kill:
             (self._simulated.power_off if power else self._simulated.kill)()
         for client in self.clients:

@@ -33,6 +33,7 @@ from pulsemark.wire import Command, Message, MessageId, commands
 
 from . import transaction_client
 from .simulated_broker import SimulatedBroker, SimulatedClient
+from .simulated_kafka import KafkaConsumer, KafkaProducer
 from .simulated_store import SimulatedStore
 
 _T = pb.BaseCommand.Type
@@ -62,8 +63,8 @@ class Lane:
     has_delays: bool = False
     #: Messages are moved in transactions: from it, or to it.
     has_transactions: bool = False
-    #: A producer sends to it.
-    is_fed: bool = True
+    #: How likely it is that its producer sends when it may; 0: it has none.
+    rate: float = 1
 
     @property
     def topic(self) -> str:
@@ -76,11 +77,12 @@ LANES = (
     Lane("failover", "Failover", consumers=2),
     Lane("shared", "Shared", consumers=2, has_delays=True),
     Lane("keys", "Key_Shared", consumers=2),
-    Lane("ring-a", "Shared", consumers=0, has_transactions=True),
-    Lane("ring-b", "Shared", consumers=0, has_transactions=True, is_fed=False),
-    Lane("moved", "Exclusive", has_transactions=True, is_fed=False),
+    Lane("ring-a", "Shared", consumers=0, has_transactions=True, rate=0.1),
+    Lane("ring-b", "Shared", consumers=0, has_transactions=True, rate=0),
+    Lane("moved", "Exclusive", has_transactions=True, rate=0),
 )
 RING_A, RING_B, MOVED = LANES[-3:]
+KAFKA = Lane("kafka", "Group")
 
 
 class Peer(SimulatedClient):
@@ -177,6 +179,8 @@ class Producer(Client):
         if self._is_new:
             self._is_new = False
             peer.send(*(frame for _, frame, _ in self.unanswered))
+        elif self.world.random.random() > self.lane.rate:
+            return
         elif not self.world.is_over and len(self.unanswered) < 20:
             frames = [self._message() for _ in range(self.world.random.choice((1, 1, 1, 4)))]
             peer.send(*frames)
@@ -547,13 +551,18 @@ class World:
         self.broker = SimulatedBroker(
             folder, self._simulated, clock=self.clock, active_consumer_failover_delay_ms=0,
             broker_deduplication_enabled=self.is_once, transaction_coordinator_enabled=True,
+            has_kafka=True,
         )  # fmt: skip
-        self.producers = [Producer(self, lane) for lane in LANES if lane.is_fed]
+        creating = self.broker.start(self.broker.kafka.ports.topics.create(KAFKA.name, 1, {}))
+        self.broker.quiesce()
+        creating.result()
+        self.producers = [Producer(self, lane) for lane in LANES if lane.rate]
+        self.kafka = KafkaProducer(self, KAFKA), KafkaConsumer(self, KAFKA)
         self.consumers = [
             Consumer(self, lane, number) for lane in LANES for number in range(lane.consumers)
         ]
         self.movers = [Mover(self, RING_A, RING_B), Mover(self, RING_B, RING_A)]
-        self.clients: list[Any] = [*self.producers, *self.consumers, *self.movers]
+        self.clients: list[Any] = [*self.producers, *self.consumers, *self.movers, *self.kafka]
         if not self.has_moved_clock:
             self.clients.append(Seeker(self, LANES[1]))
 
@@ -621,13 +630,18 @@ class World:
             client.end()
 
     def _is_quiet(self) -> bool:
-        last_s = max(each.last_s for each in [*self.consumers, *self.movers])
+        last_s = max(each.last_s for each in [*self.consumers, *self.movers, *self.kafka])
         is_silent = self.broker.loop.time() - last_s > SILENCE_S
-        return is_silent and not any(each.unanswered for each in self.producers)
+        return is_silent and not any(each.unanswered for each in [*self.producers, self.kafka[0]])
 
     def read_logs(self) -> None:
         """All that is stored, and what waits."""
         self.broker.quiesce()
+        for each in messages_in(self.broker.store.open_topic(f"{KAFKA.topic}-partition-0")):
+            value = (each.value or b"").decode()
+            # No index: control entries have offsets, too.
+            self.note("read", client="log", topic=KAFKA.name, position=str(each.index),
+                      time_ms=each.broker_time_ms, value=value)  # fmt: skip
         for lane in LANES:
             ledger = self.broker.store.open_topic(lane.topic)
             for each in messages_in(ledger):
