@@ -224,6 +224,18 @@ def test_a_message_may_be_stored_twice_only_after_a_fault():
     assert check(History([*steps, fault])) == []
 
 
+@pytest.mark.parametrize("steps", [clean(kind="Shared"), moved()])
+def test_a_message_that_is_stored_twice_comes_twice(steps):
+    """A client has sent it again, without deduplication: each of the two is acknowledged."""
+    name = "t9" if any(step.transaction for step in steps) else None
+    place: Any = {"position": "3:6:0"}
+    steps = again(changed(steps, "send", 5, is_once=False), "read", 5, 902, index=6, **place)
+    steps = again(steps, "receive", 5, 100, **place)
+    steps = again(steps, "acknowledge", 5, 101, transaction=name, ok=True, **place)
+    fault = Step(client="f", what="fault", begin_ns=14 * S_NS, end_ns=15 * S_NS, value="kill")
+    assert check(History([*steps, fault])) == []
+
+
 @pytest.mark.parametrize("what", ["subscribe", "closed"])
 def test_another_consumer_may_be_active_after_one_has_come_or_gone(what):
     """Failover changes over when a consumer subscribes or closes, and only then."""
@@ -286,14 +298,14 @@ def test_an_anomaly_shows_its_steps():
 
 
 def test_a_seed_repeats_its_history_and_it_is_clean(tmp_path):
-    """Restarts, power cuts and broken connections in virtual time, in transactions, too; clients
-    see nothing wrong.
+    """Kills, power cuts and broken connections in virtual time, in transactions and with Kafka's
+    clients, too: they see nothing wrong.
     """
     first, second = (
-        simulated_history(tmp_path / name, seed=3, minutes=1) for name in ("first", "second")
+        simulated_history(tmp_path / name, seed=1, minutes=1) for name in ("first", "second")
     )
     assert first.steps == second.steps
-    assert {fault.value for fault in first.faults} == {"drop", "power", "term"}
+    assert {fault.value for fault in first.faults} == {"drop", "kill", "power", "term"}
     assert {step.what for step in first.of("", "commit", "abort")} == {"commit", "abort"}
     assert check(first) == []
 

@@ -30,6 +30,8 @@ from xml.sax.saxutils import escape
 
 Place = tuple[int, ...]
 """A position that can be compared with others of its topic."""
+Message = tuple[str | None, str | None]
+"""A value, and where it is."""
 S_NS = 1_000_000_000
 
 KINDS = ("send", "receive", "acknowledge", "subscribe", "closed", "seek", "drained", "backlog",
@@ -73,6 +75,11 @@ class Step:
     transaction: str | None = None
     """That which sends, receives or acknowledges the message, or is ended; unique in the history.
     Such an acknowledgement ends with its transaction, and is `ok` if that was committed."""
+
+    @property
+    def message(self) -> Message:
+        """Which message it was. A client that sends a value again may have it stored twice."""
+        return self.value, self.position
 
     @property
     def place(self) -> Place:
@@ -453,7 +460,7 @@ def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
     nothing has happened that could lose it.
     """
     for steps in _by_subscription(history, topic, "receive", "acknowledge", *CHANGES).values():
-        acknowledged: dict[str | None, Step] = {}
+        acknowledged: dict[Message, Step] = {}
         changed_ns = 0
         for step in steps:
             if step.what == "seek":
@@ -462,9 +469,9 @@ def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
                 changed_ns = step.begin_ns
             elif step.what == "acknowledge":
                 if step.ok or step.transaction is None:
-                    acknowledged.setdefault(step.value, step)
-            elif step.value in acknowledged:
-                ack = acknowledged[step.value]
+                    acknowledged.setdefault(step.message, step)
+            elif step.message in acknowledged:
+                ack = acknowledged[step.message]
                 # After a change of the active consumer both may have been sent the same messages.
                 is_new = step.kind != "Failover" or step.client == ack.client
                 is_new = is_new or changed_ns > ack.end_ns + CALM_NS
@@ -571,13 +578,13 @@ def torn_transactions(history: History, topic: str) -> Iterator[Anomaly]:
 
 def _by_transactions(
     history: History, topic: str
-) -> Iterator[tuple[str, dict[str | None, list[Step]]]]:
+) -> Iterator[tuple[str, dict[Message, list[Step]]]]:
     """By subscription and message: the acknowledgements in transactions."""
     for name, steps in _by_subscription(history, topic, "acknowledge").items():
-        found: dict[str | None, list[Step]] = defaultdict(list)
+        found: dict[Message, list[Step]] = defaultdict(list)
         for step in steps:
             if step.transaction is not None:
-                found[step.value].append(step)
+                found[step.message].append(step)
         yield name, found
 
 
@@ -585,7 +592,7 @@ def _by_transactions(
 def processed_twice(history: History, topic: str) -> Iterator[Anomaly]:
     """Two transactions have acknowledged the same message, and both were committed."""
     for name, acknowledged in _by_transactions(history, topic):
-        for value, steps in acknowledged.items():
+        for (value, _), steps in acknowledged.items():
             done = [step for step in steps if step.ok or step.transaction in history.shown]
             if len(done) > 1:
                 text = f"{value} was acknowledged by {len(done)} transactions on {name}"
@@ -597,7 +604,7 @@ def unprocessed(history: History, topic: str) -> Iterator[Anomaly]:
     """A message that was acknowledged only by transactions that were aborted never came again."""
     drained = _by_subscription(history, topic, "drained")
     for name, acknowledged in _by_transactions(history, topic):
-        for value, steps in acknowledged.items():
+        for (value, _), steps in acknowledged.items():
             if name in drained and all(step.ok is False for step in steps):
                 text = f"{value} was acknowledged by none that was committed on {name}"
                 yield Anomaly("unprocessed", topic, text, (*steps, drained[name][-1]))
