@@ -36,9 +36,9 @@ AT_ONCE = 5
 ROUNDS = 3
 #: A transaction that its client has left is aborted after so long.
 TIMEOUT_MS = 10_000
-#: How long no message has come at the end: longer, because consumers wait for such a transaction,
-#: and a Kafka looks for them only every 10 s.
-SILENT_S = 30.0
+#: How long no message has come at the end: longer, because consumers wait for such a transaction.
+#: A Kafka looks for them only every 10 s.
+SILENT_S, SILENT_ON_KAFKA_S = 15.0, 30.0
 #: Of each transaction: how likely it is that it is aborted, or never ended.
 ABORTED, LEFT = 0.2, 0.03
 
@@ -108,7 +108,8 @@ class Mover:
         """At the end: whether no more comes, because neither of the two does anything."""
         if not self.run.stop.is_set() or self.is_busy or self.other.is_busy:
             return False
-        return time.monotonic() - max(self.last_s, self.other.last_s) >= SILENT_S
+        limit_s = SILENT_S if self.run.service_url else SILENT_ON_KAFKA_S
+        return time.monotonic() - max(self.last_s, self.other.last_s) >= limit_s
 
     def transact(self, messages: list[Got], since_ns: int) -> bool:
         """Move messages, which have come since some time; whether that was committed."""

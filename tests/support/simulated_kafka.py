@@ -184,11 +184,6 @@ class KafkaConsumer(KafkaClient):
         """End the connection; what was not committed comes again."""
         super().leave()
         self._offset = None
-        self._committed(ok=None)
-
-    def _committed(self, ok: bool | None) -> None:
-        for told in self._held:
-            self.note("acknowledge", ok=ok, **told, **self.about)
         self._held.clear()
 
     def act(self) -> None:
@@ -221,7 +216,10 @@ class KafkaConsumer(KafkaClient):
             self._offset = max(0, answer.topics[0].partitions[0].committed_offset)
             self.note("subscribe", **self.about)
         elif isinstance(answer, OffsetCommitResponse):
-            self._committed(ok=None if answer.topics[0].partitions[0].error_code else True)
+            if not answer.topics[0].partitions[0].error_code:
+                for told in self._held:
+                    self.note("acknowledge", **told, **self.about)
+            self._held.clear()
         else:
             told = answer.responses[0].partitions[0]
             if told.error_code:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -312,3 +314,39 @@ def test_what_is_stored_is_what_was_acknowledged(acks):
     found = _restored(3, _row(transaction))
     assert found.acks == acks
     assert (found.owner, found.topics, found.timeout_ms) == ("me", {"full": "a"}, 2)
+
+
+def test_nothing_of_a_commit_counts_before_its_decision_is_durable(client, broker):
+    """A kill between the two would leave a part of it: also where the broker looks at its
+    transactions meanwhile, or the client asks once more.
+    """
+    producer = client.raw.create_producer(TOPIC)
+    txn = client.begin()
+    client.add(txn, TOPIC)
+    client.send(producer, b"in it", txn)
+
+    async def ended(one: Any) -> list[int]:
+        transactions = one.services.transactions
+        ledger = one.services.topics.open_topics[TOPIC].ledger
+        transaction = transactions.get(0, txn["txnid_least_bits"])
+        store, may_store = transactions._store, asyncio.Event()
+
+        async def store_late(*given: Any, **named: Any) -> None:
+            await may_store.wait()
+            await store(*given, **named)
+
+        transactions._store = store_late
+        ends = [
+            asyncio.ensure_future(transactions.end(transaction, committed=True)) for _ in range(2)
+        ]
+        counts = []
+        for _ in range(2):
+            for _ in range(10):
+                transactions.check_time()
+                await asyncio.sleep(0.01)
+            counts.append(len(ledger.transactions.open))
+            may_store.set()
+            await asyncio.gather(*ends)
+        return counts
+
+    assert broker.call(ended) == [1, 0]

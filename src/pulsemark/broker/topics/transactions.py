@@ -87,6 +87,8 @@ class Transaction:
     ack_count: int = 0
     #: Its end, while the steps are made.
     ending: asyncio.Task[None] | None = None
+    #: How it ends is durable: before that no step of its end may be made.
+    is_decided: bool = False
 
     def __str__(self) -> str:
         return id_text(0, self.number)
@@ -307,21 +309,25 @@ class Transactions:
             except BaseException:
                 transaction.status = Status.OPEN
                 raise
+            transaction.is_decided = True
         elif transaction.status is not wanted:
             raise RefusedError(
                 ServerError.InvalidTxnStatus,
                 f"Expect transaction {transaction} to be in one of the states [OPEN, {wanted}], "
                 f"but it is in {transaction.status} state",
             )
+        elif not transaction.is_decided:
+            await self._store(transaction)
+            transaction.is_decided = True
         await asyncio.shield(self._finish(transaction))
 
     def check_time(self) -> None:
         """Begin to abort what has expired, and to end what could not be ended before."""
         now_ms = self._config.clock.now_ms()
         for transaction in tuple(self.by_number.values()):
-            if transaction.status is not Status.OPEN:
+            if transaction.is_decided:
                 self._finish(transaction)
-            elif transaction.expires_ms <= now_ms:
+            elif transaction.status is Status.OPEN and transaction.expires_ms <= now_ms:
                 log.info("transaction %s is aborted: its time is over", transaction)
                 self._background.start(self.end(transaction, committed=False))
 
@@ -464,6 +470,7 @@ def _restored(number: int, row: dict[str, Any]) -> Transaction:
         dict(row["topics"]),
         {(name, subscription): given for name, subscription, given in row["subscriptions"]},
     )
+    transaction.is_decided = transaction.status is not Status.OPEN
     for name, subscription, rows in row["acks"]:
         acked = transaction.acks[name, subscription] = {
             Position(ledger_id, entry_id): Part(bits, words)
