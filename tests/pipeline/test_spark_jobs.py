@@ -22,7 +22,6 @@ import pytest
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.ledger import EntryKind, FolderReader, LocalStore, Position
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import peek, read_message_metadata
 from pulsemark.pipeline import run_job, verify_offload
 from pulsemark.testing.raw_messages import BatchMember
@@ -106,24 +105,6 @@ def test_clock_errors_of_all_kinds_of_entries(data: Path, tmp_path: Path) -> Non
             most[key] = max(most.get(key, 0), row["clock_error_most_ms"])
     assert {key: found[key] for key in counts} == counts
     assert most == {key: max(values) for key, values in sizes.items()}
-
-
-def test_verify_finds_what_the_command_finds(data: Path, tmp_path: Path) -> None:
-    """Flipped bytes and lost files: the same findings, from several tasks; exit code 1."""
-    hurt = tmp_path / "hurt"
-    shutil.copytree(data, hurt)
-    logs = sorted(hurt.glob("ledgers/*.log"))
-    for path in (logs[1], logs[-1]):
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 0x40
-        path.write_bytes(content)
-    logs[3].unlink()
-    code, rows, said = run("verify", "--data-dir", hurt)
-    found = [(f.severity.name.lower(), type(f).__name__, f.topic) for f in verify_folder(hurt)]
-    listed = [(r["severity"], r["kind"], r["topic"]) for r in rows if r["severity"] is not None]
-    assert sorted(listed, key=str) == sorted(found, key=str)
-    assert code == 1
-    assert "places of damage" in said
 
 
 def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) -> None:
@@ -324,6 +305,3 @@ def test_jobs_on_nothing(spark: Any, tools: Any, tmp_path: Path) -> None:
     }
     for name in ("audit", "offload"):
         assert run(name, "--data-dir", tmp_path / "data", *more.get(name, ())) == (0, [], ""), name
-    code, rows, _ = run("verify", "--data-dir", tmp_path / "data")
-    assert code == 0
-    assert {row["kind"] for row in rows} <= {"Summary", "JournalInUse", "LeftoverFile"}

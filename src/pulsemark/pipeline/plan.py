@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..finder import Finder
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
@@ -70,16 +70,6 @@ class Slice:
     def message_count(self) -> int:
         """How many messages there are, control entries included."""
         return self.end_index - self.first_index
-
-    def to_json(self) -> list[object]:
-        """A list for JSON."""
-        return [self.topic, *self.start, *self.end, self.first_index, self.end_index]
-
-    @classmethod
-    def from_json(cls, values: Sequence[Any]) -> Slice:
-        """The slice of such a list."""
-        topic, *numbers = values
-        return cls(topic, Position(*numbers[:2]), Position(*numbers[2:4]), *numbers[4:])
 
 
 @dataclass(frozen=True, slots=True)

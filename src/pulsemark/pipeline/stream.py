@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..finder.search import IndexPlace
-    from .value_form import ValueForm
+    from .values.form import ValueForm
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ Messages that are missing without a record that could be shown stay losses.
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -43,11 +42,12 @@ from .decode.runs import read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions, opened_store
 from .plan import Slice, indexes_of
+from .workers import spare_the_collector
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.address import StoreAddress
     from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
-    from .value_form import ValueForm
+    from .values.form import ValueForm
 
 
 _log = logging.getLogger(__name__)
@@ -206,22 +206,6 @@ def log_in_store(reader: BookKeeperReader, topic: str) -> StoredLog | None:
         return reader.log(topic)
     except TopicNotFoundError:
         return None
-
-
-_spared = False
-
-
-def spare_the_collector() -> None:
-    """Exclude all loaded objects from garbage collection, once per worker.
-
-    Spark's daemon runs the collector after every task: 40 ms with all imported modules, 9 ms
-    without them.
-    """
-    global _spared
-    if not _spared:
-        gc.collect()
-        gc.freeze()
-        _spared = True
 
 
 Indexes = tuple[int, int]

@@ -22,6 +22,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
@@ -563,21 +564,20 @@ def _found(
     spark: SparkSession, options: dict[str, str], bucket_ms: int, *, by_source: bool = False
 ) -> _Found:
     """The runs of a folder by topic, and its losses, found by Spark's tasks."""
-    from .job_sources import BUCKET_OPTION, RUNS_FORMAT, SOURCE_OPTION, RunsSource
+    from .job_sources import RUNS, audit_tasks, runs
+    from .workers import rows_of
 
-    spark.dataSource.register(RunsSource)
-    reader: Any = spark.read.format(RUNS_FORMAT).options(**options)
-    reader = reader.option(BUCKET_OPTION, str(bucket_ms))
-    reader = reader.option(SOURCE_OPTION, json.dumps(by_source))
+    read = ReadOptions.parse(options)
+    work = partial(runs, read, bucket_ms, by_source)
     found = _Found()
-    for row in reader.load().collect():
+    for row in rows_of(spark, work, audit_tasks(read), RUNS).collect():
         topic = row["topic"]
         if row["loss"] is not None:
             found.reasons[topic] = row["loss"]
             continue
-        runs = found.runs.setdefault(topic, [])
+        of_topic = found.runs.setdefault(topic, [])
         if row["bucket_start_ms"] is not None:
-            runs.append(IndexRun(row["bucket_start_ms"], row["first_index"], row["end_index"]))
+            of_topic.append(IndexRun(row["bucket_start_ms"], row["first_index"], row["end_index"]))
         elif row["first_index"] is not None:
             found.gaps.setdefault(topic, []).append((row["first_index"], row["end_index"]))
     return found

@@ -67,7 +67,7 @@ class DeltaTarget:
     def schema(self) -> pa.Schema | None:
         import pyarrow as pa
 
-        from ..arrow_types import plain_type
+        from ..values.types import plain_type
 
         table = self._open()
         if table is None:

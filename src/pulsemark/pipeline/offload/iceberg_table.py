@@ -93,7 +93,7 @@ class IcebergTarget:
     def schema(self) -> pa.Schema | None:
         import pyarrow as pa
 
-        from ..arrow_types import plain_type
+        from ..values.types import plain_type
 
         table = self._open()
         if table is None:
