@@ -17,11 +17,14 @@ from pulsemark.ledger.bookkeeper.address import StoreAddress
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.ledger.store_core import StoreSetup
+from pulsemark.metadata import BrokerEntryMetadata
 from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
 from pulsemark.pipeline.source import LedgerSource
+from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_ABORT
 from pulsemark.testing import SettableClock
 from pulsemark.testing.clock import A_TIME_MS
+from pulsemark.testing.raw_messages import unbatched_message
 from tests.support.memory_bookies import MemoryBookies
 
 ADDRESS = "zk://zookeeper:2181/ledgers"
@@ -135,6 +138,20 @@ def test_a_stream_follows_a_store(tools: Any, cluster: Cluster) -> None:
         offset = json.loads(json.dumps(end))
     assert seen == [*range(60), *range(30)]
     stream.stop()
+
+
+def test_transactions_of_a_store(tools: Any, cluster: Cluster) -> None:
+    """By its note in ZooKeeper: aborted messages are left out, and open ones with what follows."""
+    topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
+    for value, name in ((b"no", "t"), (b"yes", None), (b"open", "u"), (b"after", None)):
+        base = None if name is None else BrokerEntryMetadata(transaction=name)
+        body = unbatched_message(value, publish_time_ms=1)
+        topic.ledger.append(body, base=base).commit.wait(10)
+        if name == "t":
+            topic.ledger.append_control(CONTROL_TXN_ABORT, name).commit.wait(10)
+    read = {"store": ADDRESS, "topic": "a", "columns": "value"}
+    assert [row["value"] for row in tools.rows_of(None, **read)] == [b"yes"]
+    assert len(tools.rows_of(None, **read, uncommitted="true")) == 4
 
 
 def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:

@@ -105,13 +105,16 @@ class LogEnds:
     lost_after: str | None = None
     lost_before_ms: int = 0
     """No message lost before the first one has a later time than this (unix milliseconds)."""
+    stable_index: int | None = None
+    """Messages from this one on are of a transaction that is open, or after one; None: none are."""
 
 
 def ends_of(log: TopicLog, expected: Expected) -> LogEnds:
     """The ends of a log."""
     before, segments = expected.lost_before(log), log.segments()
     until_ms = segments[0].header.entry_time_floor_ms if before and segments else 0
-    return LogEnds(log.next_index, before, expected.lost_after(log), until_ms)
+    after = expected.lost_after(log)
+    return LogEnds(log.next_index, before, after, until_ms, log.stable_index)
 
 
 def lost_head(log: TopicLog, listed: Iterable[SegmentId]) -> Expected:

@@ -175,7 +175,7 @@ _OPTION = re.compile(
 
 
 def add_options(parser: argparse.ArgumentParser, table: str) -> None:
-    """Declare the options of a table: on each line a flag, its value, and after two blanks the help.
+    """Declare the options of a table: on each line a flag, its value, and after two blanks a help.
 
     The value's name says its type (`_TYPES`); ``{a,b}`` are the values that it may have, ``!``
     means that it is required, ``...`` that it may be repeated, ``[x]`` is the default. A line that

@@ -31,6 +31,7 @@ from ..compaction.current_view import newest_view
 from ..compaction.keys import Limits
 from ..ledger import FolderReader, LocalStore
 from ..ledger.errors import CompactionFailedError
+from ..maintenance.noted_transactions import follow_transactions
 from .arguments import checked_options
 from .errors import JobFailedError, OptionError
 from .options import ReadOptions, parse_admin_url
@@ -140,7 +141,9 @@ def _estimates(
 ) -> Iterator[CompactedTopic]:
     """The figures of one task's topics."""
     with FolderReader(path) as folder:
-        for topic, log in folder.logs(topics, lost=lost).items():
+        logs = folder.logs(topics, lost=lost)
+        follow_transactions(path, logs.values())
+        for topic, log in logs.items():
             try:
                 figures = estimate(log, newest_view(folder, topic, log.topic_id), limits)
             except CompactionFailedError as error:

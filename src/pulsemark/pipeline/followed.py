@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..finder import Finder
 from ..ledger import FolderReader, TopicLog, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
+from ..maintenance.noted_transactions import follow_transactions
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, opened_store
@@ -38,8 +39,8 @@ class FollowedLog(Protocol):
         """The id of the topic's log."""
 
     @property
-    def next_index(self) -> int:
-        """The index of the next message."""
+    def stable_index(self) -> int:
+        """The index of the next message that may be read."""
 
 
 class FollowedTopics(Protocol):
@@ -148,6 +149,8 @@ class FolderTopics(LogTopics):
         new = [topic for topic in topics if topic not in self._logs and topic in there]
         if new:
             self._logs |= self._folder.logs(new, lost=ledgers)
+        if not self._options.uncommitted:
+            follow_transactions(self._options.path, self._logs.values())
         self.names = topics
         return self._logs
 
@@ -183,6 +186,8 @@ class StoreTopics(LogTopics):
             raise TopicNotFoundError(absent[0])
         logs = {topic: log_in_store(self._store, topic) for topic in topics}
         self._logs = {topic: log for topic, log in logs.items() if log is not None}
+        if not self._options.uncommitted:
+            follow_transactions(self._store, self._logs.values())
         self.names = self._logs
         before = self._ledgers
         self._ledgers = {
@@ -220,7 +225,12 @@ class ServiceTopics:
         from .remote_log import remote_topics
 
         names = self._options.topics.names
-        logs = remote_topics(self._client, names, missing_is_error=missing_is_error)
+        logs = remote_topics(
+            self._client,
+            names,
+            missing_is_error=missing_is_error,
+            uncommitted=self._options.uncommitted,
+        )
         self._logs = {name: logs[name] for name in self._options.select(logs)[0]}
         self.names = self._logs
         return self._logs

@@ -30,10 +30,9 @@ from .decode.gather import gather, text
 from .decode.headers import PRODUCER_NAME, read_headers
 from .decode.octets import Ints, once, spread
 from .decode.protoscan import ABSENT
-from .decode.runs import read_tables
 from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, ReadOptions
 from .plan import plan
-from .tasks import LedgerPartition, opened_slices
+from .tasks import LedgerPartition, opened_slices, tables_of
 
 COUNTS = pa.schema(
     [
@@ -89,9 +88,7 @@ def counted(
         yield _batch(COUNTS, part.topic, bounds)
         if log is None:
             continue
-        for table in read_tables(
-            log, part.start, part.end, bodies=named, on_damage=_missing_by_damage
-        ):
+        for table in tables_of(log, part, bodies=named, on_damage=_missing_by_damage):
             names = producer_names(table) if named else None
             yield _batch(COUNTS, part.topic, counts(table, bucket_ms, grouping, names))
 
@@ -232,9 +229,7 @@ def runs(
         yield _batch(RUNS, part.topic, {"loss": [None]})
         following = part.first_index
         for table in (
-            ()
-            if log is None
-            else read_tables(log, part.start, part.end, bodies=False, on_damage=_missing_by_damage)
+            () if log is None else tables_of(log, part, bodies=False, on_damage=_missing_by_damage)
         ):
             yield _batch(RUNS, part.topic, gaps_before(table, following))
             following = int(table.indexes[-1]) + 1

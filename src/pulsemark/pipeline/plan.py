@@ -30,7 +30,9 @@ from ..finder import Finder
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
+from ..ledger.transactions import Stretch
 from ..maintenance.expected import Expected, expected_of
+from ..maintenance.noted_transactions import follow_transactions
 from .errors import DataLossError
 from .filters import INDEX, TIME
 from .options import Bound, BoundKind, ReadOptions, opened_store
@@ -65,6 +67,8 @@ class Slice:
     end: Position
     first_index: int
     end_index: int
+    hidden: tuple[Stretch, ...] = ()
+    """The entries of aborted transactions in it: they count as control entries."""
 
     @property
     def message_count(self) -> int:
@@ -123,6 +127,8 @@ def _plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
         if absent:
             raise TopicNotFoundError(absent[0])
         logs = {topic: reader.log(topic) for topic in topics}
+        if not options.uncommitted:
+            follow_transactions(reader, logs.values())
         slices = [slice_of(log, options, Expected()) for log in logs.values()]
         tasks = tuple(tasks_of(slices, logs, options))
         return Plan(tasks, tuple({} for _ in tasks), frozenset(), {})
@@ -164,6 +170,8 @@ def selected(reader: FolderReader, options: ReadOptions) -> Selected:
     expected = expected_of(reader, options.path)
     names = existing(reader, options, expected)
     logs = reader.logs(names, lost=expected.lost_ledgers)
+    if not options.uncommitted:
+        follow_transactions(options.path, logs.values())
     return Selected(names, logs, expected, options.topics.pattern is not None)
 
 
@@ -204,9 +212,9 @@ def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
     segments = log.segments()
     floor_ms = segments[0].header.entry_time_floor_ms if segments else 1 << 63
     lost = expected.lost_before(log), expected.lost_after(log)
-    extent = Extent(
-        log.name, log.first_index, log.next_index, *lost, floor_ms, partial(_index_at, log)
-    )
+    end = log.stable_index
+    at = partial(_index_at, log)
+    extent = Extent(log.name, min(log.first_index, end), end, *lost, floor_ms, at)
     first, end = range_in(extent, options, end_before=partial(_end_before, log))
     _check_middle(log, first, end, options, expected)
     return slice_between(log, first, end)
@@ -214,7 +222,7 @@ def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
 
 def _index_at(log: TopicLog, time_ms: int) -> int:
     found = Finder(log).by_time(time_ms)
-    return log.next_index if found.end else found.first_index
+    return log.stable_index if found.end else min(found.first_index, log.stable_index)
 
 
 def _end_before(log: TopicLog, time_ms: int) -> int:
@@ -234,6 +242,7 @@ class Extent:
     topic: str
     first_index: int
     next_index: int
+    """Where it ends, or where the first open transaction begins."""
     lost_before: str | None
     """Why messages before the first one are lost; None: none are."""
     lost_after: str | None
@@ -303,7 +312,9 @@ def slice_between(log: TopicLog, first: int, end: int) -> Slice:
     last, last_first_index = entry_of(log, end)
     if last_first_index < end < log.next_index:
         last = log.next_position(last)
-    return Slice(log.name, start, last, first, end)
+    known = log.transactions
+    hidden = () if known is None else (*known.hidden_in(start, last),)
+    return Slice(log.name, start, last, first, end, hidden)
 
 
 def _check_middle(
@@ -330,7 +341,7 @@ def _index_of(extent: Extent, bound: Bound, fail: bool) -> int:
         reason = extent.lost_before or "the topic was trimmed"
         report(DataLossError(topic, bound.value, first, reason), fail)
     if bound.value > next_index:
-        reason = extent.lost_after or "the topic ends before"
+        reason = extent.lost_after or "the topic, or what is committed of it, ends before"
         report(DataLossError(topic, next_index, bound.value, reason), fail)
     return min(max(bound.value, first), next_index)
 

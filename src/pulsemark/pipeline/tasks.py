@@ -38,7 +38,7 @@ from ..ledger.local.io.folder import SegmentId
 from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
 from .decode.batches import BatchForm, entry_batches, needs_bodies, record_batches
 from .decode.entries import EntryTable
-from .decode.runs import read_tables
+from .decode.runs import OnDamage, read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions, opened_store
 from .plan import Slice, indexes_of
@@ -101,16 +101,24 @@ def _rows(
 
         with options.service.client() as client:
             for part in partition.slices:
-                tables = partial(remote_tables, client, part)
+                tables = partial(remote_tables, client, part, uncommitted=options.uncommitted)
                 yield from _rows_of_slice(tables, _unknown, part, options, schema, values)
         return
     for part, log in opened_slices(options, partition):
         if log is None:
             Continuity(part, fail=options.fail_on_data_loss).finish()
             continue
-        tables = partial(read_tables, log, part.start, part.end)
+        tables = partial(tables_of, log, part)
         indexes = partial(indexes_of, log) if options.store is None else _unknown
         yield from _rows_of_slice(tables, indexes, part, options, schema, values)
+
+
+def tables_of(
+    log: TopicLog, part: Slice, *, bodies: bool, on_damage: OnDamage
+) -> Iterator[EntryTable]:
+    """The entries of a slice; those of aborted transactions are control entries."""
+    for table in read_tables(log, part.start, part.end, bodies=bodies, on_damage=on_damage):
+        yield table.with_hidden(part.hidden) if part.hidden and len(table) else table
 
 
 def _unknown(_: Position) -> None:
@@ -118,7 +126,7 @@ def _unknown(_: Position) -> None:
 
 
 def _rows_of_slice(
-    tables_of: Callable[..., Iterator[EntryTable]],
+    read: Callable[..., Iterator[EntryTable]],
     indexes: Callable[[Position], Indexes | None],
     part: Slice,
     options: ReadOptions,
@@ -130,7 +138,7 @@ def _rows_of_slice(
     form = _form(part, options, schema, values, open_all=bad.are_rows)
     entries = options.rows is RowKind.ENTRIES
     bodies = needs_bodies(schema) if entries else depth_of(schema.names) > Depth.LEDGER
-    tables = tables_of(
+    tables = read(
         bodies=bodies or form.open_all,
         on_damage=lambda damage: bad.damaged(damage, indexes(damage.position)),
     )

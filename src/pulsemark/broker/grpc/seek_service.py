@@ -309,7 +309,8 @@ class _BrokerTopics:
         """
         log, catalog = self.opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
-            return LogEnds(log.next_index)
+            stable = log.stable_index if isinstance(log, TopicLog) else None
+            return LogEnds(log.next_index, stable_index=stable)
         return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
 
 

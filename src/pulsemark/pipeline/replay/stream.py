@@ -50,11 +50,12 @@ from ...client import (
     WaitTimeoutError,
 )
 from ...ledger import FolderReader, TopicLog
+from ...maintenance.noted_transactions import follow_transactions
 from ...metadata import MessageFormatError, read_message_metadata
 from ...proto import pulsar_api_pb2 as pb
 from ..errors import ReplayError
 from ..options import ReadOptions
-from ..plan import Slice, entry_of
+from ..plan import slice_between
 from ..values.form import schema_key, stored_schemas
 from .checkpoint import Checkpoint, Part, Progress
 from .options import ReplayFunction, ReplayOptions, service_of, unpacked
@@ -181,6 +182,7 @@ class PartReplay:
             raise ReplayError(self.part.topic, "was deleted in the source")
         if log.topic_id != self.part.log_id:
             raise ReplayError(self.part.topic, "was deleted in the source and created again")
+        follow_transactions(self.read.path, [log])
         return log
 
     def _publish(self, target: TargetTopic, log: TopicLog, schemas: SchemaCarrier) -> None:
@@ -200,11 +202,7 @@ class PartReplay:
         end_index = self.part.end_index
         if next_index >= end_index:
             return iter(())
-        start, _ = entry_of(log, next_index)
-        end, end_first_index = entry_of(log, end_index)
-        if end_first_index < end_index < log.next_index:
-            end = log.next_position(end)
-        part = Slice(self.part.topic, start, end, next_index, end_index)
+        part = slice_between(log, next_index, end_index)
         fails = self.read.fail_on_data_loss
         if self.function is None:
             return untouched_entries(log, part, fail_on_data_loss=fails)
