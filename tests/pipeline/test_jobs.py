@@ -133,16 +133,15 @@ REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
             ("--data-dir", "{data}", "--against", "{tmp}/no"),
             "option --against = .*does not exist",
         ),
-        ("audit", ("--data-dir", "{data}", "--against", "{tmp}"), "is not a data folder, a table"),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--against", "{tmp}"),
+            "is not a data folder or a table",
+        ),
         (
             "audit",
             ("--data-dir", "{data}", "--against", "{data}", "--by", "producer"),
             "option --by = 'producer'",
-        ),
-        (
-            "audit",
-            ("--data-dir", "{data}", "--by-source"),
-            "option --by-source = 'true': needs --against",
         ),
         ("audit", ("--data-dir", "{data}", "--html", "{tmp}"), "option --html = .*is a folder"),
         (

@@ -42,7 +42,7 @@ from .offload.table import OffloadTable, table_of
 from .options import parse_duration_ms
 from .replay.job import replay
 from .replay.options import ReplayOptions, load_function
-from .tier_comparison import compare_tiers, kind_of
+from .tier_comparison import compare_tiers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,10 +74,9 @@ AUDIT = f"""{RANGE}
 --host NAME  label (default: this machine's name)
 --datacenter NAME  label (default: none)
 --application NAME  label (default: none)
---against PLACE  list what another tier has not: another data folder, an offload's target, or counts
-    in a .json or .csv file; exit code 1 if something is missing or doubled
+--against PLACE  list what another tier has not: another data folder or an offload's target; exit
+    code 1 if something is missing or doubled
 {ICEBERG.format("against-", "compare with a table of Iceberg that an offload wrote")}
---by-source  the other folder is a mirror's target: compare by the indexes of its source
 --html FILE  write a page with plots, too
 --append  with --html: keep the runs that the page has
 """
@@ -98,8 +97,6 @@ def _other_tier(given: argparse.Namespace) -> str | IcebergTarget | None:
         other.load()
     if other is not None and given.by:
         raise OptionError("by", given.by, "cannot be used with --against")
-    if given.by_source and (other is None or kind_of(other) != "folder"):
-        raise OptionError("bySource", "true", "needs --against with another data folder")
     return other
 
 
@@ -123,7 +120,7 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if other is not None:
         compared = compare_tiers(
             spark, given.path, other, given.topic,
-            bucket=given.bucket, tier=given.tier, by_source=given.by_source, **bounds,
+            bucket=given.bucket, tier=given.tier, **bounds,
         )  # fmt: skip
     rows = None
     if compared is None or given.html is not None:

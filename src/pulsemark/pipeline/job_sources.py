@@ -8,8 +8,7 @@ the same values. ``ledger_id`` and ``entry_id`` are the position of the first on
 
 `runs` finds the indexes of a folder's messages by bucket, for a comparison with another tier. A row
 is of messages that follow one another without a gap in one bucket. Control entries take indexes,
-and no other tier has them, so they are in no row. With ``by_source`` the entries of a mirror count
-under the index and the time that they had in the mirror's source.
+and no other tier has them, so they are in no row.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import pyarrow as pa
 
 from ..audit.counts import Group, Grouping
 from ..ledger import CorruptEntryError, EntryKind
-from ..metadata import PrefixError, peek
 from .decode.entries import EntryTable
 from .decode.gather import gather, text
 from .decode.headers import PRODUCER_NAME, read_headers
@@ -216,9 +214,7 @@ def _batch(schema: pa.Schema, topic: str, columns: Mapping[str, Any]) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def runs(
-    options: ReadOptions, bucket_ms: int, by_source: bool, task: AuditTask
-) -> Iterator[pa.RecordBatch]:
+def runs(options: ReadOptions, bucket_ms: int, task: AuditTask) -> Iterator[pa.RecordBatch]:
     """The runs of one task's slices; a topic of the plan has a row without indexes too.
 
     A row without a bucket is of indexes that no entry has; ``loss`` says why some are lost.
@@ -233,7 +229,7 @@ def runs(
         ):
             yield _batch(RUNS, part.topic, gaps_before(table, following))
             following = int(table.indexes[-1]) + 1
-            yield _batch(RUNS, part.topic, index_runs(table, bucket_ms, by_source=by_source))
+            yield _batch(RUNS, part.topic, index_runs(table, bucket_ms))
         if following < part.end_index:
             rest = {"first_index": [following], "end_index": [part.end_index]}
             yield _batch(RUNS, part.topic, rest)
@@ -246,7 +242,7 @@ def gaps_before(table: EntryTable, following: int) -> dict[str, Any]:
     return {"first_index": ends[gaps], "end_index": table.first_indexes[gaps]}
 
 
-def index_runs(table: EntryTable, bucket_ms: int, *, by_source: bool = False) -> dict[str, Any]:
+def index_runs(table: EntryTable, bucket_ms: int) -> dict[str, Any]:
     """The columns after ``topic`` for some entries."""
     table = table.with_messages()
     if not len(table):
@@ -254,8 +250,6 @@ def index_runs(table: EntryTable, bucket_ms: int, *, by_source: bool = False) ->
     stamps = table.broker_times_ms()
     is_stamped = (stamps >= 0) & (stamps < MAX_TIME_MS)
     times, lasts = np.where(is_stamped, stamps, table.append_times_ms), table.indexes
-    if by_source:
-        times, lasts = _as_in_source(table, times, lasts)
     buckets = times // bucket_ms
     firsts, ends = lasts - table.counts + 1, lasts + 1
     is_new = np.ones(len(table), bool)
@@ -266,20 +260,3 @@ def index_runs(table: EntryTable, bucket_ms: int, *, by_source: bool = False) ->
         "first_index": firsts[begins],
         "end_index": ends[np.append(begins[1:], len(table)) - 1],
     }
-
-
-def _as_in_source(table: EntryTable, times: Ints, lasts: Ints) -> tuple[Ints, Ints]:
-    """Times and indexes from the tags that a mirror sets, where an entry has them."""
-    times, lasts = times.copy(), lasts.copy()
-    view = memoryview(table.data)
-    spans = zip(table.starts.tolist(), table.body_starts.tolist(), strict=True)
-    for row, (start, end) in enumerate(spans):
-        try:
-            stamp = peek(view[start:end])
-        except PrefixError:
-            continue
-        if stamp is not None and stamp.HasField("source_index"):
-            lasts[row] = stamp.source_index
-            if stamp.HasField("source_time_ms"):
-                times[row] = stamp.source_time_ms
-    return times, lasts

@@ -49,7 +49,7 @@ class TasksHere:
     def collect(self) -> list[tuple[Any, ...]]:
         """Run the tasks."""
         reader = self._source.reader(types.StructType())
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for partition in reader.partitions():
             self.tasks.append(tuple(number for number, *_ in partition.value.parts))
             rows += reader.read(partition)
