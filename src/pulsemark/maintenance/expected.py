@@ -113,8 +113,9 @@ def ends_of(log: TopicLog, expected: Expected) -> LogEnds:
     """The ends of a log."""
     before, segments = expected.lost_before(log), log.segments()
     until_ms = segments[0].header.entry_time_floor_ms if before and segments else 0
-    after = expected.lost_after(log)
-    return LogEnds(log.next_index, before, after, until_ms, log.stable_index)
+    after, stable_index = expected.lost_after(log), log.stable_index
+    stable = stable_index if stable_index < log.next_index else None
+    return LogEnds(log.next_index, before, after, until_ms, stable)
 
 
 def lost_head(log: TopicLog, listed: Iterable[SegmentId]) -> Expected:

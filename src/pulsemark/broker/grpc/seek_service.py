@@ -52,7 +52,7 @@ from ...ledger import (
 )
 from ...ledger.cursors.cursor_store import CursorStore
 from ...ledger.local.catalog import Catalog
-from ...maintenance.expected import LogEnds, ends_of, lost_head
+from ...maintenance.expected import Expected, LogEnds, ends_of, lost_head
 from ...metadata import StampError
 from ...proto.cursor_pb2 import CursorRecord
 from ...proto.pulsar_api_pb2 import ServerError
@@ -309,8 +309,9 @@ class _BrokerTopics:
         """
         log, catalog = self.opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
-            stable = log.stable_index if isinstance(log, TopicLog) else None
-            return LogEnds(log.next_index, stable_index=stable)
+            return (
+                ends_of(log, Expected()) if isinstance(log, TopicLog) else LogEnds(log.next_index)
+            )
         return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
 
 
