@@ -105,6 +105,8 @@ class LogEnds:
     lost_after: str | None = None
     lost_before_ms: int = 0
     """No message lost before the first one has a later time than this (unix milliseconds)."""
+    has_holes: bool = False
+    """Whether it is read in its compacted form: what is missing between entries is no loss."""
     stable_index: int | None = None
     """Messages from this one on are of a transaction that is open, or after one; None: none are."""
 
@@ -115,7 +117,7 @@ def ends_of(log: TopicLog, expected: Expected) -> LogEnds:
     until_ms = segments[0].header.entry_time_floor_ms if before and segments else 0
     after, stable_index = expected.lost_after(log), log.stable_index
     stable = stable_index if stable_index < log.next_index else None
-    return LogEnds(log.next_index, before, after, until_ms, stable)
+    return LogEnds(log.next_index, before, after, until_ms, stable_index=stable)
 
 
 def lost_head(log: TopicLog, listed: Iterable[SegmentId]) -> Expected:

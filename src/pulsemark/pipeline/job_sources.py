@@ -67,7 +67,7 @@ class AuditTask:
 
 def audit_tasks(options: ReadOptions) -> list[AuditTask]:
     """The tasks, at least one. Losses are not errors here: the job counts them."""
-    planned = plan(replace(options, fail_on_data_loss=False))
+    planned = plan(replace(options, fail_on_data_loss=False), as_written=True)
     return [
         AuditTask(LedgerPartition(task, planned.lost_ledgers), {} if number else planned.losses)
         for number, task in enumerate(planned.tasks or ((),))

@@ -154,11 +154,11 @@ def _entries(
             yield replace(each, kind=EntryKind.CONTROL)
 
     for entry in read(start=place, end=part.end, prefixes_only=not bodies, uncommitted=uncommitted):
-        if entry.first_index > index:
+        if entry.first_index > index and not part.has_holes:
             yield from aborted(entry.position)
         yield entry
         place, index = entry.position.following, entry.index + 1
-    if index < part.end_index:
+    if index < part.end_index and not part.has_holes:
         yield from aborted(part.end)
 
 
@@ -231,7 +231,8 @@ def remote_slice(log: RemoteLog, options: ReadOptions) -> Slice:
     first, end = range_in(extent, options)
     if first == end:
         return Slice(log.name, LATEST, LATEST, first, end)
-    return Slice(log.name, log.entry_of(first)[0], _end_position(log, end), first, end)
+    start, stop = log.entry_of(first)[0], _end_position(log, end)
+    return Slice(log.name, start, stop, first, end, ends.has_holes)
 
 
 def _end_position(log: RemoteLog, end: int) -> Position:

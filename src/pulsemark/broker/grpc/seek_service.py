@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -309,10 +310,10 @@ class _BrokerTopics:
         """
         log, catalog = self.opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
-            return (
-                ends_of(log, Expected()) if isinstance(log, TopicLog) else LogEnds(log.next_index)
-            )
-        return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
+            return ends_of(log, Expected())
+        ends = ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
+        is_cleaned = self.opened(topic).read_log is not log
+        return replace(ends, has_holes=True) if is_cleaned else ends
 
 
 #: Refusals that say nothing about the topic: the same call may succeed a moment later.
