@@ -491,7 +491,8 @@ class FolderSource:
         reader, log, folder = self._reader, self.log(topic), self._folder
         if folder is None or not isinstance(reader, FolderReader):
             return LogEnds(log.next_index)
-        follow_transactions(folder, [log])
+        written = log if isinstance(log, TopicLog) else log.log
+        follow_transactions(folder, [written])
         stamp = reader.names_stamp()
         if stamp is None or stamp != self._expected_stamp:
             self._expected, self._expected_stamp = expected_of(reader, folder), stamp
