@@ -42,7 +42,7 @@ from .offload.table import OffloadTable, table_of
 from .options import parse_duration_ms
 from .replay.job import replay
 from .replay.options import ReplayOptions, load_function
-from .tier_comparison import compare_tiers
+from .tier_comparison import TierComparison, compare_tiers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,11 +135,16 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if compared is None:
         assert rows is not None, "one of the two was asked for"
         return _checked(rows, given.path)
+    return _differences(spark, given.path, compared)
+
+
+def _differences(spark: SparkSession, path: str, compared: TierComparison) -> DataFrame:
+    """The rows of a comparison. Raises ProblemsFoundError if some are problems."""
     differences = compared.frame(spark)
     if compared.problems:
         messages = sum(each.messages for each in compared.problems)
         reason = (
-            f"{given.path} and {compared.other_tier} differ in {messages} messages,"
+            f"{path} and {compared.other_tier} differ in {messages} messages,"
             f" in {len(compared.problems)} places"
         )
         raise ProblemsFoundError(differences, reason)

@@ -94,9 +94,7 @@ def run_job(
         take_folders(given, writes=job.has_format)
         if given.out is not None:
             check_new_folder("--out", given.out)
-        with ExitStack() as ending:
-            ending.enter_context(_spark_in_a_line())
-            shows = ending.enter_context(ExitStack())
+        with _spark_in_a_line(), ExitStack() as shows:
 
             def start() -> SparkSession:
                 session = local_session(f"pulsemark {name}", cores=given.cores)

@@ -120,11 +120,7 @@ def remote_tables(
         except CorruptEntryError as error:
             damage = error
         except ServerUnavailableError as error:
-            if failures >= RETRIES:
-                raise
-            _log.warning("%s: no answer by gRPC; reading goes on after a pause: %s", topic, error)
-            time.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**failures))
-            failures += 1
+            failures = _paused(topic, failures, error)
         if gathered:
             yield table_of_remote(gathered)
             rest = _rest(part, gathered[-1])
@@ -133,6 +129,15 @@ def remote_tables(
             rest = replace(rest, start=damage.next_position)
         elif done:
             return
+
+
+def _paused(topic: str, failures: int, error: ServerUnavailableError) -> int:
+    """Wait after a failure; how many there are now. Raises the error if they are too many."""
+    if failures >= RETRIES:
+        raise error
+    _log.warning("%s: no answer by gRPC; reading goes on after a pause: %s", topic, error)
+    time.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**failures))
+    return failures + 1
 
 
 def _rest(part: Slice, last: RemoteEntry) -> Slice:
