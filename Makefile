@@ -173,6 +173,14 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python campaigns/kafka_campaigns.py kill --cycles 20
 	$(BIN)/python campaigns/kafka_campaigns.py full-disk --cycles 4
 
+.PHONY: other-languages
+other-languages: $(STAMP) ## The applications in Go, Java, Node.js and Rust: fetch what they need, run their tests
+	cd examples/go_application && go mod download
+	cd examples/java_application && mvn --batch-mode --quiet test-compile surefire:help
+	cd examples/node_application && npm install --no-audit
+	cd examples/rust_application && cargo fetch --locked
+	$(BIN)/python -m pytest tests/test_other_languages.py
+
 # Clients of Kafka that others have made; what is not on the machine comes from their registries.
 .PHONY: kafka-clients
 kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and clients in Go and JavaScript
