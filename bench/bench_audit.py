@@ -51,7 +51,7 @@ class Measured:
 def running_broker(*, audit: bool) -> Iterator[tuple[int, dict[str, str]]]:
     """A broker's process id, and its addresses."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [*broker(str(Path(folder) / "data")), "--stampers", STAMPERS]
+        command = broker("--data-dir", str(Path(folder) / "data"), "--stampers", STAMPERS)
         process, ready, _ = start([*command, *(("--audit", "producer") if audit else ())])
         try:
             yield process.pid, ready

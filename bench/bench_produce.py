@@ -44,7 +44,7 @@ def running_broker(sources: Path | None = None, settings: str = "") -> Iterator[
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "broker.conf"
         config.write_text(settings, encoding="ascii")
-        command = broker(str(Path(folder) / "data"), "--config", str(config))
+        command = broker("--data-dir", str(Path(folder) / "data"), "--config", str(config))
         process, ready, _ = start(command, environment)
         try:
             yield process.pid, ready["service_url"]

@@ -160,7 +160,7 @@ def measure(subscriptions: int, messages: int, cache_mb: int) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "broker.conf"
         config.write_text(f"managedLedgerCacheSizeMB={cache_mb}\n", encoding="ascii")
-        process, ready, _ = start(broker(f"{folder}/data", "--config", str(config)))
+        process, ready, _ = start(broker("--data-dir", f"{folder}/data", "--config", str(config)))
         run_first(process.pid, 1)
         try:
             return _run(process.pid, ready, subscriptions, rounds)

@@ -2,12 +2,20 @@
 
 A broker alone has no cluster, and serves every topic (`Services.cluster` is None). The package
 `cluster` implements these protocols. As in Pulsar, a topic goes with its bundle.
+
+`InnerCalls` is how one broker asks another about a topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import hmac
+import json
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, urlsplit
 
 from ..proto.pulsar_api_pb2 import ServerError
 from ..records import record
@@ -140,3 +148,118 @@ class Cluster(Protocol):
 
     async def unload(self, bundle: str) -> None:
         """Give a bundle of this broker away, if it owns it. Raises RefusedError."""
+
+
+INNER_PATH = "/pulsemark/inner/"
+SIGNATURE_HEADER = "x-pulsemark-signature"
+CALL_TIMEOUT_S = 5.0
+MAX_HOPS = 5
+
+
+class InnerCalls:
+    """What brokers ask each other about a topic. The one that serves it answers.
+
+    A broker asks itself without a call. Another one is called over HTTP, and the question is signed
+    with a secret that only the brokers can read: they have no credentials of their own. Whoever has
+    heard a question can ask it again, so an answer must do no harm when it is given twice.
+    """
+
+    def __init__(self, cafile: str | os.PathLike[str] | None) -> None:
+        """`cafile`: what brokers with TLS only are checked by."""
+        self._cafile = cafile
+        #: What answers each kind of question; a result is plain JSON.
+        self.answering: dict[str, Callable[..., Awaitable[Any]]] = {}
+        self.cluster: Cluster | None = None
+        self.secret = b""
+
+    async def ask(self, name: TopicName, what: str, **facts: Any) -> Any:
+        """The answer of the broker that serves a topic. Raises RefusedError."""
+        for _ in range(MAX_HOPS):
+            if self.cluster is None or self.cluster.owns(name):
+                return await self._answer(name, what, facts)
+            found = await self.cluster.find(name, authoritative=False)
+            if found.broker_id != self.cluster.broker_id:
+                return await self._call(found, name, json.dumps([str(name), what, facts]).encode())
+        raise RefusedError(ServerError.ServiceNotReady, f"{name} is on the way between brokers")
+
+    async def _answer(self, name: TopicName, what: str, facts: Mapping[str, Any]) -> Any:
+        answer = self.answering.get(what)
+        if answer is None:
+            text = f"this broker does not know what a {what} is: give all brokers the same settings"
+            raise RefusedError(ServerError.ServiceNotReady, text)
+        return await answer(name, **facts)
+
+    async def answered(self, name: TopicName, body: bytes, signature: str) -> Any:
+        """The answer to another broker, as it is sent. Raises PermissionError, NotOwnedError."""
+        if self.cluster is None or not hmac.compare_digest(self._signature(body), signature):
+            raise PermissionError
+        full, what, facts = json.loads(body)
+        if full != str(name):
+            raise PermissionError
+        self.cluster.check_owned(name)
+        try:
+            return [0, await self._answer(name, what, facts)]
+        except NotOwnedError:
+            raise
+        except RefusedError as refusal:
+            return [refusal.code, refusal.message]
+
+    def _signature(self, body: bytes) -> str:
+        return hmac.digest(self.secret, body, "sha256").hex()
+
+    async def _call(self, found: Found, name: TopicName, body: bytes) -> Any:
+        path = f"{INNER_PATH}{name.namespace}/{quote(name.local, safe='')}"
+        flag = "true" if found.redirect and found.authoritative else "false"
+        url = f"{found.http_url or found.http_url_tls}{path}?authoritative={flag}"
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                for _ in range(MAX_HOPS):
+                    status, location, answer = await self._post(url, body)
+                    if status != 307:
+                        break
+                    url = location
+            if status != 200:
+                raise ConnectionError(f"it answers with {status}")
+            code, value = json.loads(answer)
+        except (OSError, ValueError) as error:
+            text = f"the broker of {name} does not answer: {error!r}"
+            raise RefusedError(ServerError.ServiceNotReady, text) from error
+        if code:
+            raise RefusedError(code, value)
+        return value
+
+    async def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
+        """Status, Location and body of the answer. Raises OSError."""
+        import h11
+
+        parts = urlsplit(url)
+        tls = ssl.create_default_context(cafile=self._cafile) if parts.scheme == "https" else None
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
+        try:
+            link = h11.Connection(h11.CLIENT)
+            headers = {
+                "host": parts.netloc,
+                "connection": "close",
+                "content-type": "application/json",
+                "content-length": str(len(body)),
+                SIGNATURE_HEADER: self._signature(body),
+            }
+            target = f"{parts.path}?{parts.query}"
+            request = h11.Request(method="POST", target=target, headers=[*headers.items()])
+            for part in request, h11.Data(data=body), h11.EndOfMessage():
+                writer.write(link.send(part) or b"")
+            response, answer = None, bytearray()
+            while not isinstance(event := link.next_event(), h11.EndOfMessage):
+                if event is h11.NEED_DATA:
+                    link.receive_data(await reader.read(64 * 1024))
+                elif isinstance(event, h11.Response):
+                    response = event
+                elif isinstance(event, h11.Data):
+                    answer += event.data
+        except h11.ProtocolError as error:
+            raise ConnectionError(f"no answer of HTTP: {error!r}") from error
+        finally:
+            writer.close()
+        assert response is not None, "an answer ends after its head"
+        location = dict(response.headers).get(b"location", b"")
+        return response.status_code, location.decode(), bytes(answer)

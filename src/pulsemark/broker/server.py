@@ -54,6 +54,7 @@ from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
 from .kafka import make_kafka_server
 from .memory import KeptMemory
+from .ownership import InnerCalls
 from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
@@ -61,6 +62,7 @@ from .security.providers import authorization_plugin, make_authenticator
 from .services import Services
 from .storage import Storage, StorageHealth, executor_threads, is_in_files, open_store, opened
 from .topics.catalog_writer import CatalogWriter
+from .topics.participants import Participants
 from .topics.registry import Topics
 from .topics.schemas import SchemaRules, Schemas
 
@@ -71,7 +73,6 @@ if TYPE_CHECKING:
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
     from .services import Session
-    from .topics.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -524,20 +525,23 @@ async def make_services(
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
-        transactions=await _transactions(topics, config, run_blocking),
+        **await _transacting(topics, config, run_blocking),
     )
 
 
-async def _transactions(
+async def _transacting(
     topics: Topics, config: BrokerConfig, run_blocking: RunBlocking
-) -> Transactions | None:
-    if not config.transaction_coordinator_enabled:
-        return None
-    from .topics.transactions import Transactions  # few brokers have them
+) -> dict[str, Any]:
+    """What transactions need."""
+    inner = InnerCalls(config.security.tls_certificate_file)
+    participants = Participants(topics, inner, run_blocking)
+    transactions = None
+    if config.transaction_coordinator_enabled:
+        from .topics.transactions import Transactions  # few brokers have them
 
-    transactions = Transactions(topics, config, run_blocking)
-    await transactions.load()
-    return transactions
+        transactions = Transactions(topics, config, run_blocking)
+        await transactions.load()
+    return {"inner": inner, "participants": participants, "transactions": transactions}
 
 
 def _bounds(config: BrokerConfig) -> dict[str, Any]:

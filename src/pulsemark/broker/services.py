@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from .cleaning.inactive_topics import Lifetimes
     from .cleaning.worker import Cleaning
     from .connection import session as connection_session
-    from .ownership import Cluster, GrpcPlace, KafkaPlace
+    from .ownership import Cluster, GrpcPlace, InnerCalls, KafkaPlace
     from .security.authorization import Authorizer
+    from .topics.participants import Participants
     from .topics.registry import Topics
     from .topics.schemas import Schemas
     from .topics.transactions import Transactions
@@ -59,6 +60,8 @@ class Services:
     auditor: Auditor
     mirror_places: MirrorPlaces
     cache: CacheMeter
+    inner: InnerCalls
+    participants: Participants
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
     #: URL of the binary protocol, as lookups return it to clients; "" with TLS only.

@@ -28,7 +28,7 @@ from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .bundle_ownership import BundleOwnership, Stores
 from .placement import Placement
-from .registration import Registration, kafka_node_id
+from .registration import Registration, inner_secret, kafka_node_id
 from .shared_catalog import SharedCatalog
 from .store import ClusterStore
 
@@ -105,7 +105,7 @@ class ClusterMember(Membership, Cluster):
     async def join(self, services: Services) -> None:
         """Register the broker: from now on it may own bundles."""
         self._services = services
-        services.cluster = self
+        services.cluster = services.inner.cluster = self
         topics = services.topics
         topics.check_owned = self.check_owned
         topics.delete_elsewhere = self.delete_topic
@@ -113,6 +113,7 @@ class ClusterMember(Membership, Cluster):
         self.hear(RETIRED_KIND, self._partitions_retired)
         self.ownership.on_change.append(lambda: self._spawn(self._show_bundles()))
         self._watches.append(self.session.listen(self._on_state))
+        services.inner.secret = await inner_secret(services)
         if services.kafka_place is not None:
             node_id = await kafka_node_id(services, self.broker_id, self.placement.worker)
             self.registration.kafka = replace(services.kafka_place, node_id=node_id)

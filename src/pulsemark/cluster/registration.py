@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,23 @@ async def kafka_node_id(services: Services, broker_id: str, worker: int | None) 
             kept = dict(list(numbers.items())[-KEPT_NUMBERS:])
             await writer.write((KIND, KEY, json.dumps(kept).encode()))
         return numbers[broker_id]
+
+    return await writer.revising(take)
+
+
+SECRET_KEY = "inner-calls"  # noqa: S105 - where it is kept
+
+
+async def inner_secret(services: Services) -> bytes:
+    """What the brokers' calls to each other are signed with. Raises CatalogError."""
+    writer = services.topics.catalog_writer
+
+    async def take() -> bytes:
+        secret = await writer.read(KIND, SECRET_KEY)
+        if secret is None:
+            secret = os.urandom(32)
+            await writer.write((KIND, SECRET_KEY, secret))
+        return secret
 
     return await writer.revising(take)
 

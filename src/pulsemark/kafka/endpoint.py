@@ -50,7 +50,7 @@ from ..metadata import Buffer
 from ..tcp import has_ended, keep_alive
 from .access import Access
 from .deadlines import Deadlines
-from .errors import NO_TRANSACTIONS, Code, KafkaError, ProtocolError
+from .errors import Code, KafkaError, ProtocolError
 from .fetch_sessions import FetchSessions, UnsentRecords
 from .groups.coordinator import Coordination, Coordinator
 from .groups.offsets import Offsets
@@ -693,21 +693,14 @@ class Endpoint:
         )
         self._rewriting: asyncio.Task[None] | None = None
         self.cluster: ClusterPort = ports.cluster or Alone(options.host)
-        self._coordination = Coordination(ports, options, self.deadlines, self.cluster)
-        self._transactions: TransactionCoordinator | None = None
+        self._coordination = Coordination(
+            ports, options, self.deadlines, self.cluster, self.producer_ids
+        )
 
     async def start(self) -> None:
         """Read the committed offsets, where they are this broker's. Raises LedgerError, OSError."""
         if self.ports.cluster is None:
             await self._coordination.load()
-            self._transactions = TransactionCoordinator(
-                self.offsets,
-                self.partitions,
-                self.ports.topics,
-                self.producer_ids,
-                self.options,
-                self.ports.now_ms,
-            )
         else:
             self.cluster.follow(self._coordination.moved)
         self._check()
@@ -724,10 +717,16 @@ class Endpoint:
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """The transactions. Raises KafkaError: this broker is one of several."""
-        if self._transactions is None:
-            raise KafkaError(NO_TRANSACTIONS, "a broker of a cluster serves no transactions")
-        return self._transactions
+        """The transactions. Raises KafkaError: another broker coordinates them."""
+        refusal, found = self.group_refusal(), self._coordination.transactions
+        if refusal or found is None:
+            raise KafkaError(refusal, "this broker does not coordinate transactions, or not yet")
+        return found
+
+    @property
+    def coordinates(self) -> bool:
+        """Whether this broker coordinates groups and transactions."""
+        return self.cluster.coordinates() and self._coordination.transactions is not None
 
     def group_refusal(self) -> Code:
         """Why requests about groups are refused; NONE: this broker coordinates them."""
@@ -783,8 +782,8 @@ class Endpoint:
         now_s = self.deadlines.now_s()
         for session in tuple(self.sessions):
             session.check_time(now_s)
-        if self._transactions is not None:
-            self._transactions.check_time()
+        if self._coordination.transactions is not None:
+            self._coordination.transactions.check_time()
         if self.offsets.is_due and self._rewriting is None:
             self._rewriting = asyncio.get_running_loop().create_task(self._rewrite())
 
@@ -819,8 +818,8 @@ class Endpoint:
         for session in tuple(self.sessions):
             session.abort()
         self.deadlines.close()
-        if self._transactions is not None:
-            self._transactions.close()
+        if self._coordination.transactions is not None:
+            self._coordination.transactions.close()
         if self._rewriting is not None:
             await asyncio.wait([self._rewriting])
         self.partitions.close()

@@ -92,9 +92,6 @@ class Code(IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
-NO_TRANSACTIONS = Code.UNSUPPORTED_VERSION
-"""What a broker of a cluster answers requests about transactions with: it serves none."""
-
 #: Texts for clients repeat names that clients have sent, and a string has at most 32,767 bytes.
 MESSAGE_LENGTH = 500
 

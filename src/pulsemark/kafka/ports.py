@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..connection_memory import InputMemory, OutputMemory, PublishBudget, Throttled
 from ..finder.search import AnyFinder
 from ..ledger import Entry, ManagedLedger, Position
-from .records import Work
+from .records import Producer, Work
 from .sasl import Claim
 
 
@@ -147,6 +147,25 @@ class TopicsPort(Protocol):
 
     async def begin_epoch(self, opened: OpenTopic) -> None:
         """Begin the partition's leader epoch, if one is due. Raises KafkaError if it cannot."""
+        ...
+
+    def joined(self, opened: OpenTopic, name: str, producer: Producer) -> str | None:
+        """The id of a producer's transaction, if its coordinator said that it may write here."""
+        ...
+
+    async def join(
+        self, opened: OpenTopic, partition: tuple[str, int], name: str, producer: Producer
+    ) -> None:
+        """Ask another broker, which coordinates, for that. Raises KafkaError."""
+        ...
+
+    async def end_transaction(
+        self, partition: tuple[str, int], transaction: str, *, commits: bool
+    ) -> None:
+        """End a transaction in a partition, wherever it is led; durable on return.
+
+        Done again it does nothing. Raises KafkaError.
+        """
         ...
 
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:

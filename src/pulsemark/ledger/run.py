@@ -340,7 +340,7 @@ class DamagedRecordError(Exception):
         super().__init__(reason)
 
 
-@record
+@dataclass(slots=True)  # made for each search
 class IoCount:
     """The cost of a search: number of reads, and bytes read."""
 

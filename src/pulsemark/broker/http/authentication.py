@@ -1,7 +1,8 @@
 """Who sends an HTTP request, and whether a foreign web page does.
 
 Every path needs credentials, except `/metrics` (unless `authenticateMetricsEndpoint`) and
-`/status.html`, as in Pulsar, and the page at `/`, which has no data. A request that is refused gets
+`/status.html`, as in Pulsar, the page at `/`, which has no data, and the brokers' calls to each
+other, which they sign (`ownership.InnerCalls`). A request that is refused gets
 a 401. A proxy names the original role in `X-Original-Principal`.
 
 Without authentication, a browser on the same machine or network can use the HTTP port. With it, a
@@ -30,6 +31,7 @@ from functools import cache
 from urllib.parse import unquote, urlsplit
 
 from ..configuration.config import BrokerConfig
+from ..ownership import INNER_PATH, SIGNATURE_HEADER
 from ..security.authentication import (
     UNAUTHENTICATED,
     Authenticated,
@@ -59,7 +61,8 @@ async def principal_of(
 ) -> Principal:
     """Who sends a request. Header names are in lower case. Raises UnauthenticatedError."""
     authenticator = services.authenticator
-    if authenticator is None or _is_open(services, path):
+    is_signed = path.startswith(INNER_PATH) and SIGNATURE_HEADER in headers
+    if authenticator is None or is_signed or _is_open(services, path):
         return UNAUTHENTICATED
 
     def check() -> Authenticated:

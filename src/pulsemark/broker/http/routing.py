@@ -188,7 +188,7 @@ def authorize(request: Request, route: Route, values: tuple[str, ...]) -> None:
     """Raise HttpError if the client may not use the route with these values of its template."""
     authorizer, principal = request.services.authorizer, request.principal
     need = route.permission
-    if not authorizer.is_on or need.scope is Scope.OPEN:
+    if not authorizer.is_on or need.scope in (Scope.OPEN, Scope.PEER):
         return
     if not authorizer.is_valid(principal):
         raise HttpError(401, "a proxy must name the role for which it asks, and nobody else may")

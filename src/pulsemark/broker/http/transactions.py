@@ -11,6 +11,7 @@ from typing import Any
 from ...ledger import Position
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..ownership import INNER_PATH, SIGNATURE_HEADER
 from ..security import needs
 from ..security.authorization import Target
 from ..subscriptions.subscription import Subscription
@@ -27,6 +28,18 @@ OF_SUBSCRIPTION = f"{OF_TOPIC}/{{subscription}}"
 ID = "{most}/{least}"
 LOOKUP = needs.topic("LOOKUP")
 OF_PARTITIONED = "Transactions of a partitioned topic are not shown: ask for one of its partitions"
+
+
+@routes.post(f"{INNER_PATH}{OF_TOPIC}", needs.PEER)
+async def of_another_broker(request: Request, path: TopicPath) -> Response:
+    """Answer another broker that shares the topics: it signs what it asks."""
+    signature = request.headers.get(SIGNATURE_HEADER, "")
+    name = TopicName.parse(str(path))
+    try:
+        answer = await request.services.inner.answered(name, request.body, signature)
+    except PermissionError as error:
+        raise HttpError(401, "this is for the brokers that share the topics") from error
+    return Response.of_json(answer)
 
 
 def _coordinator(request: Request) -> Transactions:

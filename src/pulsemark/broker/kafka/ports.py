@@ -22,18 +22,18 @@ import asyncio
 import json
 import math
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...kafka.endpoint import Endpoint, Handler
 from ...kafka.errors import Code, KafkaError
 from ...kafka.ports import KafkaOptions, Ports
+from ...kafka.records import Producer
 from ...kafka.topic_settings import FORMAT_VERSION, SETTINGS, is_name
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName, check_namespace
 from ..cleaning.backlog_quotas import excess_of
-from ..cleaning.worker import Cleaning
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
 from ..connection.closing import Ending
@@ -45,7 +45,7 @@ from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..services import Services
 from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
-from ..topics.registry import MAX_PARTITIONS, Topics
+from ..topics.registry import MAX_PARTITIONS
 from ..topics.topic import Topic
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 JOURNAL = "kafka-groups"
+CHECK = "check of a Kafka client's transaction"
 PROPERTY_KIND = "kafka"
 """The kind of the catalog's properties that only this endpoint uses."""
 
@@ -162,6 +163,7 @@ class KafkaServer:
         await cast("BrokerPorts", ports).topics.load()
         endpoint = Endpoint(ports, kafka_options(self._config, host), handlers)
         await endpoint.start()
+        services.inner.answering[CHECK] = partial(_checked, endpoint)
         services.kafka = self._endpoint = endpoint
 
     def start(self) -> None:
@@ -187,6 +189,25 @@ class KafkaServer:
         endpoint.finish()
         await ending.sent(endpoint.sessions)
         await endpoint.close()
+
+
+async def _checked(
+    endpoint: Endpoint,
+    _journal: TopicName,
+    *,
+    transactional_id: str,
+    producer: Sequence[int],
+    partition: Sequence[Any],
+) -> tuple[int, str]:
+    """The answer to a broker that has a batch of a transaction: a code and a text, or its id."""
+    topic, index = partition
+    try:
+        coordinator = endpoint.transactions
+        found = coordinator.check_write(transactional_id, Producer(*producer), (topic, index))
+    except KafkaError as refusal:
+        passes = refusal.code in (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS)
+        return Code.NOT_ENOUGH_REPLICAS if passes else refusal.code, refusal.message
+    return 0, found
 
 
 def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
@@ -229,13 +250,7 @@ class BrokerPorts:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self.topics = BrokerTopics(
-            services.topics,
-            services.config,
-            services.cluster,
-            services.cleaning,
-            services.run_blocking,
-        )
+        self.topics = BrokerTopics(services)
         self.access = BrokerAccess(services.authorizer, services.config.kafka_namespace)
         self.admission = BrokerAdmission(services.authenticator)
         self.budget = services.budget
@@ -292,18 +307,12 @@ class BrokerPorts:
 class BrokerTopics:
     """`TopicsPort` over the broker's registry."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        config: BrokerConfig,
-        cluster: Cluster | None,
-        cleaning: Cleaning,
-        run_blocking: Callable[..., Awaitable[Any]],
-    ) -> None:
-        """`cluster`: None: this broker serves all topics."""
+    def __init__(self, services: Services) -> None:
+        topics, config = services.topics, services.config
         self._topics = topics
-        self._cluster, self._cleaning = cluster, cleaning
-        self._run_blocking = run_blocking
+        self._cluster, self._cleaning = services.cluster, services.cleaning
+        self._inner, self._participants = services.inner, services.participants
+        self._run_blocking = run_blocking = services.run_blocking
         self._policies = topics.policy_store
         self._namespace = config.kafka_namespace
         self._format_version = config.kafka_message_format_version
@@ -387,6 +396,33 @@ class BrokerTopics:
     async def begin_epoch(self, opened: Topic) -> None:
         """Begin the partition's leader epoch, if one is due."""
         await _translated(self._topics.leader_epochs.begin_if_due(opened))
+
+    def joined(self, opened: Topic, name: str, producer: Producer) -> str | None:
+        """The id of a producer's transaction, if its coordinator said that it may write here."""
+        return opened.joined.get((name, producer))
+
+    async def join(
+        self, opened: Topic, partition: tuple[str, int], name: str, producer: Producer
+    ) -> None:
+        """Ask the broker that coordinates for that."""
+        journal = self.name_of(JOURNAL)
+        facts = {"transactional_id": name, "producer": producer, "partition": partition}
+
+        async def ask() -> str:
+            code, answer = await _translated(self._inner.ask(journal, CHECK, **facts))
+            if code:
+                raise KafkaError(Code(code), answer)
+            return str(answer)
+
+        await opened.joined.join((name, producer), ask)
+
+    async def end_transaction(
+        self, partition: tuple[str, int], transaction: str, *, commits: bool
+    ) -> None:
+        """End a transaction in a partition; nothing happens if it was deleted."""
+        name = self.name_of_partition(*partition)
+        if name is not None:
+            await _translated(self._participants.end(name, transaction, commits=commits))
 
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Create a topic whose entries are in Kafka's format.

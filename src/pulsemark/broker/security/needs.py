@@ -18,6 +18,7 @@ topic                 the tenant's administrators; an operation of `LOOKUPS` als
                       that may consume (and that the subscription's roles do not exclude)
 topic policy          the tenant's administrators
 own                   the connection that has the producer or consumer: decided when it was made
+another broker        brokers that share the topics, by their signature
 ====================  ==========================================================================
 
 Super users may do everything. A scope or an operation that is not named here is for super users or
@@ -66,6 +67,7 @@ class Scope(Enum):
     TOPIC = "topic"
     TOPIC_POLICY = "topic policy"
     OWN = "own producer or consumer"
+    PEER = "another broker"
 
 
 @record(frozen=True)
@@ -86,6 +88,7 @@ OPEN = Need(Scope.OPEN)
 AUTHENTICATED = Need(Scope.AUTHENTICATED)
 SUPER_USER = Need(Scope.SUPER)
 OWN = Need(Scope.OWN)
+PEER = Need(Scope.PEER)
 
 
 def cluster(operation: str) -> Need:

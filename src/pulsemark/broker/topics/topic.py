@@ -47,6 +47,7 @@ from ..subscriptions.kafka_entries import BeingConvertedError, Conversions, read
 from ..subscriptions.seek import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
 from .deduplication import Deduplication
+from .participants import Joined
 from .policy_store import Admission
 from .producers import TopicProducers
 
@@ -93,6 +94,7 @@ class Topic:
         """`delayed_total` counts the delayed entries of all topics; None: of this one alone."""
         self._begin(topic_name, config)
         self.ledger = ledger
+        self.joined = Joined()
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
         self._take_subscriptions(ledger)

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer import ConsumerProtocolSubscription
 
@@ -46,6 +47,10 @@ from .group import (
     SyncResult,
 )
 from .offsets import Offsets
+from .transactions import TransactionCoordinator
+
+if TYPE_CHECKING:
+    from ..partitions import ProducerIds
 
 log = logging.getLogger(__name__)
 
@@ -488,22 +493,29 @@ def subscribes(member: Member, topic: str) -> bool:
 
 
 class Coordination:
-    """The groups, for as long as this broker coordinates them.
+    """The groups and transactions, for as long as this broker coordinates them.
 
     The coordinator and the offsets are empty while another broker has them.
     """
 
     def __init__(
-        self, ports: Ports, options: KafkaOptions, deadlines: Deadlines, cluster: ClusterPort
+        self,
+        ports: Ports,
+        options: KafkaOptions,
+        deadlines: Deadlines,
+        cluster: ClusterPort,
+        producer_ids: ProducerIds,
     ) -> None:
         self._ports = ports
+        self._producer_ids = producer_ids
+        self.transactions: TransactionCoordinator | None = None
         self._options = options
         self._deadlines = deadlines
         self._cluster = cluster
         self._is_here = False
         self._loading: asyncio.Task[None] | None = None
         self._is_over = False
-        self._leave()
+        self._begin_empty()
 
     async def load(self) -> None:
         """Read the log, and coordinate from now on. Raises LedgerError, OSError."""
@@ -513,6 +525,9 @@ class Coordination:
         await run_blocking(offsets.load)
         self.offsets = offsets
         self.coordinator = self._coordinator(offsets)
+        self.transactions = TransactionCoordinator(
+            offsets, self._ports.topics, self._producer_ids, self._options, self._ports.now_ms
+        )
         self._is_here = True
 
     def refusal(self) -> Code:
@@ -529,13 +544,19 @@ class Coordination:
                 self._loading.cancel()
                 self._loading = None
             if self._is_here:
-                self.coordinator.close()
                 self._leave()
         elif not self._is_here and self._loading is None and not self._is_over:
             self._loading = asyncio.get_running_loop().create_task(self._load())
 
     def _leave(self) -> None:
+        self.coordinator.close()
+        if self.transactions is not None:
+            self.transactions.close()
+        self._begin_empty()
+
+    def _begin_empty(self) -> None:
         self._is_here = False
+        self.transactions = None
         self.offsets = Offsets(None, self._ports.run_blocking, 0)
         self.coordinator = self._coordinator(self.offsets)
 
@@ -553,7 +574,6 @@ class Coordination:
             if self._loading is asyncio.current_task():
                 self._loading = None
         if not self._cluster.coordinates() and self._is_here:
-            self.coordinator.close()
             self._leave()
 
     def close(self) -> None:

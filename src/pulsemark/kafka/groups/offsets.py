@@ -94,6 +94,13 @@ class Transaction:
     updated_ms: int = -1
     last_epoch: int = -1
     """The epoch whose producer may have the present one, too, if it asks again; -1: none may."""
+    number: int = 0
+    """Counts the transactions of the transactional id, so that no id is used again."""
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, as stamps have it."""
+        return self.marked.transaction(self.number)
 
     def record(self) -> dict[str, Any]:
         """Its entry in the log."""
@@ -108,6 +115,7 @@ class Transaction:
             "started_ms": self.started_ms,
             "updated_ms": self.updated_ms,
             "last_epoch": self.last_epoch,
+            "number": self.number,
         }
 
     @classmethod
@@ -124,6 +132,7 @@ class Transaction:
             record["started_ms"],
             record["updated_ms"],
             record["last_epoch"],
+            record["number"],
         )
 
 

@@ -16,9 +16,14 @@ producer said.
 After a crash the steps from 2 on are done again; a partition where the transaction is no longer
 open gets no second control entry.
 
+Brokers that share topics have one coordinator: the one that has the groups' log. If it dies, the
+next owner of the log goes on. What a former owner still says is without effect: it can store
+nothing, and each transaction has an id of its own, so a control entry that it sends late ends no
+other one.
+
 A partition takes a batch of a transaction only if the coordinator has that transaction open, for
 this producer id and epoch, with this partition in it (KIP-890): a batch that comes late, after its
-transaction has ended, cannot begin another one.
+transaction has ended, cannot begin another one. The broker of a partition asks the coordinator.
 """
 
 from __future__ import annotations
@@ -30,15 +35,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...ledger import Appended, LedgerError
-from ...proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT
+from ...ledger import LedgerError
 from ..errors import Code, KafkaError
 from ..ports import KafkaOptions, TopicsPort
 from ..records import NO_PRODUCER, Producer
 from .offsets import Committed, Offsets, Partition, State, Transaction, settle
 
 if TYPE_CHECKING:
-    from ..partitions import Partitions, ProducerIds
+    from ..partitions import ProducerIds
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +61,12 @@ class TransactionCoordinator:
     def __init__(
         self,
         offsets: Offsets,
-        partitions: Partitions,
         topics: TopicsPort,
         producer_ids: ProducerIds,
         options: KafkaOptions,
         now_ms: Callable[[], int],
     ) -> None:
         self._offsets = offsets
-        self._partitions = partitions
         self._topics = topics
         self._producer_ids = producer_ids
         self._options = options
@@ -154,6 +156,7 @@ class TransactionCoordinator:
             groups=frozenset(groups) | (known.groups if is_open else frozenset()),
             started_ms=known.started_ms if is_open else now_ms,
             marked=producer,
+            number=known.number + (not is_open),
         )
         most = self._options.max_transaction_partitions
         if len(new.partitions) + len(new.groups) > most:
@@ -215,7 +218,7 @@ class TransactionCoordinator:
             raise KafkaError(
                 Code.INVALID_TXN_STATE, f"{partition} is in no open transaction of {name!r}"
             )
-        return producer.transaction
+        return known.id
 
     # -- states ---------------------------------------------------------------------------------
 
@@ -310,30 +313,13 @@ class TransactionCoordinator:
                 return
 
     async def write_ends(self, known: Transaction) -> None:
-        """Write the control entries that are missing; durable on return. Raises KafkaError."""
-        kind = CONTROL_TXN_COMMIT if known.state is State.PREPARE_COMMIT else CONTROL_TXN_ABORT
-        transaction = known.marked.transaction
-        appended: list[Appended] = []
-        for topic, index in sorted(known.partitions):
-            try:
-                partition = await self._partitions.open(topic, index)
-            except KafkaError as refusal:
-                if refusal.code is Code.UNKNOWN_TOPIC_OR_PARTITION:
-                    continue  # it was deleted
-                raise
-            transactions = partition.ledger.transactions
-            if transactions is None or not transactions.is_open(transaction, partition.ledger):
-                continue
-            await self._topics.begin_epoch(partition.opened)
-            one = partition.ledger.append_control(kind, transaction)
-            partition.last_commit = one.commit
-            appended.append(one)
-        for each in appended:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            each.commit.add_done_callback(partial(_wake, done))
-            await done
-            if each.error is not None:
-                raise LedgerError(str(each.error))
+        """Have the control entries written that are missing; durable on return.
+
+        Raises KafkaError.
+        """
+        commits = known.state is State.PREPARE_COMMIT
+        end = partial(self._topics.end_transaction, transaction=known.id, commits=commits)
+        await asyncio.gather(*map(end, sorted(known.partitions)))
 
     # -- time -----------------------------------------------------------------------------------
 
@@ -366,10 +352,6 @@ class TransactionCoordinator:
         """End nothing any more: the next owner does."""
         for task in tuple(self._ending.values()):
             task.cancel()
-
-
-def _wake(done: asyncio.Future[None], _: object) -> None:
-    settle(done, None)
 
 
 def _busy(name: str) -> KafkaError:

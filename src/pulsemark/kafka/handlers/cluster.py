@@ -531,7 +531,6 @@ async def find_coordinator(session: KafkaSession, request: Request) -> None:
     kind = request.body.key_type if request.version >= 1 else GROUP
     found: tuple[Node, int] | None = None
     code = Code.NONE if kind in (GROUP, TRANSACTION) else Code.INVALID_REQUEST
-    # In a cluster InitProducerId refuses them: librdkafka does not show an error of this answer.
     if kind == GROUP:
         code = session.access.group_code(request.body.key or "")
     if code is Code.NONE:

@@ -32,6 +32,7 @@ from ..partitions import Batch as SentBatch
 from ..partitions import KafkaPartition
 from ..protocol import Request
 from ..records import (
+    NO_PRODUCER,
     EntryRules,
     Produced,
     Producer,
@@ -70,7 +71,7 @@ AT_ONCE_PARTS = 200
 #: Sets with the log's offsets inside are checked once more, as they are appended, up to this many.
 NUMBERED_AGAIN_PARTS = 4
 MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT, COUNT_AT = 16, 22, 43, 57
-_PRODUCER_ID, _COUNT = struct.Struct(">q"), struct.Struct(">i")
+_PRODUCER_ID, _PRODUCER, _COUNT = struct.Struct(">q"), struct.Struct(">qh"), struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
 
@@ -116,7 +117,6 @@ def _refusal(session: KafkaSession, request: Request) -> tuple[Code, str] | None
     if request.version >= 3 and body.transactional_id is not None:
         try:
             session.access.check_transactional_id()
-            session.endpoint.transactions  # noqa: B018 - whether they are served
         except KafkaError as refusal:
             return refusal.code, refusal.message
     return None
@@ -287,6 +287,8 @@ class Publish:
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
+            if self._must_join(part):
+                return False
             numbers = _has_offsets_inside(part)
             if numbers and part.partition.numbering.locked():
                 return False
@@ -330,10 +332,26 @@ class Publish:
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)
+        if self._must_join(part):
+            name, producer = self._transactional_id or "", _producer_in(part.records)
+            at = part.topic, part.index
+            await self._endpoint.ports.topics.join(part.partition.opened, at, name, producer)
         if _has_offsets_inside(part):
             self._unnumbered.append(part)
         else:
             await self._check_in_its_lane(part)
+
+    def _must_join(self, part: Part) -> bool:
+        """Whether another broker has to be asked about the transaction of a set."""
+        if self._transactional_id is None or self._endpoint.coordinates:
+            return False
+        assert part.partition is not None
+        opened, producer = part.partition.opened, _producer_in(part.records)
+        topics = self._endpoint.ports.topics
+        return (
+            producer != NO_PRODUCER
+            and topics.joined(opened, self._transactional_id, producer) is None
+        )
 
     async def _number(self, part: Part) -> None:
         """Check a set that gets the log's offsets inside, and let no other one in between.
@@ -510,9 +528,18 @@ class Publish:
                 "a transactional batch in a request without a transactional id",
             )
         producer = Producer(state.producer_id, state.epoch)
-        return self._endpoint.transactions.check_write(
-            self._transactional_id, producer, (part.topic, part.index)
-        )
+        if self._endpoint.coordinates:
+            return self._endpoint.transactions.check_write(
+                self._transactional_id, producer, (part.topic, part.index)
+            )
+        assert part.partition is not None
+        opened = part.partition.opened
+        joined = self._endpoint.ports.topics.joined(opened, self._transactional_id, producer)
+        if joined is None:
+            raise KafkaError(
+                Code.NOT_ENOUGH_REPLICAS, "the transaction has just ended, or its coordinator moves"
+            )
+        return joined
 
     def _numbered(self, part: Part, produced: Produced) -> Produced:
         """The set with the log's next offset in it, also if something came after its check.
@@ -636,9 +663,17 @@ def _is_within(bounds: Bounds, records: Buffer, stored_magic: int) -> bool:
 
 
 def _is_idempotent(records: Buffer | None) -> bool:
-    if records is None or len(records) < PRODUCER_ID_AT + 8 or records[MAGIC_AT] != 2:
+    if records is None or len(records) < PRODUCER_ID_AT + 10 or records[MAGIC_AT] != 2:
         return False
     return bool(_PRODUCER_ID.unpack_from(records, PRODUCER_ID_AT)[0] >= 0)
+
+
+def _producer_in(records: Buffer | None) -> Producer:
+    """The producer of a set's first batch; NO_PRODUCER if it names none."""
+    if records is None or not _is_idempotent(records):
+        return NO_PRODUCER
+    producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_ID_AT)
+    return Producer(producer_id, epoch)
 
 
 def _sent_batch(produced: Produced) -> SentBatch | None:

@@ -240,6 +240,7 @@ def _known(session: KafkaSession) -> Any:
 def _description(session: KafkaSession, name: str) -> Any:
     known: Transaction | None = _known(session).get(name)
     code = Code.TRANSACTIONAL_ID_NOT_FOUND if known is None else Code.NONE
+    code = session.endpoint.group_refusal() or code
     try:
         session.access.check_transactional_id()
     except KafkaError as refusal:
