@@ -39,8 +39,8 @@ def package_tree(folder: Path) -> set[str]:
 
 def write_man_page(path: Path) -> str:
     """Have the manual page made, as `.ci/dist` does; its text."""
-    command = [sys.executable, ROOT / "tools" / "write_references.py", "--man", path]
-    subprocess.run(command, check=True)
+    tool = ROOT / "tools" / "write_references.py"
+    subprocess.run([sys.executable, str(tool), "--man", str(path)], check=True)
     return path.read_text(encoding="utf-8")
 
 

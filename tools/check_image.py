@@ -118,7 +118,7 @@ def measure(folder: Path) -> float:
     packed = [layer["size"] / 1e6 for layer in pushed["layers"]]
     print(f"base: {unpacked[0]:.0f} MB, {packed[0]:.0f} MB packed")
     print(f"added: {sum(unpacked[1:]):.0f} MB, {sum(packed[1:]):.0f} MB packed")
-    return sum(packed)
+    return float(sum(packed))
 
 
 def run_image(folder: Path) -> None:

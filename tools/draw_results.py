@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 OURS, PEER = "#1f5fbf", "#8a8f98"
 #: For pictures that are the same when they are drawn again.
-SETTINGS = {"svg.hashsalt": "pulsemark", "svg.fonttype": "none", "font.size": 10}
+SETTINGS: Any = {"svg.hashsalt": "pulsemark", "svg.fonttype": "none", "font.size": 10}
 
 
 def figures_of(name: str) -> list[dict[str, Any]]:

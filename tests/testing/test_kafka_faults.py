@@ -204,16 +204,16 @@ def sending_with_aiokafka(url, _):
             await producer.send_and_wait("orders", b"first")
             return producer
 
-        async def send():
+        async def send(producer):
             try:
                 await producer.send_and_wait("orders", b"paid")
             except aiokafka.errors.KafkaError as error:
                 return f"`{type(error).__name__}`"
             return "nothing"
 
-        producer = runner.run(start())
-        yield lambda: runner.run(send())
-        runner.run(producer.stop())
+        started = runner.run(start())
+        yield lambda: runner.run(send(started))
+        runner.run(started.stop())
 
 
 @contextmanager
@@ -248,6 +248,7 @@ def sending_with_java(url, tmp_path):
         ["java", "-cp", ":".join(jars), tmp_path / "Send.java", url], text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as process:  # fmt: skip
+        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
 
         def send():
@@ -268,9 +269,9 @@ STORED = {"not stored": 0, "stored": 1, "stored later": 0, "stored twice": 2}
 def table_of_faults():
     """The table's cells: how the fault is made, the client, and what is said of it."""
     page = Path(__file__).parents[2] / "docs" / "testing.md"
-    head, _, *rows = re.search(
-        r"^\| fault \| kafka-python .*?(?=\n\n)", page.read_text(), re.MULTILINE | re.DOTALL
-    )[0].splitlines()
+    lines = page.read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("| fault | kafka-python "))
+    head, _, *rows = lines[start : lines.index("", start)]
     for row in rows:
         fault, *cells = (cell.strip() for cell in row.strip("|").split("|"))
         for call in re.findall(r"`([^`]*)`", fault):
