@@ -187,6 +187,10 @@ other-languages: $(STAMP) ## The applications in Go, Java, Node.js and Rust: fet
 	$(BIN)/python -m pytest tests/test_other_languages.py
 
 # Clients of Kafka that others have made; what is not on the machine comes from their registries.
+.PHONY: kafka-streams
+kafka-streams: $(STAMP) ## Kafka Streams counts words exactly once while it and the broker are killed (needs Java and Maven)
+	$(BIN)/python compat/check_kafka_streams.py --seed $(SEED)
+
 .PHONY: kafka-clients
 kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and clients in Go and JavaScript
 	$(BIN)/python compat/run_kafka_clients.py $(if $(CLIENTS),--only $(CLIENTS))
