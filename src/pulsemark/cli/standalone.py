@@ -102,18 +102,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(may be empty), and keep the counts; see docs/audit.md",
     )
     parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
-    _add_test_controls(parser)
-    parser.add_argument(
-        "--exit-on-stdin-close",
-        action="store_true",
-        help="stop when standard input ends, which it does however the program that started the "
-        "broker ends (default: SIGINT and SIGTERM stop it)",
-    )
+    _add_for_tests(parser)
     _add_logs(parser)
     add_json(parser)
 
 
-def _add_test_controls(parser: argparse.ArgumentParser) -> None:
+def _add_for_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test-controls",
         nargs="?",
@@ -127,6 +121,12 @@ def _add_test_controls(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="PATH",
         help="file with the token that these requests must have (needed with authentication)",
+    )
+    parser.add_argument(
+        "--exit-on-stdin-close",
+        action="store_true",
+        help="stop when standard input ends, which it does however the program that started the "
+        "broker ends (default: SIGINT and SIGTERM stop it)",
     )
 
 
