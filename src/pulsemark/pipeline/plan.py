@@ -24,13 +24,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from ..finder import Finder
+from ..compaction.current_view import FolderForm, log_of_folder
+from ..finder.search import finder_of
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
+from ..ledger.transactions import Stretch
 from ..maintenance.expected import Expected, expected_of
+from ..maintenance.noted_transactions import follow_transactions
 from .errors import DataLossError
 from .filters import INDEX, TIME
 from .options import Bound, BoundKind, ReadOptions, opened_store
@@ -65,21 +68,15 @@ class Slice:
     end: Position
     first_index: int
     end_index: int
+    has_holes: bool = False
+    """The topic's log is cleaned as Kafka's: what is missing between its entries is no loss."""
+    hidden: tuple[Stretch, ...] = ()
+    """The entries of aborted transactions in it: they count as control entries."""
 
     @property
     def message_count(self) -> int:
         """How many messages there are, control entries included."""
         return self.end_index - self.first_index
-
-    def to_json(self) -> list[object]:
-        """A list for JSON."""
-        return [self.topic, *self.start, *self.end, self.first_index, self.end_index]
-
-    @classmethod
-    def from_json(cls, values: Sequence[Any]) -> Slice:
-        """The slice of such a list."""
-        topic, *numbers = values
-        return cls(topic, Position(*numbers[:2]), Position(*numbers[2:4]), *numbers[4:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +92,10 @@ class Plan:
     """By topic: the losses that may not show as a gap in its indexes."""
 
 
-def plan(options: ReadOptions) -> Plan:
+def plan(options: ReadOptions, *, as_written: bool = False) -> Plan:
     """Divide the range of the options into tasks; no task is empty.
+
+    ``as_written``: of topics that are cleaned only the log that is left.
 
     Raises:
         ForeignFolderError: the path is not a data folder.
@@ -110,8 +109,11 @@ def plan(options: ReadOptions) -> Plan:
         found = selected(reader, options)
         for error in found.lost_topics():
             report(error, options.fail_on_data_loss)
-        slices = [slice_of(log, options, found.expected) for log in found.logs.values()]
-        tasks = tasks_of(slices, found.logs, options)
+        logs: dict[str, TopicLog | FolderForm] = dict(found.logs)
+        if not as_written:
+            logs = {topic: log_of_folder(reader, topic, log) for topic, log in found.logs.items()}
+        slices = [slice_of(log, options, found.expected) for log in logs.values()]
+        tasks = tasks_of(slices, logs, options)
         return Plan(
             tuple(tasks),
             tuple(segments_of(task, found.logs) for task in tasks),
@@ -133,6 +135,8 @@ def _plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
         if absent:
             raise TopicNotFoundError(absent[0])
         logs = {topic: reader.log(topic) for topic in topics}
+        if not options.uncommitted:
+            follow_transactions(reader, logs.values())
         slices = [slice_of(log, options, Expected()) for log in logs.values()]
         tasks = tuple(tasks_of(slices, logs, options))
         return Plan(tasks, tuple({} for _ in tasks), frozenset(), {})
@@ -174,6 +178,8 @@ def selected(reader: FolderReader, options: ReadOptions) -> Selected:
     expected = expected_of(reader, options.path)
     names = existing(reader, options, expected)
     logs = reader.logs(names, lost=expected.lost_ledgers)
+    if not options.uncommitted:
+        follow_transactions(options.path, logs.values())
     return Selected(names, logs, expected, options.topics.pattern is not None)
 
 
@@ -203,28 +209,41 @@ def report(error: DataLossError, fail: bool) -> None:
     _log.warning("missing messages are left out of the result: %s", error)
 
 
-def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
+def slice_of(log: TopicLog | FolderForm, options: ReadOptions, expected: Expected) -> Slice:
     """The part of one topic in the range of the options; its message count may be 0.
+
+    Of a cleaned topic what is left counts from its log's first message on.
 
     Raises:
         DataLossError: a bound's index is outside of the topic's indexes, or the range begins or
             ends at lost messages, or has some between.
         OptionError: bounds by topic do not name it, or nothing is at or after a timestamp.
     """
+    if isinstance(log, FolderForm):
+        lost_after = expected.lost_after(log.log)
+        index_at = partial(_index_at, log)
+        end = log.log.stable_index
+        extent = Extent(log.name, min(log.start_index, end), end, None, lost_after, 0, index_at)
+        return slice_between(log, *range_in(extent, options))
     segments = log.segments()
     floor_ms = segments[0].header.entry_time_floor_ms if segments else 1 << 63
     lost = expected.lost_before(log), expected.lost_after(log)
-    extent = Extent(
-        log.name, log.first_index, log.next_index, *lost, floor_ms, partial(_index_at, log)
-    )
+    end = log.stable_index
+    at = partial(_index_at, log)
+    extent = Extent(log.name, min(log.first_index, end), end, *lost, floor_ms, at)
     first, end = range_in(extent, options, end_before=partial(_end_before, log))
     _check_middle(log, first, end, options, expected)
     return slice_between(log, first, end)
 
 
-def _index_at(log: TopicLog, time_ms: int) -> int:
-    found = Finder(log).by_time(time_ms)
-    return log.next_index if found.end else found.first_index
+def written_log(log: TopicLog | FolderForm) -> TopicLog:
+    """The log itself, where it is read in another form."""
+    return log.log if isinstance(log, FolderForm) else log
+
+
+def _index_at(log: TopicLog | FolderForm, time_ms: int) -> int:
+    found, end = finder_of(log).by_time(time_ms), written_log(log).stable_index
+    return end if found.end else min(found.first_index, end)
 
 
 def _end_before(log: TopicLog, time_ms: int) -> int:
@@ -244,6 +263,7 @@ class Extent:
     topic: str
     first_index: int
     next_index: int
+    """Where it ends, or where the first open transaction begins."""
     lost_before: str | None
     """Why messages before the first one are lost; None: none are."""
     lost_after: str | None
@@ -305,15 +325,18 @@ def _narrowed(
     return first, end
 
 
-def slice_between(log: TopicLog, first: int, end: int) -> Slice:
+def slice_between(log: TopicLog | FolderForm, first: int, end: int) -> Slice:
     """The messages ``[first, end)`` of a topic, which the caller has checked."""
+    has_holes = isinstance(log, FolderForm)
     if first == end:
-        return Slice(log.name, log.end_position, log.end_position, first, first)
+        return Slice(log.name, log.end_position, log.end_position, first, first, has_holes)
     start, _ = entry_of(log, first)
     last, last_first_index = entry_of(log, end)
     if last_first_index < end < log.next_index:
         last = log.next_position(last)
-    return Slice(log.name, start, last, first, end)
+    known = written_log(log).transactions
+    hidden = () if known is None else (*known.hidden_in(start, last),)
+    return Slice(log.name, start, last, first, end, has_holes, hidden)
 
 
 def _check_middle(
@@ -340,16 +363,22 @@ def _index_of(extent: Extent, bound: Bound, fail: bool) -> int:
         reason = extent.lost_before or "the topic was trimmed"
         report(DataLossError(topic, bound.value, first, reason), fail)
     if bound.value > next_index:
-        reason = extent.lost_after or "the topic ends before"
+        reason = extent.lost_after or "the topic, or what is committed of it, ends before"
         report(DataLossError(topic, next_index, bound.value, reason), fail)
     return min(max(bound.value, first), next_index)
 
 
-def entry_of(log: TopicLog, index: int) -> tuple[Position, int]:
+def entry_of(log: TopicLog | FolderForm, index: int) -> tuple[Position, int]:
     """The entry that holds the message ``index``, and the index of its first message.
 
-    If that message is lost with a whole ledger, it is the first entry after the loss.
+    If that message is lost with a whole ledger, or in a hole of a cleaned topic, it is the first
+    entry after it.
     """
+    if isinstance(log, FolderForm):
+        if index >= log.next_index:
+            return log.end_position, index
+        found = finder_of(log).by_index(max(index, log.first_index))
+        return found.position, found.first_index
     place = row_of(log, index)
     if place is None:
         return log.end_position, index
@@ -397,10 +426,14 @@ def segments_of(
 ) -> dict[str, tuple[SegmentId, ...]]:
     """By topic: the segments that hold a task's slices, each with the one after it.
 
+    None for cleaned topics, whose views may be replaced meanwhile: their files are looked for.
+
     The header of the segment after a ledger's last one says how many of its entries count.
     """
     found: dict[str, tuple[SegmentId, ...]] = {}
     for part in task:
+        if part.has_holes:
+            continue
         segments = logs[part.topic].segments()
         first = segment_number(segments, part.first_index)
         last = segment_number(segments, part.end_index - 1)
@@ -409,8 +442,9 @@ def segments_of(
     return found
 
 
-def _size_bytes(log: TopicLog, part: Slice) -> int:
+def _size_bytes(log: TopicLog | FolderForm, part: Slice) -> int:
     """The approximate size of a slice's part of the segments, in bytes."""
+    log = written_log(log)
     whole = sum(map(_end_offset, log.segments()))
     return whole * part.message_count // max(1, log.next_index - log.first_index)
 
@@ -431,7 +465,7 @@ def _task_count(size_bytes: int) -> int:
 
 
 def tasks_of(
-    slices: Sequence[Slice], logs: Mapping[str, TopicLog], options: ReadOptions
+    slices: Sequence[Slice], logs: Mapping[str, TopicLog | FolderForm], options: ReadOptions
 ) -> list[tuple[Slice, ...]]:
     """Divide slices into as many tasks as their size and the options ask for; none is empty."""
     slices = [part for part in slices if part.message_count > 0]

@@ -15,7 +15,6 @@ Messages that are missing without a record that could be shown stay losses.
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from ..compaction.current_view import FolderForm, log_of_folder
 from ..ledger import (
     CorruptEntryError,
     FolderLog,
@@ -39,15 +39,16 @@ from ..ledger.local.io.folder import SegmentId
 from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
 from .decode.batches import BatchForm, entry_batches, needs_bodies, record_batches
 from .decode.entries import EntryTable
-from .decode.runs import read_tables
+from .decode.runs import OnDamage, read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions, opened_store
-from .plan import Slice, indexes_of
+from .plan import Slice, indexes_of, report
+from .workers import spare_the_collector
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.address import StoreAddress
     from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
-    from .value_form import ValueForm
+    from .values.form import ValueForm
 
 
 _log = logging.getLogger(__name__)
@@ -101,16 +102,26 @@ def _rows(
 
         with options.service.client() as client:
             for part in partition.slices:
-                tables = partial(remote_tables, client, part)
+                tables = partial(remote_tables, client, part, uncommitted=options.uncommitted)
                 yield from _rows_of_slice(tables, _unknown, part, options, schema, values)
         return
     for part, log in opened_slices(options, partition):
         if log is None:
             Continuity(part, fail=options.fail_on_data_loss).finish()
             continue
-        tables = partial(read_tables, log, part.start, part.end)
-        indexes = partial(indexes_of, log) if options.store is None else _unknown
+        tables = partial(tables_of, log, part)
+        indexes: Callable[[Position], Indexes | None] = _unknown
+        if options.store is None and isinstance(log, TopicLog):
+            indexes = partial(indexes_of, log)
         yield from _rows_of_slice(tables, indexes, part, options, schema, values)
+
+
+def tables_of(
+    log: TopicLog | FolderForm, part: Slice, *, bodies: bool, on_damage: OnDamage
+) -> Iterator[EntryTable]:
+    """The entries of a slice; those of aborted transactions are control entries."""
+    for table in read_tables(log, part.start, part.end, bodies=bodies, on_damage=on_damage):
+        yield table.with_hidden(part.hidden) if part.hidden and len(table) else table
 
 
 def _unknown(_: Position) -> None:
@@ -118,7 +129,7 @@ def _unknown(_: Position) -> None:
 
 
 def _rows_of_slice(
-    tables_of: Callable[..., Iterator[EntryTable]],
+    read: Callable[..., Iterator[EntryTable]],
     indexes: Callable[[Position], Indexes | None],
     part: Slice,
     options: ReadOptions,
@@ -130,7 +141,7 @@ def _rows_of_slice(
     form = _form(part, options, schema, values, open_all=bad.are_rows)
     entries = options.rows is RowKind.ENTRIES
     bodies = needs_bodies(schema) if entries else depth_of(schema.names) > Depth.LEDGER
-    tables = tables_of(
+    tables = read(
         bodies=bodies or form.open_all,
         on_damage=lambda damage: bad.damaged(damage, indexes(damage.position)),
     )
@@ -162,7 +173,8 @@ def _form(
         part.first_index,
         part.end_index,
         options.limits,
-        open_all=open_all or not options.fail_on_data_loss,
+        open_all=open_all or not options.fail_on_data_loss or part.has_holes,
+        without_holes=part.has_holes,
         decoder=decoder,
         fail_fast=options.mode is DecodeMode.FAILFAST,
     )
@@ -170,7 +182,7 @@ def _form(
 
 def opened_slices(
     options: ReadOptions, partition: LedgerPartition
-) -> Iterator[tuple[Slice, TopicLog | None]]:
+) -> Iterator[tuple[Slice, TopicLog | FolderForm | None]]:
     """A task's slices with their topics, opened once; None for a missing topic."""
     if options.store is not None:
         yield from _slices_in_store(options.store, partition)
@@ -181,11 +193,17 @@ def opened_slices(
             yield part, logs.get(part.topic)
 
 
-def _opened(folder: FolderReader, partition: LedgerPartition) -> dict[str, FolderLog]:
+def _opened(
+    folder: FolderReader, partition: LedgerPartition
+) -> Mapping[str, FolderLog | FolderForm]:
+    cleaned = dict.fromkeys(part.topic for part in partition.slices if part.has_holes)
+    lost = partition.lost_ledgers
+    whole = folder.logs(cleaned, lost=lost) if cleaned else {}
+    forms = {topic: log_of_folder(folder, topic, log) for topic, log in whole.items()}
     if partition.segments is not None:
-        return folder.logs_of(partition.segments, lost=partition.lost_ledgers)
-    topics = dict.fromkeys(part.topic for part in partition.slices)
-    return folder.logs(topics, lost=partition.lost_ledgers)
+        return {**folder.logs_of(partition.segments, lost=lost), **forms}
+    topics = dict.fromkeys(part.topic for part in partition.slices if not part.has_holes)
+    return {**folder.logs(topics, lost=lost), **forms}
 
 
 def _slices_in_store(
@@ -206,22 +224,6 @@ def log_in_store(reader: BookKeeperReader, topic: str) -> StoredLog | None:
         return reader.log(topic)
     except TopicNotFoundError:
         return None
-
-
-_spared = False
-
-
-def spare_the_collector() -> None:
-    """Exclude all loaded objects from garbage collection, once per worker.
-
-    Spark's daemon runs the collector after every task: 40 ms with all imported modules, 9 ms
-    without them.
-    """
-    global _spared
-    if not _spared:
-        gc.collect()
-        gc.freeze()
-        _spared = True
 
 
 Indexes = tuple[int, int]
@@ -248,10 +250,17 @@ class Continuity:
         ``shown`` are the indexes of the entry's messages, if the result has a row that tells of the
         damage: these messages are then no loss. ``UNKNOWN`` stands for the whole gap.
         """
+        if self._part.has_holes:
+            if shown is None:
+                error = DataLossError(self._part.topic, None, None, str(damage))
+                report(error, self._fail)
+            return
         self._damages.append((damage, shown))
 
     def check(self, table: EntryTable) -> None:
         """Check the next entries; control entries count too."""
+        if self._part.has_holes:
+            return
         firsts, lasts = table.first_indexes, table.indexes
         if firsts[0] > self._next_index:
             self._lost(self._next_index, int(firsts[0]), table.position(0))
@@ -261,7 +270,7 @@ class Continuity:
 
     def finish(self) -> None:
         """Check the end of the slice: no message may be missing after the last entry."""
-        if self._next_index < self._part.end_index:
+        if self._next_index < self._part.end_index and not self._part.has_holes:
             self._lost(self._next_index, self._part.end_index, self._part.end)
 
     def _lost(self, first_index: int, end_index: int, before: Position) -> None:

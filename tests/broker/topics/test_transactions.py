@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part
+from pulsemark.broker.topics import transactions
 from pulsemark.broker.topics.transactions import Transaction, _restored, _row
 from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.client.connection import RawConsumer
@@ -18,71 +18,11 @@ from pulsemark.ledger import Position
 from pulsemark.metadata import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import BrokerProcess, PulsarBroker, RawClient, running_broker
-from pulsemark.testing.raw_client import RawProducer
-from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.wire import MessageId, commands
+from pulsemark.wire import MessageId
+from tests.support.transaction_client import TransactionClient
 
-T = pb.BaseCommand
 TOPIC, OTHER = "persistent://public/default/orders", "persistent://public/default/paid"
 ON = {"transaction_coordinator_enabled": True}
-
-
-class TransactionClient:
-    """A client that uses transactions, over one connection."""
-
-    def __init__(self, raw: RawClient) -> None:
-        self.raw = raw
-
-    def _ask(self, kind: int, body: Any, **fields: Any) -> Any:
-        return self.raw.request(
-            lambda request_id: commands.frame(kind, body(request_id=request_id, **fields))
-        )
-
-    def begin(self, timeout_ms: int = 60_000) -> Any:
-        """The id of a new transaction."""
-        begun = self._ask(T.NEW_TXN, pb.CommandNewTxn, txn_ttl_millis=timeout_ms, tc_id=0)
-        return {
-            "txnid_most_bits": begun.txnid_most_bits,
-            "txnid_least_bits": begun.txnid_least_bits,
-        }
-
-    def add(self, txn: Any, *topics: str) -> None:
-        """It will send to these topics."""
-        self._ask(T.ADD_PARTITION_TO_TXN, pb.CommandAddPartitionToTxn, partitions=topics, **txn)
-
-    def end(self, txn: Any, *, committed: bool) -> None:
-        """Commit it, or abort it."""
-        action = pb.COMMIT if committed else pb.ABORT
-        self._ask(T.END_TXN, pb.CommandEndTxn, txn_action=action, **txn)
-
-    def send(self, producer: RawProducer, body: bytes, txn: Any) -> MessageId:
-        """Send a message in a transaction; its id."""
-        message = unbatched_message(body, publish_time_ms=1)
-        command = pb.CommandSend(producer_id=producer.producer_id, sequence_id=0, **txn)
-        base = T(type=T.SEND, send=command).SerializeToString()
-        size = len(base) + 4 + len(message)
-        self.raw.write(size.to_bytes(4, "big"), len(base).to_bytes(4, "big"), base, message)
-        (receipt,) = producer.receipts(1)
-        return MessageId(receipt.ledger_id, receipt.entry_id)
-
-    def ack(
-        self,
-        consumer: RawConsumer,
-        message_id: MessageId,
-        txn: Any,
-        *,
-        up_to: bool = False,
-    ) -> None:
-        """Acknowledge in a transaction."""
-        kind = pb.CommandAck.Cumulative if up_to else pb.CommandAck.Individual
-        self._ask(
-            T.ACK,
-            pb.CommandAck,
-            consumer_id=consumer.consumer_id,
-            ack_type=kind,
-            message_id=[message_id.to_data()],
-            **txn,
-        )
 
 
 @pytest.fixture
@@ -271,6 +211,27 @@ def test_an_unknown_or_ended_transaction_is_refused(client):
     with pytest.raises(RequestRefusedError) as caught:
         client.end({"txnid_most_bits": 7, "txnid_least_bits": 0}, committed=True)
     assert caught.value.error_name == "TransactionCoordinatorNotFound"
+
+
+def test_a_transaction_keeps_nothing_of_what_is_too_much(client, broker, monkeypatch):
+    """Topics by a request and by a message, subscriptions; what it has still counts."""
+    monkeypatch.setattr(transactions, "MAX_PLACES", 2)
+    first, second, third = (f"persistent://public/default/t{number}" for number in range(3))
+    producer = client.raw.create_producer(third)
+    consumer = client.raw.subscribe(third, "s", earliest=True)
+    consumer.flow(10)
+    txn = client.begin()
+    client.add(txn, first)
+    with pytest.raises(RequestRefusedError, match="at most 2 topics"):
+        client.add(txn, second, third)
+    with pytest.raises(RequestRefusedError, match="at most 2 topics"):
+        client.add(txn, *(f"{first}-{number}" for number in range(9)))
+    client.add(txn, second)
+    with pytest.raises(SendRefusedError, match="at most 2 topics"):
+        client.send(producer, b"x", txn)
+    client.end(txn, committed=True)
+    assert not broker.broker.services.transactions.by_number
+    assert received(consumer) == []
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(client, broker):

@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ from ...ledger import (
 )
 from ...ledger.cursors.cursor_store import CursorStore
 from ...ledger.local.catalog import Catalog
-from ...maintenance.expected import LogEnds, ends_of, lost_head
+from ...maintenance.expected import Expected, LogEnds, ends_of, lost_head
 from ...metadata import StampError
 from ...proto.cursor_pb2 import CursorRecord
 from ...proto.pulsar_api_pb2 import ServerError
@@ -309,8 +310,10 @@ class _BrokerTopics:
         """
         log, catalog = self.opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
-            return LogEnds(log.next_index)
-        return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
+            return ends_of(log, Expected())
+        ends = ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
+        is_cleaned = self.opened(topic).read_log is not log
+        return replace(ends, has_holes=True) if is_cleaned else ends
 
 
 #: Refusals that say nothing about the topic: the same call may succeed a moment later.

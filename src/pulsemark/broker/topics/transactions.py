@@ -402,11 +402,13 @@ class Transactions:
 
 
 def _add(known: dict[Any, str], more: Iterable[tuple[Any, str]]) -> None:
+    new: dict[Any, str] = {}
     for place, given in islice(more, MAX_PLACES + 1):
-        known.setdefault(place, given)
-    if len(known) > MAX_PLACES:
+        new.setdefault(place, given)
+    if len(known.keys() | new.keys()) > MAX_PLACES:
         text = f"a transaction has at most {MAX_PLACES} topics, and as many subscriptions"
         raise RefusedError(ServerError.NotAllowedError, text)
+    known.update({**new, **known})
 
 
 def _place_of(subscription: Subscription) -> Place:
