@@ -238,6 +238,24 @@ def test_a_produce_with_tagged_fields_is_refused():
             connection.take()
 
 
+@pytest.mark.parametrize("tagged", [8, 2_000])
+def test_tagged_fields_cost_no_more_than_their_bytes(tagged):
+    """The codec copies all that follows for each struct that has some."""
+    topics = (
+        bytes(16) + b"\x02t" + (b"\x01\x07\x01x" if n < tagged else b"\0") for n in range(2_000)
+    )
+    body = b"\xd1\x0f" + b"".join(topics) + bytes(3)
+    head = struct.pack(">hhih", 3, 12, 1, 1) + b"c\0"
+    connection = Connection(LIMIT)
+    connection.receive(struct.pack(">i", len(head + body)) + head + body)
+    if tagged < 16:
+        (request,) = taken(connection)
+        assert len(request.body.topics) == 2_000
+    else:
+        with pytest.raises(ProtocolError, match="too many places"):
+            connection.take()
+
+
 def test_kafka_python_takes_the_broker_for_the_kafka_whose_requests_it_serves():
     """As a client "of 2.4" it would else send that Kafka's versions, such as Metadata 9."""
     less = HIGHEST_FOR["kafka-python"]
