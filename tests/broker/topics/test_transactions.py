@@ -2,87 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part
-from pulsemark.broker.topics.transactions import Transaction, _restored, _row
+from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part, PendingAcks
 from pulsemark.client import RequestRefusedError, SendRefusedError
-from pulsemark.client.connection import RawConsumer
 from pulsemark.ledger import Position
-from pulsemark.metadata import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import BrokerProcess, PulsarBroker, RawClient, running_broker
-from pulsemark.testing.raw_client import RawProducer
-from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.wire import MessageId, commands
+from pulsemark.wire import MessageId
+from tests.support.transactions import TransactionClient, received
 
 T = pb.BaseCommand
 TOPIC, OTHER = "persistent://public/default/orders", "persistent://public/default/paid"
 ON = {"transaction_coordinator_enabled": True}
-
-
-class TransactionClient:
-    """A client that uses transactions, over one connection."""
-
-    def __init__(self, raw: RawClient) -> None:
-        self.raw = raw
-
-    def _ask(self, kind: int, body: Any, **fields: Any) -> Any:
-        return self.raw.request(
-            lambda request_id: commands.frame(kind, body(request_id=request_id, **fields))
-        )
-
-    def begin(self, timeout_ms: int = 60_000) -> Any:
-        """The id of a new transaction."""
-        begun = self._ask(T.NEW_TXN, pb.CommandNewTxn, txn_ttl_millis=timeout_ms, tc_id=0)
-        return {
-            "txnid_most_bits": begun.txnid_most_bits,
-            "txnid_least_bits": begun.txnid_least_bits,
-        }
-
-    def add(self, txn: Any, *topics: str) -> None:
-        """It will send to these topics."""
-        self._ask(T.ADD_PARTITION_TO_TXN, pb.CommandAddPartitionToTxn, partitions=topics, **txn)
-
-    def end(self, txn: Any, *, committed: bool) -> None:
-        """Commit it, or abort it."""
-        action = pb.COMMIT if committed else pb.ABORT
-        self._ask(T.END_TXN, pb.CommandEndTxn, txn_action=action, **txn)
-
-    def send(self, producer: RawProducer, body: bytes, txn: Any) -> MessageId:
-        """Send a message in a transaction; its id."""
-        message = unbatched_message(body, publish_time_ms=1)
-        command = pb.CommandSend(producer_id=producer.producer_id, sequence_id=0, **txn)
-        base = T(type=T.SEND, send=command).SerializeToString()
-        size = len(base) + 4 + len(message)
-        self.raw.write(size.to_bytes(4, "big"), len(base).to_bytes(4, "big"), base, message)
-        (receipt,) = producer.receipts(1)
-        return MessageId(receipt.ledger_id, receipt.entry_id)
-
-    def ack(
-        self,
-        consumer: RawConsumer,
-        message_id: MessageId,
-        txn: Any,
-        *,
-        up_to: bool = False,
-    ) -> None:
-        """Acknowledge in a transaction."""
-        kind = pb.CommandAck.Cumulative if up_to else pb.CommandAck.Individual
-        self._ask(
-            T.ACK,
-            pb.CommandAck,
-            consumer_id=consumer.consumer_id,
-            ack_type=kind,
-            message_id=[message_id.to_data()],
-            **txn,
-        )
 
 
 @pytest.fixture
@@ -97,11 +35,6 @@ def client(broker: PulsarBroker) -> Iterator[TransactionClient]:
     """A client of that broker."""
     with RawClient.from_url(broker.service_url) as raw:
         yield TransactionClient(raw)
-
-
-def received(consumer: RawConsumer) -> list[bytes]:
-    """The payloads that are there."""
-    return [bytes(payload_of(message.headers_and_payload)) for message in consumer.drain()]
 
 
 def test_clients_that_look_up_over_http_find_the_coordinator(broker):
@@ -334,20 +267,23 @@ def test_kill_9_keeps_open_transactions(tmp_path: Path, committed):
             assert client.begin() != txn
 
 
-PLACES = st.tuples(st.text(max_size=3), st.text(max_size=3))
 POSITIONS = st.builds(Position, st.integers(0, 3), st.integers(0, 40))
 PARTS = st.one_of(st.just(WHOLE), st.builds(Part, st.integers(1, 2**70), st.integers(1, 2)))
 
 
 @settings(max_examples=50)
 @given(
-    st.dictionaries(
-        st.tuples(st.text(max_size=3), st.text(max_size=3)), st.dictionaries(POSITIONS, PARTS)
-    )
+    st.dictionaries(st.text(max_size=3), st.dictionaries(POSITIONS, PARTS, min_size=1)),
+    st.none() | st.tuples(st.text(max_size=3), POSITIONS),
 )
-def test_what_is_stored_is_what_was_acknowledged(acks):
-    """A transaction's row has all of its acknowledgements, however they lie."""
-    transaction = Transaction(3, 1, 2, "me", topics={"full": "a"}, acks=acks)
-    found = _restored(3, _row(transaction))
-    assert found.acks == acks
-    assert (found.owner, found.topics, found.timeout_ms) == ("me", {"full": "a"}, 2)
+def test_what_is_stored_is_what_was_acknowledged(acks, up_to):
+    """A subscription's row has all of its pending acknowledgements, however they lie."""
+    pending = PendingAcks()
+    for transaction, acked in acks.items():
+        pending.add(transaction, acked)
+    pending.cumulative = up_to
+    found = PendingAcks.of(json.loads(json.dumps(pending.row())))
+    assert found.single == acks
+    assert found.cumulative == up_to
+    places = {place for acked in acks.values() for place in acked}
+    assert all(found.bits_in(place) == pending.bits_in(place) for place in places)

@@ -100,6 +100,7 @@ class Topics:
         self.before_open: list[Callable[[Topic], Awaitable[None]]] = []
         self.names = TopicNames()
         self.turns = Turns()
+        self.metadata_of = store.metadata_of
         self.cursors = store.cursors
         #: Raises `NotOwnedError` for a topic of another broker.
         self.check_owned: Callable[[TopicName], None] = lambda name: None
