@@ -1,11 +1,16 @@
 """Transactions over topics of several brokers: their coordinator is one of them."""
 
+import hmac
+import json
 import time
+import urllib.error
+import urllib.request
 from contextlib import ExitStack, suppress
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from pulsemark.broker.ownership import INNER_PATH, SIGNATURE_HEADER
 from pulsemark.broker.topics import participants
 from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import ServerError
@@ -346,3 +351,24 @@ def test_nobody_has_to_ask_for_a_coordinator(brokers, eventually, monkeypatch, k
         return not any(one.open for one in known) and any(one.aborted for one in known)
 
     eventually(aborted, "the transaction is aborted")
+
+
+def test_only_brokers_can_end_a_transaction_in_a_topic(brokers):
+    """A call that is not signed with the brokers' secret is refused, whatever it says."""
+    brokers.start(**ON)
+    (only,) = brokers.running
+    inner = only.broker.services.inner
+    body = json.dumps(["persistent://public/default/t", participants.END, {}]).encode()
+    signatures = "", "00", "\u00ff", hmac.digest(b"", body, "sha256").hex()
+    for signature in signatures:
+        asked = urllib.request.Request(
+            f"{only.http_url}{INNER_PATH}public/default/t",
+            method="POST",
+            data=body,
+            headers={"content-type": "application/json", SIGNATURE_HEADER: signature},
+        )
+        with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(asked):
+            pass
+        assert refused.value.code == 401
+        refused.value.close()
+    assert len(inner.secret) == 32

@@ -48,6 +48,8 @@ class Joined:
 
     def __init__(self) -> None:
         self._ids: dict[Hashable, str] = {}
+        self._keys: dict[str, set[Hashable]] = {}
+        """By the transaction's id."""
         self._refused: dict[Hashable, str] = {}
         self._asking = 0
         self._ended_meanwhile: set[str] = set()
@@ -66,6 +68,7 @@ class Joined:
             transaction = await ask()
             if transaction not in self._ended_meanwhile:
                 self._ids[key] = transaction
+                self._keys.setdefault(transaction, set()).add(key)
         finally:
             self._asking -= 1
             if not self._asking:
@@ -85,7 +88,9 @@ class Joined:
         """A transaction writes no more."""
         if self._asking:
             self._ended_meanwhile.add(transaction)
-        self._ids = {key: each for key, each in self._ids.items() if each != transaction}
+        for key in self._keys.pop(transaction, ()):
+            if self._ids[key] == transaction:
+                del self._ids[key]
 
 
 class Participants:
