@@ -188,6 +188,10 @@ pulsar-go-suite: $(STAMP) ## The Go client's own suite (needs Go): SUITE=/its/cl
 pulsar-rs-suite: $(STAMP) ## The Rust client's own suite (needs cargo and protoc): SUITE=/its/clone
 	$(BIN)/python compat/pulsar_rs_suite.py "$(SUITE)" $(SUITE_ARGS)
 
+.PHONY: kafka-mirror
+kafka-mirror: $(STAMP) ## Mirrors from and to a real Kafka: KAFKA=HOST:PORT
+	PULSEMARK_KAFKA="$(KAFKA)" $(BIN)/python -m pytest -n 0 tests/mirror/test_kafka.py
+
 kafka-python-suite: $(STAMP) ## Run kafka-python's own tests against pulsemark: SUITE=/path/to/its/sources
 	$(BIN)/python compat/client_suites/run.py kafka-python "$(SUITE)"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -157,32 +156,6 @@ def test_links_at_the_root_are_the_four_rooms() -> None:
     assert {path.name for path in ROOT.iterdir() if path.is_symlink()} <= set(LINKS)
     for name in LINKS:
         assert target_of(ROOT / name) == f"src/pulsemark/{name}"
-
-
-def clone_without_links(folder: Path) -> Path:
-    """A clone in which links are files of text, with what the checkout has not committed yet."""
-    clone = folder / "clone"
-    command = ["git", "-c", "core.symlinks=false", "clone", "--quiet", str(ROOT), str(clone)]
-    subprocess.run(command, check=True)
-    for path in set(tracked_files()) - tracked_links():
-        if (ROOT / path).is_file():
-            (clone / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, clone / path)
-    return clone
-
-
-def test_a_clone_without_links_passes(tmp_path: Path) -> None:
-    """Where git cannot make links, the tests that look at them pass all the same."""
-    clone = clone_without_links(tmp_path)
-    assert not any((clone / name).is_symlink() for name in LINKS)
-    tests = ["tests/test_packaging.py", "-k", "link and not clone"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    environment = dict(os.environ, PYTHONPATH=str(clone / "src"))
-    passed = subprocess.run(
-        command, cwd=clone, env=environment, capture_output=True, text=True, check=False
-    )
-    assert passed.returncode == 0, passed.stdout + passed.stderr
-    assert "skipped" not in passed.stdout
 
 
 def test_nothing_imports_through_the_links() -> None:

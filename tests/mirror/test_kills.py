@@ -19,10 +19,12 @@ from pulsemark.ledger import FolderReader, LedgerError
 from pulsemark.testing import RawClient
 
 from .conftest import CLUSTER, TOPIC, bodies_of, fill, message
+from .test_kafka import create, produce, seen, transactions
 
 Start = Callable[..., subprocess.Popen[str]]
 LIMIT_S = 60
 ENTRIES = 400
+END = ("--once", "--verify")
 KILLS = int(os.environ.get("PULSEMARK_KILLS", "3"))
 
 
@@ -45,10 +47,12 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def mirror_arguments(source: object, target: object, *more: str) -> list[object]:
+def mirror_arguments(
+    source: object, target: object, *more: str, topic: str = TOPIC
+) -> list[object]:
     """The command line of a mirror of the topic."""
     cluster = ("--source-cluster", CLUSTER)
-    return ["mirror", source, target, "--topics", TOPIC, *cluster, *more]
+    return ["mirror", source, target, "--topics", topic, *cluster, *more]
 
 
 def count_in(folder: Path) -> int:
@@ -78,10 +82,11 @@ class Standalone:
     """A broker process on one folder and one port, over all its starts."""
 
     def __init__(self, start: Start, folder: Path) -> None:
-        with socket.socket() as free, socket.socket() as other:
-            for each in (free, other):
+        with socket.socket() as free, socket.socket() as other, socket.socket() as third:
+            for each in (free, other, third):
                 each.bind(("127.0.0.1", 0))
             self.port, self.grpc_port = free.getsockname()[1], other.getsockname()[1]
+            self.kafka = f"127.0.0.1:{third.getsockname()[1]}"
         self.folder = folder
         self._launch = start
         self.start()
@@ -94,7 +99,8 @@ class Standalone:
     def start(self) -> None:
         """Start, and wait until it serves."""
         ports = ("--port", self.port, "--grpc-port", self.grpc_port, "--http-port", 0)
-        data = ("--data-dir", self.folder, *ports)
+        kafka = ("--kafka-port", self.kafka.rpartition(":")[2])
+        data = ("--data-dir", self.folder, *ports, *kafka)
         self.process = self._launch("standalone", "--json", *data, "--mirror-sources", "*")
         assert self.process.stdout is not None
         assert json.loads(self.process.stdout.readline())["service_url"]
@@ -180,6 +186,62 @@ def test_killed_brokers_and_mirrors(start: Start, tmp_path: Path) -> None:
     assert bodies_of(target.folder) == bodies_of(source.folder)
     assert len(bodies_of(target.folder)) == sent
     consume(target, 20)
+
+
+def test_killed_kafkas_and_mirrors(start: Start, tmp_path: Path) -> None:
+    """A Kafka is mirrored to a broker and to a Kafka, and all of them are killed in turn while sets
+    and transactions are sent: both copies have what was committed, in order and once.
+    """
+    source, broker, other = (Standalone(start, tmp_path / name) for name in "abc")
+    for each in (source, broker, other):
+        create(each.kafka, "orders")
+    more = ("--progress-s", "0.1", "--renumber")
+    targets = (broker.url, f"kafka://{other.kafka}")
+    follow = [
+        mirror_arguments(f"kafka://{source.kafka}", target, *more, topic="orders")
+        for target in targets
+    ]
+    mirrors = [start(*each) for each in follow]
+    committed: list[bytes | None] = []
+
+    def send(sets: int) -> None:
+        for _ in range(sets):
+            first = len(committed)
+            produce(source.kafka, "orders", 1, first=first)
+            committed.extend(b"v%d" % number for number in range(first, first + 3))
+
+    def values(kafka: str) -> list[bytes | None]:
+        return [value for _, _, value in seen(kafka, "orders")]
+
+    def is_mirrored() -> bool:
+        return all(len(values(each.kafka)) >= len(committed) for each in (broker, other))
+
+    send(1)
+    for number, killed in enumerate(islice(cycle((source, broker, other, *mirrors)), KILLS)):
+        wait_for(is_mirrored, f"{len(committed)} records")
+        send(20)
+        if number % 3 == 0:
+            transactions(source.kafka, "orders", "ac")
+            committed += [b"c 1"] * 3
+        if isinstance(killed, Standalone):
+            killed.kill()
+            killed.start()
+        else:
+            at = number % 5 - 3
+            kill(mirrors[at])
+            mirrors[at] = start(*follow[at])
+        send(5)
+    wait_for(is_mirrored, f"{len(committed)} records")
+    for mirror in mirrors:
+        mirror.send_signal(signal.SIGTERM)
+        out, err = mirror.communicate(timeout=LIMIT_S)
+        assert (mirror.returncode, "gaps: 0" in out) == (0, True), err
+    assert values(source.kafka) == values(broker.kafka) == values(other.kafka) == committed
+    for target in targets:
+        once = mirror_arguments(f"kafka://{source.kafka}", target, *more, *END, topic="orders")
+        process = start(*once)
+        out, err = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, out + err
 
 
 def test_an_unreachable_place_is_an_error_at_once(start: Start, tmp_path: Path) -> None:

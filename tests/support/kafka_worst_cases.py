@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from pulsemark.broker.kafka import importing_kafka
+from pulsemark.kafka import importing_kafka
 
 with importing_kafka():
     from kafka.protocol import admin, consumer, metadata, producer

@@ -1,7 +1,8 @@
 """Topics kept in a second place: `pulsemark mirror`, and `pulsemark follow` with `promote`.
 
 `mirror FROM TO --topics NAMES` copies topics without opening an entry. FROM and TO are brokers
-(`pulsar://HOST:PORT`, pulsemark's or Apache Pulsar's) or data folders (docs/mirror.md).
+(`pulsar://HOST:PORT`, pulsemark's or Apache Pulsar's), Kafkas (`kafka://HOST:PORT`) or data folders
+(docs/mirror.md).
 `follow SOURCE --data-dir D` keeps a second folder with the same positions, of a broker
 (`grpc://HOST:PORT`) or a folder, and `promote --data-dir D` makes it a leader's (docs/follow.md).
 Progress, gaps, truncations and lost connections are lines on stderr, the sum is on stdout.
@@ -84,11 +85,12 @@ EXIT_INCOMPLETE = 1
 
 def _add_mirror(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("source", metavar="FROM", help="pulsar://HOST:PORT, or a data folder")
-    parser.add_argument("target", metavar="TO", help="pulsar://HOST:PORT, or a data folder")
+    where = "pulsar://HOST:PORT, kafka://[USER@]HOST:PORT, or a data folder"
+    parser.add_argument("source", metavar="FROM", help=where)
+    parser.add_argument("target", metavar="TO", help=where)
     _add_what(parser)
     _add_how(parser)
-    _add_access(parser, ("source", "target"), "pulsar+ssl")
+    _add_access(parser, ("source", "target"), "pulsar+ssl and kafka+ssl")
     parser.add_argument(
         "--subscriptions", action="store_true", help="subscriptions follow, too, by their places"
     )
@@ -128,6 +130,11 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "--without-deduplication",
         action="store_true",
         help="also to an Apache Pulsar that does not deduplicate",
+    )
+    parser.add_argument(
+        "--renumber",
+        action="store_true",
+        help="to a Kafka: also where offsets cannot stay equal, or sets must be packed again",
     )
     parser.add_argument(
         "--stampers",
@@ -173,7 +180,10 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 def _add_access(parser: argparse.ArgumentParser, sides: Sequence[str], scheme: str) -> None:
     for side in sides:
         parser.add_argument(
-            f"--{side}-token-file", type=Path, metavar="FILE", help=f"the {side} broker's token"
+            f"--{side}-token-file",
+            type=Path,
+            metavar="FILE",
+            help=f"the {side} broker's token (of a Kafka with USER: the password)",
         )
     parser.add_argument(
         "--trusted-certificates",
@@ -275,6 +285,7 @@ def _options(args: argparse.Namespace) -> Options:
         stampers=split_stamper_names(args.stampers),
         append=args.append,
         without_deduplication=args.without_deduplication,
+        renumber=args.renumber,
         source_token=read_token(args.source_token_file),
         target_token=read_token(args.target_token_file),
         trusted_certificates=args.trusted_certificates,

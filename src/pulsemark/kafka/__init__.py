@@ -8,3 +8,20 @@ broker and knows it only through `ports`; `broker.kafka_bridge` implements that 
 kafka-python's codecs are used by `wire` and `handlers`; the broker imports these only if a port is
 configured.
 """
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def importing_kafka() -> Iterator[None]:
+    """Import kafka-python in this block, also where warnings are errors, as in many tests.
+
+    It reads its schemas in a way that Python 3.11 and 3.12 call deprecated.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
+        yield

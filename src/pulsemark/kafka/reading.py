@@ -38,6 +38,7 @@ from .errors import Code, KafkaError
 from .partitions import KafkaPartition
 from .ports import Figures
 from .records import (
+    MAX_RAW_BYTES,
     CodecError,
     Fetched,
     RecordSetError,
@@ -519,7 +520,8 @@ class ShownEntries:
         if magic == MAX_MAGIC == self._max_magic:
             return make()
         metadata = peek(entry.prefix)
-        raw_bytes = 0 if metadata is None else metadata.raw_size_bytes
+        # 0: it is not known, because a mirror brought the set.
+        raw_bytes = (metadata.raw_size_bytes if metadata is not None else 0) or MAX_RAW_BYTES
         # Of a compressed set a client gets all, wherever it begins to read.
         offset = stored.base_offset if codec_of(stored.body, magic) else fetch_offset
         place = partition, entry.position, offset, self._max_magic, stored.broker_time_ms

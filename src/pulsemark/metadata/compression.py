@@ -90,7 +90,7 @@ def decompress(compression: int, data: Buffer, size_bytes: int, max_bytes: int) 
             payload does not hold exactly ``size_bytes``.
         CompressionUnavailableError: the library for it is not installed.
     """
-    _count()
+    count_opened()
     if compression == CompressionType.NONE:
         return bytes(data)
     decompressor = _DECOMPRESSORS.get(compression)
@@ -122,7 +122,7 @@ def compress(compression: int, data: Buffer) -> bytes:
         ValueError: unknown compression.
         CompressionUnavailableError: the library for it is not installed.
     """
-    _count()
+    count_opened()
     compressor = _COMPRESSORS.get(compression)
     if compressor is None:
         raise ValueError(f"unknown compression {compression}")
@@ -137,7 +137,8 @@ def payloads_opened() -> int:
     return _payloads_opened
 
 
-def _count() -> None:
+def count_opened() -> None:
+    """A payload was opened."""
     global _payloads_opened
     _payloads_opened += 1
 

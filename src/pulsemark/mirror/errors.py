@@ -9,6 +9,7 @@ MirrorError
   TargetRefusedError      the target does not take a mirror, or an entry
   SourceBusyError         another mirror reads with the same subscription
   OtherSourceError        the source is not the log that the target was mirrored from
+  OffsetsDifferError      an offset of a Kafka cannot be the same in the target
   KafkaEntryError         an entry is a Kafka client's record set, and one side knows no such sets
   NoDeduplicationError    a Pulsar broker that would store entries twice
   SchemaVersionError      the target's schema versions are not those of the source
@@ -105,6 +106,16 @@ class OtherSourceError(MirrorError):
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"{topic}: the target was mirrored from another log: {reason}")
         self.topic = topic
+        self.reason = reason
+
+
+class OffsetsDifferError(MirrorError):
+    """The source's ``offset`` of ``topic`` cannot be the same in a Kafka, for the ``reason``."""
+
+    def __init__(self, topic: str, offset: int, reason: str) -> None:
+        super().__init__(f"{topic}: offset {offset} of the source: {reason}")
+        self.topic = topic
+        self.offset = offset
         self.reason = reason
 
 

@@ -7,13 +7,19 @@ import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..extras import install_command
+from ..kafka import importing_kafka
 from ..wire import InvalidTopicNameError, TopicName
 from .broker_source import BrokerSource
 from .broker_target import BrokerTarget
 from .entries import Source, Target
 from .errors import NoTopicsError, PlaceError, TopicMissingError
 from .folders import FolderSource, FolderTarget
+
+if TYPE_CHECKING:
+    from ..kafka.client import KafkaCluster
 
 # Which topics are mirrored: a list of names, or patterns.
 #
@@ -104,7 +110,7 @@ class Selection:
         return [str(name)]
 
 
-BROKER_SCHEMES = ("pulsar", "pulsar+ssl")
+BROKER_SCHEMES = ("pulsar", "pulsar+ssl", "kafka", "kafka+ssl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +122,7 @@ class Options:
     stampers: tuple[str, ...] = ("broker-time", "index")
     append: bool = False
     without_deduplication: bool = False
+    renumber: bool = False
     source_token: str | None = None
     target_token: str | None = None
     trusted_certificates: str | os.PathLike[str] | None = None
@@ -141,6 +148,11 @@ def folder_of(place: str) -> Path | None:
 def open_source(place: str, options: Options) -> Source:
     """The source at a place. Raises PlaceError, ServiceUrlError, LedgerError, OSError."""
     folder = folder_of(place)
+    if is_kafka(place):
+        cluster = kafka_cluster(place, options, options.source_token)
+        from .kafka import KafkaSource
+
+        return KafkaSource(cluster, options.source_cluster)
     if folder is None:
         return BrokerSource(
             place,
@@ -157,6 +169,13 @@ def open_source(place: str, options: Options) -> Source:
 def open_target(place: str, options: Options) -> Target:
     """The target at a place. Raises as `open_source`, and StampError for a stamper."""
     folder = folder_of(place)
+    if is_kafka(place):
+        cluster = kafka_cluster(place, options, options.target_token)
+        from .kafka import KafkaTarget
+
+        return KafkaTarget(
+            cluster, options.source_cluster, append=options.append, renumber=options.renumber
+        )
     if folder is None:
         return BrokerTarget(
             place,
@@ -171,7 +190,23 @@ def open_target(place: str, options: Options) -> Target:
     )
 
 
+def is_kafka(place: str) -> bool:
+    """Whether a place is a Kafka's URL."""
+    return place.startswith(("kafka:", "kafka+ssl:"))
+
+
+def kafka_cluster(place: str, options: Options, token: str | None) -> KafkaCluster:
+    """The Kafka at a URL; nothing is connected yet. Raises PlaceError, ServiceUrlError."""
+    try:
+        # With kafka-python it takes 30 MB, which most mirrors do not need.
+        with importing_kafka():
+            from ..kafka.client import KafkaCluster
+    except ImportError as error:
+        raise PlaceError(place, f"needs kafka-python ({install_command('kafka')})") from error
+    return KafkaCluster(place, ssl_context=_tls(place, options), token=token)
+
+
 def _tls(place: str, options: Options) -> ssl.SSLContext | None:
-    if not place.startswith("pulsar+ssl:") or options.trusted_certificates is None:
+    if "+ssl:" not in place or options.trusted_certificates is None:
         return None
     return ssl.create_default_context(cafile=str(options.trusted_certificates))

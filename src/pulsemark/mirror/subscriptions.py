@@ -25,7 +25,7 @@ from .entries import Place, Target
 from .errors import PlaceError
 from .folders import FolderTarget
 from .follow_source import BrokerFollowed, FollowSource, open_followed
-from .places import Options, folder_of
+from .places import Options, folder_of, is_kafka
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
@@ -213,6 +213,7 @@ def open_carrier(place: str, target: Target, options: Options) -> SubscriptionCa
         if not isinstance(there, BrokerFollowed):
             raise PlaceError(options.target_grpc, "--target-grpc is not a broker's gRPC port")
         copies = BrokerCopies(target, there.calls)
-    assert copies is not None, "a target is a folder or a broker"
+    if copies is None or is_kafka(place):
+        raise PlaceError(place, "--subscriptions needs a broker or a folder on each side")
     source = open_followed(at, options)
     return SubscriptionCarrier(source, copies, options.source_cluster, options.subscription)

@@ -3,12 +3,16 @@
 Where the target's tags can be read (a data folder), the source's position and index of each entry
 are compared, too, and entries that the source has removed meanwhile are left out. Over Pulsar's
 protocol only bytes are compared: then both sides must have the same entries, and no others.
+
+Beside a Kafka holes are left out on both sides; and what a Kafka target has is compared with what
+would be sent to it, by the source's offsets in its batches' headers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ..client import BrokerConnection, Service
 from ..client.connection import RawMessage
@@ -16,12 +20,16 @@ from ..client.service import authentication
 from ..compaction.compacted_log import CompactedLog
 from ..compaction.current_view import log_of_folder
 from ..ledger import EntryKind, FolderReader, Position, TopicLog
-from ..metadata import message_count_of, peek, read_message_metadata, strip
+from ..metadata import Buffer, message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
-from ..metadata.source_stamp import record_set_tags_of, source_stamp_of
+from ..metadata.source_stamp import (
+    position_of_sequence_id,
+    record_set_tags_of,
+    source_stamp_of,
+)
 from ..wire import EARLIEST, MessageId
 from .broker_source import AS_STORED, is_record_set, unknown_format
-from .places import Options, folder_of
+from .places import Options, folder_of, is_kafka, kafka_cluster
 
 READER = "pulsemark-mirror-verify"
 PERMITS = 100
@@ -48,8 +56,18 @@ def compare(source: str, target: str, topic: str, options: Options) -> Compariso
 
     Raises LedgerError (CorruptEntryError for a damaged entry), ClientError, OSError.
     """
-    wanted = list(_entries(source, topic, options.source_token, None))
-    found = list(_entries(target, topic, options.target_token, options.source_cluster))
+    checksum: Callable[[Buffer], int | None] = crc32c
+    if is_kafka(source) or is_kafka(target):
+        from .kafka import checksum_of
+
+        checksum = partial(checksum_of, is_sent=is_kafka(target), opens=options.renumber)
+    wanted, found = (
+        [(key, value) for key, body in entries if (value := checksum(body)) is not None]
+        for entries in (
+            _entries(source, topic, options, by_index=is_kafka(target)),
+            _entries(target, topic, options, is_target=True),
+        )
+    )
     return Comparison(topic, len(wanted), len(found), _difference(wanted, found))
 
 
@@ -72,20 +90,33 @@ def _shown(place: Key) -> str:
 
 
 def _entries(
-    place: str, topic: str, token: str | None, cluster: str | None
-) -> Iterator[tuple[Key, int]]:
-    """The position in the source, if it is known, and the checksum of each entry."""
+    place: str, topic: str, options: Options, *, is_target: bool = False, by_index: bool = False
+) -> Iterator[tuple[Key, Buffer]]:
+    """The position in the source, if it is known, and the bytes of each entry.
+
+    ``by_index``: the index in place of the position, as a Kafka target names entries.
+    """
+    token = options.target_token if is_target else options.source_token
+    cluster = options.source_cluster if is_target else None
     folder = folder_of(place)
-    if folder is None:
+    if is_kafka(place):
+        kafka = kafka_cluster(place, options, token)
+        from .kafka import sets_of
+
+        yield from sets_of(kafka, topic, cluster)
+    elif folder is None:
         with Service(place, **authentication(token)) as service:
             for message_id, body in _read(service.connection(topic), topic):
-                yield (None if cluster else (message_id.ledger_id, message_id.entry_id)), body
-        return
-    with FolderReader(folder) as reader:
-        yield from _of_folder(log_of_folder(reader, topic), cluster)
+                is_known = not (is_target or by_index)
+                yield (message_id.ledger_id, message_id.entry_id) if is_known else None, body
+    else:
+        with FolderReader(folder) as reader:
+            yield from _of_folder(log_of_folder(reader, topic), cluster, by_index=by_index)
 
 
-def _of_folder(log: TopicLog | CompactedLog, cluster: str | None) -> Iterator[tuple[Key, int]]:
+def _of_folder(
+    log: TopicLog | CompactedLog, cluster: str | None, *, by_index: bool
+) -> Iterator[tuple[Key, Buffer]]:
     at = Position(0, 0)
     while entries := log.read_stable(at):
         for entry in entries:
@@ -95,13 +126,15 @@ def _of_folder(log: TopicLog | CompactedLog, cluster: str | None) -> Iterator[tu
                 if stamp is None or stamp.cluster != cluster:
                     continue
                 key = stamp.position
+            elif by_index:
+                key = position_of_sequence_id(entry.index)
             if entry.kind is EntryKind.DATA:
-                yield key, crc32c(entry.body)
+                yield key, entry.body
         last = entries[-1].position
         at = Position(last.ledger_id, last.entry_id + 1)
 
 
-def _read(connection: BrokerConnection, topic: str) -> Iterator[tuple[MessageId, int]]:
+def _read(connection: BrokerConnection, topic: str) -> Iterator[tuple[MessageId, Buffer]]:
     """Every message of a broker's topic, by a reader."""
     consumer = connection.subscribe(
         topic, READER, durable=False, start_message_id=EARLIEST, properties=AS_STORED
@@ -117,7 +150,7 @@ def _read(connection: BrokerConnection, topic: str) -> Iterator[tuple[MessageId,
                 # Permits count messages, and a batch uses up as many as it has.
                 used += max(_messages_in(topic, message), 1)
                 if at[:2] <= last[:2]:
-                    yield at, crc32c(strip(message.headers_and_payload))
+                    yield at, strip(message.headers_and_payload)
             consumer.flow(used)
     finally:
         consumer.close()

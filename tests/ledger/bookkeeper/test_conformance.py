@@ -162,6 +162,8 @@ class TestInMemory(LedgerStoreConformance):
 class TestOnRealBookies(LedgerStoreConformance):
     """Over ZooKeeper and three bookies."""
 
+    histories = 5
+
     @pytest.fixture
     def make_engine(self, bookkeeper_peer: BookKeeperPeer) -> Callable[[StoreOptions], Engine]:
         """Engines over real bookies, each with a root of its own."""

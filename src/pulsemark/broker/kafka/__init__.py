@@ -7,29 +7,17 @@ imports it only if a port for Kafka's clients is configured.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...extras import install_command
+from ...kafka import importing_kafka
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listening
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from .ports import KafkaServer
-
-
-@contextmanager
-def importing_kafka() -> Iterator[None]:
-    """Import kafka-python in this block, also where warnings are errors, as in many tests.
-
-    It reads its schemas in a way that Python 3.11 and 3.12 call deprecated.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
-        yield
 
 
 def make_kafka_server(

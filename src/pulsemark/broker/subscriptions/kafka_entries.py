@@ -6,7 +6,8 @@ which no message of Pulsar's does: there they would be a header of 0 bytes, whic
 fields. So an entry of Pulsar's costs a look at its first byte, and its prefix is not read.
 
 A set that cannot be converted (its records are larger than a message may be, or its codec is not
-installed) is shown as a control entry: it is skipped, and counts as acknowledged.
+installed) is shown as a control entry: it is skipped, and counts as acknowledged. So is one without
+records, with which a mirror or a Kafka's compaction keeps the offsets of a hole.
 
 A few bytes can become megabytes, and a set of many records takes seconds. So a dispatcher gets only
 as many entries as are not larger, converted, than what it asked for, and waits while a large one is
@@ -101,12 +102,14 @@ def _for_pulsar(topic: HomeTopic, entry: Entry, *, may_wait: bool) -> Entry:
     if entry.stored[start : start + 4] != _ZEROS or entry.kind is not EntryKind.DATA:
         return entry
     # Imported with the first set: most brokers never have one.
-    from ...kafka.records import RecordSetError, UnconvertibleEntryError, magic_of
+    from ...kafka.records import RecordSetError, UnconvertibleEntryError, is_hole, magic_of
 
     try:
         prefix = peek(entry.prefix)
         if prefix is None or magic_of(prefix.source_format) is None:
             return entry
+        if is_hole(entry.body):
+            return replace(entry, kind=EntryKind.CONTROL)
         convert = _conversion(topic, entry, prefix)
         if not may_wait:
             body = convert()
@@ -123,7 +126,8 @@ def _for_pulsar(topic: HomeTopic, entry: Entry, *, may_wait: bool) -> Entry:
 
 
 def _is_large(entry: Entry, prefix: BrokerEntryMetadata) -> bool:
-    size_bytes = max(prefix.raw_size_bytes, len(entry.stored))
+    # 0: it is not known, because a mirror brought the set.
+    size_bytes = prefix.raw_size_bytes or AT_ONCE_BYTES + 1
     return entry.message_count > AT_ONCE_RECORDS or size_bytes > AT_ONCE_BYTES
 
 

@@ -30,6 +30,7 @@ from .fetched import (
     codec_of,
     ends_before,
     fetch,
+    is_hole,
     max_magic_of,
     read,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "empty_batch",
     "ends_before",
     "fetch",
+    "is_hole",
     "keep",
     "magic_of",
     "max_magic_of",

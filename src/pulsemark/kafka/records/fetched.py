@@ -201,6 +201,11 @@ def _records(
     return (record._replace(time_ms=time_ms) for record in records)
 
 
+def is_hole(body: Buffer) -> bool:
+    """Whether a stored set has no records. Raises RecordSetError."""
+    return stored_magic(body) == MAX_MAGIC and not batches.read_whole_header(body).record_count
+
+
 def codec_of(body: Buffer, magic: int) -> int:
     """The codec of a stored set."""
     if magic == 2:

@@ -33,7 +33,6 @@ from .base import (
 )
 
 STEPS = 30
-EXAMPLES = 25
 
 Topics = st.sampled_from([TOPIC, OTHER])
 
@@ -169,20 +168,23 @@ class StoreMachine(RuleBasedStateMachine):
 class Modelled(EngineTests):
     """The promises are true in random histories."""
 
+    #: How many are played; fewer for an engine that needs seconds for each.
+    histories = 25
+
     def test_random_histories(self, make_engine: MakeEngine) -> None:
         """Appends, failures, removals, cursors and lost owners, in any order, break no promise."""
-        play_histories(make_engine)
+        play_histories(make_engine, self.histories)
 
 
-def play_histories(make_engine: MakeEngine, *, shrinks: bool = True) -> None:
-    """Play random histories. Raises what the first one raised that breaks a promise.
+def play_histories(make_engine: MakeEngine, count: int = 25, *, shrinks: bool = True) -> None:
+    """Play so many random histories. Raises what the first one raised that breaks a promise.
 
     ``shrinks``: look for a shorter one then, which takes a while.
     """
     run_state_machine_as_test(
         partial(StoreMachine, partial(make_engine, SMALL)),  # type: ignore[arg-type]
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=count,
             stateful_step_count=STEPS,
             deadline=None,
             phases=[phase for phase in Phase if shrinks or phase is Phase.generate],

@@ -1,0 +1,450 @@
+"""A client of Kafka's protocol that hands on the bytes of record sets as they are.
+
+The codecs are those of `protocol`: kafka-python's, in the versions that the endpoint serves, too. A
+`KafkaConnection` is a socket, with requests and answers in their order. A `KafkaCluster` finds each
+partition's leader, and keeps one connection to each broker, in the highest version of each request
+that both sides have. Use both from one thread only.
+
+    with KafkaConnection("127.0.0.1", 9092) as connection:
+        answer = connection.call(MetadataRequest, 4, topics=None)
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from kafka.errors import for_code
+from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.producer import ProduceRequest
+
+from ..client import (
+    ClientError,
+    ConnectionLostError,
+    ServiceUrlError,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from .protocol import (
+    API_VERSIONS,
+    APIS,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
+from .sasl import OAUTHBEARER, PLAIN, SEPARATOR
+
+FETCH = 1
+READ_COMMITTED = 1
+EARLIEST_TIME, LATEST_TIME = -2, -1
+DEFAULT_PORT = 9092
+_LEAST = {FETCH: 4, PRODUCE: 3, LIST_OFFSETS: 2, METADATA: 4}
+"""The versions with which Kafka 0.11 began: batches of magic 2, transactions."""
+_SIZE = struct.Struct(">i")
+_READ_BYTES = 256 * 1024
+_SCHEMES = ("kafka", "kafka+ssl")
+
+
+class KafkaRefusedError(ClientError):
+    """A Kafka refused ``what`` with an error: its ``code``, and its name."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: {_name(code)} ({code})")
+        self.what = what
+        self.code = code
+
+
+def check(code: int, what: str) -> None:
+    """Raise ConnectionLostError for an error that passes, KafkaRefusedError for another one."""
+    if code:
+        if for_code(code).retriable:
+            raise ConnectionLostError(f"{what}: {_name(code)} ({code})")
+        raise KafkaRefusedError(what, code)
+
+
+def _name(code: int) -> str:
+    return str(for_code(code).__name__.removesuffix("Error"))
+
+
+class KafkaConnection:
+    """A connection to a Kafka's port. Raises OSError if there is none."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float = 30.0,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ssl_context is not None:
+            self._socket = ssl_context.wrap_socket(self._socket, server_hostname=host)
+        self._input = bytearray()
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._asked: deque[tuple[int, Any, int]] = deque()
+        """Of each request without an answer: its correlation id, its kind, its version."""
+        self._answers: dict[int, Any] = {}
+        self._dropped: set[int] = set()
+        self.is_closed = False
+
+    def close(self) -> None:
+        """End the connection."""
+        self.is_closed = True
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._socket.fileno()
+
+    def detach(self) -> socket.socket:
+        """The socket, which the caller closes."""
+        return self._socket
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- bytes ----------------------------------------------------------------------------------
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._socket.sendall(data)
+
+    def receive_frame(self) -> bytes:
+        """The next answer, without its size. Raises ConnectionLostError, TimeoutError."""
+        while (frame := self._frame()) is None:
+            self._receive()
+        return frame
+
+    def _frame(self) -> bytes | None:
+        if len(self._input) < _SIZE.size:
+            return None
+        end = _SIZE.size + _SIZE.unpack_from(self._input)[0]
+        if len(self._input) < end:
+            return None
+        frame = bytes(memoryview(self._input)[_SIZE.size : end])
+        del self._input[:end]
+        return frame
+
+    def _receive(self) -> None:
+        received = self._socket.recv(_READ_BYTES)
+        if not received:
+            raise ConnectionLostError("an answer")
+        self._input += received
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def send(self, request: Any, version: int, **fields: Any) -> int:
+        """Send a request of kafka-python's; returns its correlation id."""
+        self._correlation_id += 1
+        made = request(version=version, **fields)
+        made.with_header(self._correlation_id, "pulsemark")
+        self.send_bytes(made.encode(header=True, framed=True))
+        return self._correlation_id
+
+    def receive(self, request: Any, version: int) -> tuple[int, Any]:
+        """The next answer, which is one to a request of this kind: correlation id and body."""
+        return _decoded(self.receive_frame(), request, version)
+
+    def call(self, request: Any, version: int, **fields: Any) -> Any:
+        """Send a request and return its answer. Raises ConnectionError if the broker closes."""
+        sent = self.send(request, version, **fields)
+        correlation_id, answer = self.receive(request, version)
+        if correlation_id != sent:
+            raise ConnectionError(f"answer {correlation_id} for request {sent}")
+        return answer
+
+    # -- requests in the versions of both sides ---------------------------------------------------
+
+    def learn_versions(self) -> None:
+        """Ask which versions the broker has. Raises ConnectionLostError, TimeoutError."""
+        answer = self.call(APIS[API_VERSIONS].request, 0)
+        self._versions = {
+            each.api_key: (each.min_version, each.max_version) for each in answer.api_keys
+        }
+
+    def ask(self, key: int, **fields: Any) -> int:
+        """Send a request, without waiting for its answer; returns its correlation id.
+
+        Raises KafkaRefusedError: the broker has no version of it that is known here.
+        """
+        api = APIS[key]
+        lowest, highest = self._versions.get(key, (0, -1))
+        version = min(highest, api.highest)
+        if version < max(lowest, _LEAST.get(key, 0)):
+            raise KafkaRefusedError(f"{api.name} in versions {lowest} to {highest}", 35)
+        try:
+            sent = self.send(api.request, version, **fields)
+        except OSError as error:
+            raise self._lost(error) from error
+        self._asked.append((sent, api.request, version))
+        return sent
+
+    def answer(self, correlation_id: int) -> Any | None:
+        """The answer to a request, if it has arrived. Raises ConnectionLostError."""
+        try:
+            self._read_answers(0, lambda: not self._asked)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self._socket.settimeout(self._timeout_s)
+        except OSError as error:
+            raise self._lost(error) from error
+        return self._answers.pop(correlation_id, None)
+
+    def wait(self, correlation_id: int, timeout_s: float | None = None) -> Any:
+        """The answer to a request. Raises ConnectionLostError, WaitTimeoutError."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            self._read_answers(timeout_s, lambda: correlation_id in self._answers)
+        except TimeoutError as error:
+            self.close()
+            raise WaitTimeoutError("answer of a Kafka", timeout_s) from error
+        except OSError as error:
+            raise self._lost(error) from error
+        return self._answers.pop(correlation_id)
+
+    def drop(self, correlation_id: int) -> None:
+        """The answer to a request is not needed any more."""
+        if self._answers.pop(correlation_id, None) is None:
+            self._dropped.add(correlation_id)
+
+    def _read_answers(self, timeout_s: float, is_enough: Callable[[], bool]) -> None:
+        """Read until it is enough. Raises OSError."""
+        self._socket.settimeout(timeout_s)
+        while not is_enough():
+            self._receive()
+            self._take_answers()
+        self._socket.settimeout(self._timeout_s)
+
+    def _take_answers(self) -> None:
+        while (frame := self._frame()) is not None:
+            sent, request, version = self._asked.popleft()
+            correlation_id, answer = _decoded(frame, request, version)
+            if correlation_id != sent:
+                raise ConnectionError(f"answer {correlation_id} for request {sent}")
+            if sent in self._dropped:
+                self._dropped.remove(sent)
+            else:
+                self._answers[sent] = answer
+
+    def _lost(self, error: OSError) -> ConnectionLostError:
+        self.close()
+        if isinstance(error, ConnectionLostError):
+            return error
+        return ConnectionLostError(f"an answer: {error}")
+
+
+def _decoded(frame: bytes, request: Any, version: int) -> tuple[int, Any]:
+    """An answer's correlation id and body."""
+    response = ResponseClassRegistry._response_class_registry[request.API_KEY]
+    (correlation_id,) = _SIZE.unpack_from(frame)
+    return correlation_id, response.decode(frame, version=version, header=True)
+
+
+class KafkaCluster:
+    """The brokers behind `kafka://[USER@]HOST:PORT[,HOST:PORT...]`, or `kafka+ssl://...`.
+
+    Args:
+        url: of one or several brokers; the first that answers names the others.
+        ssl_context: for `kafka+ssl`; None trusts what the machine trusts.
+        token: a secret for SASL: the user's password (PLAIN) if the URL names a user, else the
+            token of OAUTHBEARER. None: no SASL.
+
+    Raises ServiceUrlError. Nothing is connected yet.
+    """
+
+    def __init__(
+        self, url: str, *, ssl_context: ssl.SSLContext | None = None, token: str | None = None
+    ) -> None:
+        self.url = url
+        self._user, self._hosts, is_tls = _parsed(url)
+        self._ssl_context = (ssl_context or ssl.create_default_context()) if is_tls else None
+        self._token = token
+        self._open: dict[tuple[str, int], KafkaConnection] = {}
+
+    def topics(self) -> dict[str, int]:
+        """How many partitions each topic has, but for Kafka's own ones."""
+        found = self._metadata(None).topics
+        return {each.name: len(each.partitions) for each in found if not each.is_internal}
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        return len(self._metadata([topic]).topics[0].partitions)
+
+    def leader(self, topic: str, partition: int) -> KafkaConnection | None:
+        """The connection to a partition's leader; None: there is no such partition.
+
+        Raises UnreachableError, ConnectionLostError: there is no leader now.
+        """
+        answer = self._metadata([topic])
+        for each in answer.topics[0].partitions:
+            if each.partition_index == partition:
+                check(each.error_code, f"the leader of {topic}-{partition}")
+                return self._connected(
+                    [(b.host, b.port) for b in answer.brokers if b.node_id == each.leader_id]
+                )
+        return None
+
+    def open_connections(self) -> Iterator[KafkaConnection]:
+        """The connections that are open now."""
+        return (each for each in tuple(self._open.values()) if not each.is_closed)
+
+    def ping(self, timeout_s: float) -> None:
+        """See that each broker answers. Raises WaitTimeoutError, ConnectionLostError."""
+        for connection in self.open_connections():
+            connection.wait(connection.ask(METADATA, **_metadata_fields([])), timeout_s)
+
+    def close(self) -> None:
+        """Close all connections. A later call connects again."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def _metadata(self, topics: list[str] | None) -> Any:
+        connection = self._connected(self._hosts)
+        return connection.wait(connection.ask(METADATA, **_metadata_fields(topics)))
+
+    def _connected(self, places: list[tuple[str, int]]) -> KafkaConnection:
+        """The connection to the first of these brokers that answers."""
+        for place in places:
+            if (known := self._open.get(place)) is not None and not known.is_closed:
+                return known
+        reason = "no broker"
+        for host, port in places:
+            try:
+                self._open[host, port] = made = self._made(host, port)
+            except ConnectionLostError as error:
+                reason = str(error)
+            except OSError as error:
+                reason = error.strerror or str(error)
+            else:
+                return made
+        names = ",".join(f"{host}:{port}" for host, port in places)
+        raise UnreachableError(f"{self.url.partition('://')[0]}://{names}", reason)
+
+    def _made(self, host: str, port: int) -> KafkaConnection:
+        connection = KafkaConnection(host, port, ssl_context=self._ssl_context)
+        try:
+            connection.learn_versions()
+            if self._token is not None:
+                self._log_in(connection, self._token)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _log_in(self, connection: KafkaConnection, token: str) -> None:
+        mechanism = OAUTHBEARER if self._user is None else PLAIN
+        text = f"\0{self._user}\0{token}"
+        if self._user is None:
+            text = f"n,,{SEPARATOR}auth=Bearer {token}{SEPARATOR}{SEPARATOR}"
+        answer = connection.wait(connection.ask(SASL_HANDSHAKE, mechanism=mechanism))
+        check(answer.error_code, f"SASL {mechanism}")
+        answer = connection.wait(connection.ask(SASL_AUTHENTICATE, auth_bytes=text.encode()))
+        check(answer.error_code, f"SASL {mechanism}")
+
+
+def _parsed(url: str) -> tuple[str | None, list[tuple[str, int]], bool]:
+    """A URL's user, its brokers, and whether they speak TLS. Raises ServiceUrlError."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in _SCHEMES:
+        raise ServiceUrlError(url, f"it must begin with {' or '.join(_SCHEMES)}")
+    user, _, places = rest.rstrip("/").rpartition("@")
+    hosts = []
+    for place in places.split(","):
+        try:
+            split = urlsplit(f"//{place}")
+            port = DEFAULT_PORT if split.port is None else split.port
+        except ValueError as error:
+            raise ServiceUrlError(url, str(error)) from error
+        if not split.hostname or split.path or split.query:
+            raise ServiceUrlError(url, f"{place!r} is not HOST:PORT")
+        hosts.append((split.hostname, port))
+    return user or None, hosts, scheme == "kafka+ssl"
+
+
+def _metadata_fields(topics: list[str] | None) -> dict[str, Any]:
+    named = None
+    if topics is not None:
+        named = [APIS[METADATA].request.MetadataRequestTopic(name=each) for each in topics]
+    return {"topics": named, "allow_auto_topic_creation": False}
+
+
+def produce_fields(sets: Sequence[tuple[str, int, bytes | None]], acks: int) -> dict[str, Any]:
+    """The fields of a Produce request with these sets: topic, partition, records."""
+    topics = [
+        ProduceRequest.TopicProduceData(
+            name=topic,
+            partition_data=[
+                ProduceRequest.TopicProduceData.PartitionProduceData(index=index, records=records)
+            ],
+        )
+        for topic, index, records in sets
+    ]
+    return {
+        "transactional_id": None,
+        "acks": acks,
+        "timeout_ms": 30_000,
+        "topic_data": topics,
+    }
+
+
+def fetch_fields(
+    asked: Sequence[tuple[str, int, int, int, int]],
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    isolation_level: int = 0,
+) -> dict[str, Any]:
+    """The fields of a Fetch request: topic, partition, offset, most bytes, leader epoch."""
+    topics = [
+        FetchRequest.FetchTopic(
+            topic=topic,
+            partitions=[
+                FetchRequest.FetchTopic.FetchPartition(
+                    partition=index,
+                    current_leader_epoch=epoch,
+                    fetch_offset=offset,
+                    log_start_offset=-1,
+                    partition_max_bytes=most,
+                )
+            ],
+        )
+        for topic, index, offset, most, epoch in asked
+    ]
+    return {
+        "replica_id": -1,
+        "max_wait_ms": max_wait_ms,
+        "min_bytes": min_bytes,
+        "max_bytes": max_bytes,
+        "isolation_level": isolation_level,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": topics,
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+
+
+def list_offsets_fields(
+    topic: str, partition: int, time_ms: int, isolation_level: int = 0
+) -> dict[str, Any]:
+    """The fields of a ListOffsets request for one partition."""
+    wanted = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+        partition_index=partition, current_leader_epoch=-1, timestamp=time_ms
+    )
+    topics = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])]
+    return {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}

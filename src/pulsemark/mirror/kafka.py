@@ -1,0 +1,666 @@
+"""Kafka as source and target of a mirror: record sets go over as they are (KIP-31).
+
+A partition is the topic `T-partition-P`. The position of a set is the offset of its last record,
+cut into two numbers as a sequence id is: so both are one number, and the index is the same one.
+
+**Source.** A fetch gives the sets as they are stored, of every magic, compressed or not. None is
+opened; each is checked against its checksum. Sets of aborted transactions, control batches and
+what compaction has removed are holes. A hole keeps its offsets: a batch without records, as Kafka's
+own compaction leaves them, takes its place. So offsets stay equal.
+
+**Target.** Kafka gives offsets without a question, so they are equal only while nothing is missing.
+A hole ends the mirror with `OffsetsDifferError`, or, with `renumber`, later offsets are lower. What
+Kafka would not take (a set with holes in it, or of magic 0 or 1) is then opened and packed again.
+
+The header of a batch has room for its producer, which means nothing in another cluster. There a
+mirror writes where the set is from, and nothing is kept elsewhere: producer id and sequence number,
+with `PRODUCERS` taken away, add up to the offset of the last record, and the epoch is a checksum of
+the source's name. Within a run of offsets without a hole the id stays, and the numbers go on; after
+a hole another id begins with 0. So a target's last batch tells where to go on. Kafka's own check of
+sequence numbers refuses what comes twice: also what a killed mirror had sent, and what the broker
+takes only after that look. A broker takes any number of an id that it does not know. So a run's
+first batch goes alone.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from ..client import ConnectionLostError
+from ..kafka import importing_kafka
+from ..kafka.records import (
+    RecordSetError,
+    Work,
+    check_mirrored,
+    codec_of,
+    empty_batch,
+    is_hole,
+    read,
+)
+from ..kafka.records.batch import BatchFields, build, read_whole_header, sealed_header
+from ..kafka.records.convert import renumbered
+from ..kafka.records.layout import (
+    BATCH_HEADER_BYTES,
+    BATCH_OFFSET_SIZE_EPOCH,
+    CONTROL,
+    MESSAGE_ATTRIBUTES_AT,
+    NO_LEADER_EPOCH,
+    OFFSET,
+    TRANSACTIONAL,
+    BatchHeader,
+    spans,
+    stored_magic,
+)
+from ..kafka.records.record import CODEC_MASK, LOG_APPEND_TIME
+from ..kafka.records.rules import SOURCE_FORMATS
+from ..ledger.limits import MAX_MESSAGE_COUNT
+from ..metadata import Buffer, crc32c
+from ..metadata.compression import count_opened
+from ..metadata.partition_names import partition_name
+from ..metadata.source_stamp import (
+    RecordSetTags,
+    SourceStamp,
+    position_of_sequence_id,
+    sequence_id_of,
+)
+from ..proto.pulsar_api_pb2 import Schema
+from ..wire import TopicName
+from .entries import Gap, Place, Resume, SourceEntry
+from .errors import (
+    OffsetsDifferError,
+    OtherSourceError,
+    PartitionCountError,
+    TargetNotEmptyError,
+    TargetRefusedError,
+    TopicMissingError,
+)
+
+with importing_kafka():
+    from ..kafka.client import (
+        EARLIEST_TIME,
+        FETCH,
+        LATEST_TIME,
+        READ_COMMITTED,
+        KafkaCluster,
+        KafkaConnection,
+        KafkaRefusedError,
+        check,
+        fetch_fields,
+        list_offsets_fields,
+        produce_fields,
+    )
+    from ..kafka.protocol import LIST_OFFSETS, PRODUCE
+
+FETCH_BYTES = 4 * 1024 * 1024
+#: After an answer without records the source is asked again.
+QUIET_S = 0.1
+OUT_OF_RANGE, OUT_OF_ORDER, DUPLICATE = 1, 45, 46
+PRODUCERS = 1 << 62
+"""Producer ids of mirrors are from here on. Kafka gives its own from 0 on, and checks none."""
+#: Kafka knows the last five batches of a producer again.
+IN_FLIGHT = 5
+SEQUENCE_MAX = 2**31 - 1
+_ANEW = ~(TRANSACTIONAL | CONTROL | 0x40)
+"""Attributes that a batch keeps; 0x40 says that compaction has written its base time."""
+
+
+class Partition:
+    """One partition of a Kafka, over the connection to its leader."""
+
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        self.connection = connection
+        self.topic = topic
+        self.name, self.number = _partition(topic)
+
+    def offset(self, time_ms: int, isolation_level: int = READ_COMMITTED) -> int:
+        """The first or last offset. Raises ConnectionLostError, KafkaRefusedError."""
+        fields = list_offsets_fields(self.name, self.number, time_ms, isolation_level)
+        answer = self.connection.wait(self.connection.ask(LIST_OFFSETS, **fields))
+        found = answer.topics[0].partitions[0]
+        check(found.error_code, f"offsets of {self.topic}")
+        return int(found.offset)
+
+    def ask(self, offset: int, isolation_level: int = READ_COMMITTED) -> int:
+        """Send a Fetch; returns its correlation id."""
+        asked = (self.name, self.number, offset, FETCH_BYTES, -1)
+        fields = fetch_fields([asked], 0, 1, FETCH_BYTES, isolation_level)
+        return self.connection.ask(FETCH, **fields)
+
+
+def _partition(topic: str) -> tuple[str, int]:
+    """The Kafka topic, and the partition's number, of a full name."""
+    name = TopicName.parse(topic)
+    return str(name.partitioned).rpartition("/")[2], max(name.partition_index, 0)
+
+
+def partition_at(cluster: KafkaCluster, topic: str) -> Partition:
+    """A partition that there is. Raises TopicMissingError, ConnectionLostError."""
+    connection = cluster.leader(*_partition(topic))
+    if connection is None:
+        raise TopicMissingError(cluster.url, topic)
+    return Partition(connection, topic)
+
+
+class _Place:
+    """What a Kafka has as a source and as a target."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.place = cluster.url
+        self._cluster = cluster
+
+    def descriptors(self) -> list[int]:
+        """The connections' sockets."""
+        return [each.fileno() for each in self._cluster.open_connections()]
+
+    def ping(self, timeout_s: float) -> None:
+        """Each broker must answer. Raises WaitTimeoutError, ConnectionLostError."""
+        self._cluster.ping(timeout_s)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
+
+
+class KafkaSource(_Place):
+    """A Kafka as a source; `name` is its cluster's in the target's tags."""
+
+    def __init__(self, cluster: KafkaCluster, name: str) -> None:
+        super().__init__(cluster)
+        self._name = name
+
+    def topics(self, namespaces: list[str]) -> list[str]:
+        """All partitions, in each of the namespaces: a Kafka has none."""
+        return [
+            f"persistent://{namespace}/{partition_name(topic, number)}"
+            for namespace in namespaces
+            for topic, count in self._cluster.topics().items()
+            for number in range(count)
+        ]
+
+    def partitions(self, topic: str) -> int | None:
+        """As the Kafka says; None: there is no such topic."""
+        return self._cluster.partitions(_partition(topic)[0]) or None
+
+    def open(self, topic: str, resume: Resume) -> KafkaSourceTopic:
+        """Begin to read. Raises TopicMissingError, OtherSourceError."""
+        return KafkaSourceTopic(partition_at(self._cluster, topic), self._name, resume)
+
+
+class KafkaSourceTopic:
+    """One partition, read by fetches."""
+
+    has_holes = True
+    """What is missing is reported where it is found, and each hole is an entry of its own."""
+
+    def __init__(self, partition: Partition, cluster: str, resume: Resume) -> None:
+        self._partition = partition
+        self._topic = partition.topic
+        self._cluster = cluster
+        self._known = _offset_of(resume)
+        self._end = partition.offset(LATEST_TIME)
+        if self._known >= self._end:
+            known, end = self._known, self._end
+            reason = f"it has the source's offset {known}, but the source ends at {end}"
+            raise OtherSourceError(self._topic, reason)
+        self._asked: int | None = None
+        self._begin(self._known + 1)
+
+    def _begin(self, offset: int) -> None:
+        if self._asked is not None:
+            self._partition.connection.drop(self._asked)
+        self._asked, self._quiet_until_s = None, 0.0
+        self._ready: deque[SourceEntry | Gap] = deque()
+        self._next = self._fetched = offset
+        """The next offset to hand on, and the next one to fetch: between them is a hole."""
+        self._skip_removed()
+
+    def _skip_removed(self) -> None:
+        """Go on where the log begins, if that is later."""
+        start = self._partition.offset(EARLIEST_TIME)
+        if start > self._fetched:
+            what = f"indexes {self._fetched} to {start - 1} are missing"
+            self._ready.append(Gap(self._topic, what))
+            self._fetched = start
+            self._fill(start)
+
+    def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
+        """What has arrived. Raises ConnectionLostError, OtherSourceError, KafkaRefusedError."""
+        if not self._ready:
+            self._receive()
+        taken: list[SourceEntry | Gap] = []
+        size_bytes = 0
+        while self._ready and len(taken) < max_entries and size_bytes < max_bytes:
+            one = self._ready.popleft()
+            taken.append(one)
+            size_bytes += len(one.body or b"") if isinstance(one, SourceEntry) else 0
+        return taken
+
+    def _receive(self) -> None:
+        connection = self._partition.connection
+        if self._asked is None:
+            if time.monotonic() >= self._quiet_until_s:
+                self._asked = self._partition.ask(self._fetched)
+            return
+        answer = connection.answer(self._asked)
+        if answer is None:
+            return
+        self._asked = None
+        self._add(answer.responses[0].partitions[0])
+        if self._ready:
+            self._asked = self._partition.ask(self._fetched)  # while these are handed on
+        else:
+            self._quiet_until_s = time.monotonic() + QUIET_S
+
+    def _add(self, found: Any) -> None:
+        if found.error_code == OUT_OF_RANGE:
+            before = self._fetched
+            self._skip_removed()
+            if self._fetched == before:
+                raise OtherSourceError(self._topic, f"the source ends before offset {before}")
+            return
+        check(found.error_code, f"records of {self._topic}")
+        aborted = _Aborted(found.aborted_transactions or ())
+        records = memoryview(bytes(found.records or b""))
+        try:
+            for span in spans(records):
+                self._add_set(records[span.start : span.end], span.magic, aborted)
+        except RecordSetError as error:  # where it ends is not known
+            what = f"{self._topic}: offset {self._fetched}: {error.reason}"
+            raise ConnectionLostError(what) from error
+        self._fill(self._fetched)
+
+    def _add_set(self, records: memoryview, magic: int, aborted: _Aborted) -> None:
+        (first,) = OFFSET.unpack_from(records)
+        last, is_shown, time_ms, raw_bytes = first, True, None, 0
+        if magic == len(SOURCE_FORMATS) - 1:
+            header = read_whole_header(records)
+            last += header.last_offset_delta
+            is_shown = not aborted.has(header, last) and header.record_count > 0
+            if header.attributes & LOG_APPEND_TIME:
+                time_ms = header.max_time_ms
+            if not header.attributes & CODEC_MASK:
+                raw_bytes = len(records) - BATCH_HEADER_BYTES
+            head = BATCH_OFFSET_SIZE_EPOCH.pack(0, header.size, NO_LEADER_EPOCH)
+        else:
+            if records[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK:
+                # Unopened, only a wrapper's last offset is known: a hole before it is in it.
+                first = max(self._next, last - MAX_MESSAGE_COUNT + 1)
+            else:
+                raw_bytes = len(records)
+            head = OFFSET.pack(last - first)
+        if last < self._fetched:
+            return  # of a batch that began before what was asked for
+        count = last - first + 1
+        body = b"".join((head, records[len(head) :]))
+        tags = RecordSetTags(count, SOURCE_FORMATS[magic], raw_size_bytes=raw_bytes)
+        try:
+            check_mirrored(body, tags.source_format, count)
+        except RecordSetError as error:
+            is_shown = False
+            what = f"offsets {first} to {last} are damaged: {error.reason}"
+            self._ready.append(Gap(self._topic, what))
+        self._fetched = last + 1
+        if is_shown:
+            self._fill(first)
+            self._hand_on(last, body, tags, time_ms)
+
+    def _fill(self, end: int) -> None:
+        """Hand on what is missing up to an offset as batches without records."""
+        while self._next < end:
+            count = min(end - self._next, MAX_MESSAGE_COUNT)
+            body = empty_batch(0, count, 2, NO_LEADER_EPOCH)
+            tags = RecordSetTags(count, SOURCE_FORMATS[2])
+            self._hand_on(self._next + count - 1, body, tags, None)
+
+    def _hand_on(self, last: int, body: bytes, tags: RecordSetTags, time_ms: int | None) -> None:
+        stamp = SourceStamp(self._cluster, *_place_of(last), last, time_ms, tags)
+        self._ready.append(SourceEntry(stamp, tags.message_count, body))
+        self._next = last + 1
+
+    def attend(self) -> None:
+        """Nothing to do: `take` reads what has arrived."""
+
+    def confirm(self, place: Place) -> None:
+        """Nothing to do: a Kafka keeps its records for its retention."""
+
+    def is_caught_up(self, place: Place | None) -> bool:
+        """Whether everything before the end at the opening was taken."""
+        passed = self._known if place is None else sequence_id_of(place)
+        return max(passed, self._known) + 1 >= self._end
+
+    def rewind(self, place: Place | None = None) -> None:
+        """Begin again, with the first record; what the target has is passed over."""
+        self._begin(0)
+
+    def schema(self, version: int) -> Schema | None:
+        """None: Kafka has no schemas."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is needed any more."""
+        if self._asked is not None:
+            self._partition.connection.drop(self._asked)
+
+
+def _place_of(offset: int) -> Place:
+    place = position_of_sequence_id(offset)
+    assert place is not None
+    return place
+
+
+def _offset_of(resume: Resume) -> int:
+    """The last offset that a target has; -1: none."""
+    if resume.place is not None:
+        return sequence_id_of(resume.place)
+    return -1 if resume.sequence_id is None else resume.sequence_id
+
+
+class _Aborted:
+    """Which batches of a Fetch's answer are of aborted transactions (KIP-98), and its markers."""
+
+    def __init__(self, transactions: Any) -> None:
+        begun = sorted((each.first_offset, each.producer_id) for each in transactions)
+        self._begins = deque(begun)
+        self._open: set[int] = set()
+
+    def has(self, header: BatchHeader, last: int) -> bool:
+        """Whether the next batch is not to be shown."""
+        while self._begins and self._begins[0][0] <= last:
+            self._open.add(self._begins.popleft()[1])
+        if header.attributes & CONTROL:
+            self._open.discard(header.producer_id)
+            return True
+        return bool(header.attributes & TRANSACTIONAL) and header.producer_id in self._open
+
+
+class KafkaTarget(_Place):
+    """A Kafka as a target. `append`: go on at its end, whatever is there; `renumber`: see above."""
+
+    def __init__(self, cluster: KafkaCluster, name: str, *, append: bool, renumber: bool) -> None:
+        super().__init__(cluster)
+        self.name = name
+        self.append = append
+        self.renumber = renumber
+        self.epoch = epoch_of(name)
+
+    def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
+        """Compare with the source's number. Raises TopicMissingError, PartitionCountError."""
+        here = self._cluster.partitions(_partition(topic)[0])
+        needed = highest + 1 if count is None else count
+        if not here and not needed:
+            raise TopicMissingError(self.place, topic, "no such topic; create it there")
+        # A topic without partitions is one with a single partition.
+        if here != max(needed, 1) and (count is not None or here < needed):
+            raise PartitionCountError(topic, needed, here)
+
+    def open(self, topic: str) -> KafkaTargetTopic:
+        """Begin to write. Raises TopicMissingError, TargetNotEmptyError."""
+        return KafkaTargetTopic(self, partition_at(self._cluster, topic))
+
+
+class KafkaTargetTopic:
+    """One partition, written with idempotent producers' requests."""
+
+    def __init__(self, target: KafkaTarget, partition: Partition) -> None:
+        self._target = target
+        self._partition = partition
+        self._topic = partition.topic
+        self._in_flight: deque[tuple[int | None, int, int]] = deque()
+        """Of each entry: the request (None: a hole), the offset that it is to get, the source's."""
+        self._run: int | None = None
+        """The source's offset with which the run of this producer id began; None: no run."""
+        self._sequence = 0
+        self._is_known = False
+        """Whether the broker is known to know the run."""
+        self._made_of: tuple[SourceEntry | None, tuple[BatchHeader, Buffer] | None] = None, None
+        self._end = partition.offset(LATEST_TIME, 0)
+        self.resume = self._look()
+
+    def _look(self) -> Resume:
+        """How far the target is: what its last batch says. Raises TargetNotEmptyError."""
+        end, header = self._end, None
+        while end and (header is None or header.attributes & CONTROL):
+            header = self._batch_before(end)
+            if header is None:
+                break
+            end = header.base_offset
+        if header is not None and is_of(header, self._target.name):
+            known = source_offset_of(header)
+            self._sequence = header.base_sequence + header.last_offset_delta + 1
+            self._run = known + 1 - self._sequence
+        elif not end and (header is None or header.attributes & CONTROL):
+            return Resume()
+        elif self._target.append:
+            known = self._end - 1
+        else:
+            raise TargetNotEmptyError(self._target.place, self._topic, self._target.name)
+        return Resume(index=known, sequence_id=known)
+
+    def _batch_before(self, end: int) -> BatchHeader | None:
+        """The header of the batch that ends at an offset; None: it is of old magic, or removed."""
+        connection = self._partition.connection
+        answer = connection.wait(self._partition.ask(end - 1, 0))
+        found = answer.responses[0].partitions[0]
+        if found.error_code == OUT_OF_RANGE:
+            return None
+        check(found.error_code, f"records of {self._topic}")
+        records = memoryview(bytes(found.records or b""))
+        for span in spans(records):
+            if span.magic == 2:
+                header = read_whole_header(records[span.start : span.end])
+                if header.base_offset + header.last_offset_delta + 1 == end:
+                    return header
+        return None
+
+    def has_room(self, entry: SourceEntry) -> bool:
+        """Whether `put` takes this entry without waiting."""
+        if not self._in_flight:
+            return True
+        return len(self._in_flight) < IN_FLIGHT and self._is_known and not self._begins_run(entry)
+
+    def _begins_run(self, entry: SourceEntry) -> bool:
+        made = self._made(entry)
+        return made is not None and not self._goes_on(made[0], entry)
+
+    def _goes_on(self, header: BatchHeader, entry: SourceEntry) -> bool:
+        """Whether a batch is the next one of the run."""
+        first = (entry.stamp.index or 0) - header.record_count + 1
+        fits = self._sequence + header.record_count <= SEQUENCE_MAX
+        return self._run is not None and first == self._run + self._sequence and fits
+
+    def put(self, entry: SourceEntry) -> None:
+        """Send the entry. Raises TargetRefusedError, OffsetsDifferError, ClientError."""
+        made = self._made(entry)
+        index = entry.stamp.index
+        assert index is not None, "the batch was made"
+        if made is None:  # a hole, which the next entry meets
+            self._in_flight.append((None, self._end, index))
+            return
+        header, records = made
+        first = index - header.record_count + 1
+        if first != self._end and not self._target.renumber:
+            self._finish()
+            reason = f"it would be {self._end} in the target; --renumber mirrors all the same"
+            raise OffsetsDifferError(self._topic, first, reason)
+        if not self._goes_on(header, entry):
+            self._run, self._sequence, self._is_known = first, 0, False
+        assert self._run is not None
+        header = header._replace(
+            producer_id=PRODUCERS + self._run,
+            producer_epoch=self._target.epoch,
+            base_sequence=self._sequence,
+        )
+        sets = [(self._partition.name, self._partition.number, _sealed(header, records))]
+        asked = self._partition.connection.ask(PRODUCE, **produce_fields(sets, -1))
+        self._in_flight.append((asked, self._end, first))
+        self._sequence += header.record_count
+        self._end += header.record_count
+
+    def _made(self, entry: SourceEntry) -> tuple[BatchHeader, Buffer] | None:
+        """The batch that Kafka takes; None: the entry has no records."""
+        if entry is self._made_of[0]:
+            return self._made_of[1]
+        what, first = f"entry {entry.place[0]}:{entry.place[1]}", entry.first_index
+        if entry.stamp.record_set is None:
+            self._refuse(f"{what} is no record set of a Kafka client")
+        if first is None:
+            self._refuse("the source does not show its indexes, which are Kafka's offsets")
+        body = entry.body
+        assert body is not None
+        try:
+            made = batch_of(body, opens=self._target.renumber)
+            if made is None and not is_hole(body):
+                self._finish()
+                reason = "Kafka takes its set, with holes or of magic 0 or 1, only packed again: "
+                raise OffsetsDifferError(self._topic, first, reason + "--renumber does so")
+        except RecordSetError as error:
+            self._refuse(f"{what}: {error.reason}")
+        self._made_of = entry, made
+        return made
+
+    def stored(self) -> int:
+        """The answers that have arrived. Raises TargetRefusedError, ClientError."""
+        count = 0
+        while self._in_flight:
+            asked, offset, source_offset = self._in_flight[0]
+            if asked is not None:
+                answer = self._partition.connection.answer(asked)
+                if answer is None:
+                    break
+                self._check(answer, offset, source_offset)
+            self._in_flight.popleft()
+            count += 1
+        return count
+
+    def _check(self, answer: Any, offset: int, source_offset: int) -> None:
+        found = answer.responses[0].partition_responses[0]
+        if found.error_code in (OUT_OF_ORDER, DUPLICATE):
+            # More is there than at the opening, or less: a look at it tells.
+            raise ConnectionLostError(f"{self._topic}: error {found.error_code}")
+        try:
+            check(found.error_code, f"records of {self._topic}")
+        except KafkaRefusedError as error:
+            raise TargetRefusedError(self._target.place, self._topic, str(error)) from error
+        if found.base_offset != offset:
+            reason = f"the target gave it {found.base_offset}, not {offset}: others write there"
+            raise OffsetsDifferError(self._topic, source_offset, reason)
+        self._is_known = True
+
+    def _finish(self) -> None:
+        """Wait for all answers: what is before an entry that is refused is copied."""
+        for asked, offset, source_offset in self._in_flight:
+            if asked is not None:
+                self._check(self._partition.connection.wait(asked), offset, source_offset)
+        self._in_flight.clear()
+
+    def _refuse(self, reason: str) -> NoReturn:
+        self._finish()
+        raise TargetRefusedError(self._target.place, self._topic, reason)
+
+    def add_schema(self, version: int, schema: Schema) -> int:
+        """Nothing to do: Kafka has no schemas, and record sets name none."""
+        return version
+
+    def close(self) -> None:
+        """Forget what has no answer."""
+        for asked, _, _ in self._in_flight:
+            if asked is not None:
+                self._partition.connection.drop(asked)
+        self._in_flight.clear()
+
+
+def epoch_of(cluster: str) -> int:
+    """The producer's epoch of all batches of a source."""
+    return zlib.crc32(cluster.encode()) & 0x7FFF
+
+
+def is_of(header: BatchHeader, cluster: str) -> bool:
+    """Whether a mirror of this source wrote a batch."""
+    return header.producer_id >= PRODUCERS and header.producer_epoch == epoch_of(cluster)
+
+
+def source_offset_of(header: BatchHeader) -> int:
+    """The source's offset of the last record of a batch that a mirror wrote to a Kafka."""
+    return header.producer_id - PRODUCERS + header.base_sequence + header.last_offset_delta
+
+
+def batch_of(body: Buffer, *, opens: bool) -> tuple[BatchHeader, Buffer] | None:
+    """The batch of magic 2 that a Kafka takes for a stored set: its header, its records.
+
+    None: a set without records, or, unless ``opens``, one that has to be opened and packed again.
+    """
+    view = memoryview(body)
+    magic = stored_magic(view)
+    if magic == 2:
+        header = read_whole_header(view)
+        if header.record_count == header.last_offset_delta + 1:
+            return _anew(header), view[BATCH_HEADER_BYTES:]
+        if not header.record_count:
+            return None
+        bits = header.attributes & LOG_APPEND_TIME
+    else:
+        bits = magic and view[MESSAGE_ATTRIBUTES_AT] & LOG_APPEND_TIME
+    if not opens:
+        return None
+    count_opened()
+    fields = BatchFields(codec=codec_of(view, magic), attributes=bits)
+    built = memoryview(build(renumbered(read(view)), fields, Work()))
+    return _anew(read_whole_header(built)), built[BATCH_HEADER_BYTES:]
+
+
+def _anew(header: BatchHeader) -> BatchHeader:
+    """A header without what is the source's alone: offset, epoch, producer, transaction."""
+    return header._replace(
+        base_offset=0,
+        leader_epoch=NO_LEADER_EPOCH,
+        attributes=header.attributes & _ANEW,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+    )
+
+
+def _sealed(header: BatchHeader, records: Buffer) -> bytes:
+    return b"".join((sealed_header(header, records), records))
+
+
+def checksum_of(body: Buffer, *, is_sent: bool, opens: bool) -> int | None:
+    """A checksum of a set; ``is_sent``: of what a Kafka gets of it. None: a hole."""
+    if is_hole(body):
+        return None
+    if not is_sent:
+        return crc32c(body)
+    made = batch_of(body, opens=opens)
+    return crc32c(body) if made is None else crc32c(_sealed(*made))
+
+
+def sets_of(
+    cluster: KafkaCluster, topic: str, written_by: str | None
+) -> Iterator[tuple[Place, Buffer]]:
+    """The sets of a Kafka's partition, holes too, each with its source's offset as a place.
+
+    ``written_by``: only those that a mirror of this source has written; None: all.
+    """
+    try:
+        partition = KafkaSource(cluster, "").open(topic, Resume())
+        place = None
+        while not partition.is_caught_up(place):
+            taken = partition.take(1_000, FETCH_BYTES)
+            for each in taken:
+                if isinstance(each, Gap) or each.body is None:
+                    continue
+                place = at = each.place
+                if written_by is not None and stored_magic(memoryview(each.body)) == 2:
+                    header = read_whole_header(each.body)
+                    if not is_of(header, written_by):
+                        continue
+                    at = _place_of(source_offset_of(header))
+                yield at, each.body
+            if not taken:
+                time.sleep(QUIET_S / 10)
+    finally:
+        cluster.close()
