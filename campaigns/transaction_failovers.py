@@ -31,6 +31,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,16 +219,19 @@ class PulsarLoad(Load):
             self.inputs[name] = bytes(payload_of(message.headers_and_payload))
             client.ack(consumer, message.message_id, txn)
 
-        def send(client: TransactionClient, topic: str) -> None:
+        def create(topic: str, client: TransactionClient) -> None:
+            client.raw.create_producer(topic)
+
+        def send(topic: str, client: TransactionClient) -> None:
             producer = client.raw.create_producer(topic)
             client.send(producer, name.encode(), txn)
 
         self._ask(INPUT, send_input)
         for topic in OUTPUTS:
-            self._ask(topic, lambda client, topic=topic: client.raw.create_producer(topic))
+            self._ask(topic, partial(create, topic))
         self._ask(COORDINATOR, lambda client: client.add(txn, *OUTPUTS))
         for topic in OUTPUTS:
-            self._ask(topic, lambda client, topic=topic: send(client, topic))
+            self._ask(topic, partial(send, topic))
         self._ask(INPUT, acknowledge)
 
     def read(self, topic: str, name: str) -> list[bytes]:
@@ -240,7 +244,8 @@ class PulsarLoad(Load):
             consumer.flow(100_000)
             return [bytes(payload_of(each.headers_and_payload)) for each in consumer.drain()]
 
-        return self._until(topic, drain)
+        found: list[bytes] = self._until(topic, drain)
+        return found
 
 
 def read_kafka(servers: str, wanted: int) -> list[list[str]]:
