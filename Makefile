@@ -174,6 +174,10 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python campaigns/kafka_campaigns.py full-disk --cycles 4
 
 # Clients of Kafka that others have made; what is not on the machine comes from their registries.
+.PHONY: kafka-streams
+kafka-streams: $(STAMP) ## Kafka Streams counts words exactly once while it and the broker are killed (needs Java and Maven)
+	$(BIN)/python compat/check_kafka_streams.py --seed $(SEED)
+
 .PHONY: kafka-clients
 kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and clients in Go and JavaScript
 	$(BIN)/python compat/run_kafka_clients.py $(if $(CLIENTS),--only $(CLIENTS))

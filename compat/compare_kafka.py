@@ -9,7 +9,9 @@ formats before magic 2 are stored only if the peer converts (2.8 and older). Dif
 meant, with their reason, are in ``differential_kafka/known.py`` and only counted; ``--all`` prints
 them too. Exit code 1 if there is another one.
 
-The peer is one broker with id 1, ``group.initial.rebalance.delay.ms=0`` and no other clients.
+The peer is one broker with id 1 and no other clients, with ``group.initial.rebalance.delay.ms=0``,
+``transaction.abort.timed.out.transaction.cleanup.interval.ms=500`` and, from 4.3 on,
+``group.consumer.assignment.interval.ms=0``.
 """
 
 from __future__ import annotations
@@ -33,17 +35,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 from differential.normalize import differences
 from differential_kafka.admin_scenarios import ADMIN_SCENARIOS
 from differential_kafka.cluster_scenarios import CLUSTER_SCENARIOS
+from differential_kafka.consumer_scenarios import CONSUMER_SCENARIOS
 from differential_kafka.group_scenarios import GROUP_SCENARIOS, warm_up
 from differential_kafka.known import reason_of
 from differential_kafka.offset_scenarios import OFFSET_SCENARIOS
 from differential_kafka.peers import Peer, served_by
 from differential_kafka.record_scenarios import RECORD_SCENARIOS
 from differential_kafka.session_scenarios import SESSION_SCENARIOS
+from differential_kafka.transaction_scenarios import TRANSACTION_SCENARIOS
 from differential_kafka.wire_scenarios import WIRE_SCENARIOS
 
 SCENARIOS = {
     **ADMIN_SCENARIOS, **CLUSTER_SCENARIOS, **RECORD_SCENARIOS, **OFFSET_SCENARIOS,
-    **SESSION_SCENARIOS, **GROUP_SCENARIOS, **WIRE_SCENARIOS,
+    **SESSION_SCENARIOS, **GROUP_SCENARIOS, **TRANSACTION_SCENARIOS, **CONSUMER_SCENARIOS,
+    **WIRE_SCENARIOS,
 }  # fmt: skip
 
 

@@ -98,7 +98,8 @@ def fetched(peer: Peer, label: str, version: int, group: str, topics: Any) -> No
 
 
 def warm_up(peer: Peer) -> None:
-    """Kafka makes the topic of committed offsets when a coordinator is first asked for.
+    """Kafka makes the topics of committed offsets and of transactions when a coordinator is first
+    asked for.
 
     It has no producer ids at first either.
     """
@@ -110,8 +111,10 @@ def warm_up(peer: Peer) -> None:
             peer.quietly(HeartbeatRequest, 0, group_id=f"warm-{number}", **fields).error_code
             for number in range(200)
         }
-        fields = {"transactional_id": None, "transaction_timeout_ms": 1_000}
-        codes.add(25 + peer.quietly(InitProducerIdRequest, 0, **fields).error_code)
+        peer.quietly(FindCoordinatorRequest, 1, key="transactional", key_type=1)
+        for number in range(200):
+            fields = {"transactional_id": f"warm-{number}", "transaction_timeout_ms": 1_000}
+            codes.add(25 + peer.quietly(InitProducerIdRequest, 0, **fields).error_code)
         return codes == {25}
 
     peer.eventually(coordinates, "a coordinator")

@@ -27,7 +27,8 @@ REFUSED = (
 STORED = (
     r"error_code: 0, theirs (-1|2|87)$|base_offset: ('end|\d)|^: \{'error': (0|76),.* theirs None$"
 )
-SETS = "conversion-matrix|bad-sets|missing-sets|mixed-log|idempotence"
+TRANSACTIONS = "transactions|implicit-transactions|late-transactions|transaction-offsets"
+SETS = f"conversion-matrix|bad-sets|missing-sets|mixed-log|idempotence|{TRANSACTIONS}"
 KNOWN = [
     # Record sets
     Known(
@@ -55,8 +56,29 @@ KNOWN = [
     Known(SETS, "flag of KIP-87", r"records\[0\]\[3\]", "the flag makes the value null (KIP-87)"),
     Known(SETS, "to format 2", "bytes: ", "a null value of magic 0, 1 gets the flag (KIP-87)"),
     Known(
-        "idempotence", "repeated|again", "log_append_time_ms", "a repeated batch has no broker time"
+        f"idempotence|{TRANSACTIONS}",
+        "repeated|again",
+        "log_append_time_ms",
+        "a repeated batch has no broker time",
     ),
+    # Transactions
+    Known("producer-ids", "features", "theirs None", "a feature that is younger than that Kafka"),
+    Known("transactions", "add the same twice", "2: ", "what is named twice is answered once"),
+    Known("transactions", "add no partition", "items", "a topic without partitions is left out"),
+    Known(
+        "transaction-offsets",
+        "of another group",
+        "error_code: 48, theirs 0$",
+        "a group that was not added is refused, also if Kafka keeps it beside one that was",
+    ),
+    Known("implicit-transactions", "state open", "topics: ", "committed offsets are no topic"),
+    Known(
+        "late-transactions",
+        "goes on|next|commit it|state committed|at the end",
+        "theirs (90|47|-1|'CompleteAbort'|3|1000)$|^batches: ",
+        "who was late may go on with its next epoch, as in 4.x",
+    ),
+    Known(TRANSACTIONS, "offset of 0", "timestamp: ", "times are the broker's"),
     Known(
         "mixed-log",
         "client of magic [01]",
@@ -193,6 +215,26 @@ KNOWN = [
         "items, theirs",
         "version 0 of commits is like version 1",
     ),
+    # The consumer protocol
+    Known(
+        "consumer-protocol",
+        "an empty list",
+        "member_epoch: 'epoch#0', theirs 'epoch#-1'$",
+        "Kafka counts a subscription as a change of its own",
+    ),
+    Known(
+        "consumer-protocol",
+        "(commit|offsets),? old",
+        "error_code: (113|22), theirs 0$",
+        "offsets need the present epoch; 4.3 takes those of earlier ones, too (KIP-1251)",
+    ),
+    Known(
+        "consumer-protocol",
+        "left$|left .v",
+        "^groups",
+        "a group without members is forgotten, or a classic one with offsets",
+    ),
+    Known("consumer-protocol", "deleted", "error_message", "a refusal has a text"),
     # Bytes
     Known(
         "frames",

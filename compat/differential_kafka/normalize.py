@@ -22,9 +22,14 @@ LEFT_OUT = {
     "partition_size",
     "total_bytes",
     "usable_bytes",
+    "transaction_start_time_ms",
 }
 TEXTS = {"error_message", "batch_index_error_message"}
 _MEMBERS = {"member_id", "leader"}
+#: Ids that brokers give: UUIDs, also in base64.
+_MEMBER_ID = re.compile(r"-|^[\w-]{22}$")
+#: Of groups of the consumer protocol: their first epoch is 1 or 2.
+_EPOCHS = {"member_epoch", "group_epoch", "assignment_epoch"}
 _PRODUCERS = {"producer_id"}
 _SESSIONS = {"session_id"}
 
@@ -37,6 +42,8 @@ class Normalizer:
         self._members: dict[str, int] = {}
         self._producers: dict[int, int] = {}
         self._sessions: dict[int, int] = {}
+        self._topics: dict[str, int] = {}
+        self._first_epoch = 0
 
     def answer(self, value: Any, field: str = "") -> Any:
         """An answer, as nested dicts and lists without what differs from run to run."""
@@ -50,12 +57,17 @@ class Normalizer:
             return _sorted([self.answer(item, field) for item in value])
         if field in TEXTS:
             return "<text>" if value else None
-        if field in _MEMBERS and isinstance(value, str) and "-" in value:
+        if field in _MEMBERS and isinstance(value, str) and _MEMBER_ID.search(value):
             return f"member#{self._members.setdefault(value, len(self._members))}"
         if field in _PRODUCERS and isinstance(value, int) and value >= 0:
             return f"producer#{self._producers.setdefault(value, len(self._producers))}"
         if field in _SESSIONS and isinstance(value, int) and value > 0:
             return f"session#{self._sessions.setdefault(value, len(self._sessions))}"
+        if field == "topic_id":
+            return f"topic#{self._topics.setdefault(str(value), len(self._topics))}"
+        if field in _EPOCHS and value > 0:
+            self._first_epoch = self._first_epoch or value
+            return f"epoch#{value - self._first_epoch}"
         if isinstance(value, str):
             return self._run.sub("", value)
         return value
@@ -63,7 +75,7 @@ class Normalizer:
 
 def _sorted(items: list[Any]) -> list[Any]:
     """Lists of named things have no order that a client may rely on."""
-    for key in ("name", "topic", "partition_index", "resource_name", "group_id"):
+    for key in ("name", "topic", "partition_index", "resource_name", "group_id", "member_id"):
         if items and all(isinstance(item, dict) and key in item for item in items):
             return sorted(items, key=lambda item: (str(type(item[key])), item[key]))
     return items

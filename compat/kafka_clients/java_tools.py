@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .sources import jars
+from .sources import HERE, jars
 
 VERSIONS = ["0.8.2.2", "0.9.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.2", "4.3.1"]
 MESSAGES = 50
@@ -39,18 +39,25 @@ class JavaTools:
         """A topic of this version's own."""
         return f"java-{self.version}"
 
-    def run(self, name: str, *args: str, sent: str = "", fails: bool = False) -> str:
+    def run(
+        self,
+        name: str,
+        *args: str,
+        sent: str = "",
+        fails: bool = False,
+        timeout_s: float = TIMEOUT_S,
+    ) -> str:
         """Run a class. Its output, without lines of the log. Raises FailedError."""
         command = ["java", *_OPTIONS, "-cp", jars(self.version), name, *args]
         try:
             done = subprocess.run(
-                command, input=sent, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+                command, input=sent, capture_output=True, text=True, check=False, timeout=timeout_s
             )
         except subprocess.TimeoutExpired as error:
             if '"offsets_committed"' in str(error.stdout):
                 # VerifiableConsumer before 1.0 does not end when it has read and committed all.
                 return str(error.stdout)
-            raise FailedError(f"{name} did not end after {TIMEOUT_S} s") from error
+            raise FailedError(f"{name} did not end after {timeout_s} s") from error
         output = done.stdout + done.stderr
         shown = "\n".join(
             x for x in output.splitlines() if not re.match("SLF4J|log4j|ERROR Statu", x)
@@ -269,6 +276,15 @@ class JavaTools:
             args += ["--timeout", "20000"]
         _contains(self.run(name, *args), "5000")
 
+    def transactions(self) -> None:
+        """Commits, aborts, fences, is late, transforms in a group (`java/Transactions.java`)."""
+        if self.number < (2, 5):
+            raise NotImplementedError
+        protocols = "classic,consumer" if self.number >= (4,) else "classic"
+        program = str(HERE / "java" / "Transactions.java")
+        args = [self.bootstrap, f"{self.topic}-txn-", protocols]
+        _contains(self.run(program, *args, timeout_s=3 * TIMEOUT_S), "done")
+
     def api_versions(self) -> None:
         """What the broker says that it serves."""
         if self.number < (0, 10, 1):
@@ -297,6 +313,7 @@ ACTIONS: dict[str, Callable[[JavaTools], None]] = {
     "cluster": JavaTools.cluster,
     "verifiable": JavaTools.verifiable,
     "performance": JavaTools.performance,
+    "transactions": JavaTools.transactions,
     "versions": JavaTools.api_versions,
     "deletion": JavaTools.delete_records,
 }

@@ -46,15 +46,17 @@ def fetched(command: list[str], folder: Path, environment: dict[str, str] | None
         raise MissingError(f"{command[0]} failed: {lines[-1][:200]}")
 
 
-def jars(version: str) -> str:
-    """The class path of a Kafka with its tools. Raises MissingError."""
+def jars(version: str, *, streams: bool = False) -> str:
+    """The class path of a Kafka with its tools, or of Kafka Streams. Raises MissingError."""
     program("java")
-    home = CACHE / f"kafka-{version}"
+    home = CACHE / f"{'streams' if streams else 'kafka'}-{version}"
     if not (home / "lib").is_dir():
         maven = program("mvn")
         home.mkdir(parents=True, exist_ok=True)
         scala = "2.11" if version < "2" else "2.13"
         names = [f"kafka_{scala}"] + ([] if version.startswith("0.8") else ["kafka-tools"])
+        if streams:
+            names = ["kafka-streams"]
         wanted = "".join(_DEPENDENCY.format(name, version) for name in names)
         (home / "pom.xml").write_text(_POM.format(wanted))
         new = home / "new"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import random
 from pathlib import Path
@@ -11,6 +12,10 @@ import pytest
 
 from pulsemark.ledger import EARLIEST, EntryKind, FolderReader
 from pulsemark.testing import BrokerProcess
+from pulsemark.testing.raw_kafka import RawKafka
+
+from .conftest import records_of
+from .handlers.test_transactions import Producer, fetch, make, offset_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka_exactly_once.py"
 COUNT = 100
@@ -52,3 +57,50 @@ def test_each_order_is_settled_once_though_broker_and_worker_are_killed(example)
             shown = log.read_stable(EARLIEST, max_entries=100_000)
             data = [each for each in shown if each.kind is EntryKind.DATA]
             assert sum(each.message_count for each in data) == COUNT
+
+
+STEPS = {
+    "init": lambda one, topic, commits: one.init(claims=True),
+    "a batch": lambda one, topic, commits: one.send(topic, b"a", b"b", version=12),
+    "another": lambda one, topic, commits: one.send(topic, b"c", version=12),
+    "offsets": lambda one, topic, commits: one.commit_offset("g" + topic, topic, 3, version=5),
+    "end": lambda one, topic, commits: one.end(commits=commits, version=5),
+    "next batch": lambda one, topic, commits: one.send(topic, b"d", version=12),
+    "next end": lambda one, topic, commits: one.end(commits=True, version=5),
+}
+"""Two transactions of a client of Kafka 4 (KIP-890)."""
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_broker_that_is_killed_after_any_step_has_each_step_once(commits):
+    """kill -9 after each step; the client has no answer, and sends that step again."""
+    with BrokerProcess(kafka=True) as broker:
+        for number, killed_after in enumerate(STEPS):
+            with RawKafka.from_url(broker.kafka_url) as raw:
+                topic = make(raw, f"orders-{number}")
+                producer = Producer(raw, f"t-{number}")
+                assert producer.init() == 0
+                for name, step in STEPS.items():
+                    before = copy.copy(producer)
+                    before.sequences = dict(producer.sequences)
+                    assert step(producer, topic, commits) == 0
+                    if name == killed_after:
+                        broker.kill()
+                        broker.start()
+                        after = producer.producer_id, producer.epoch
+                        producer, before.raw = before, RawKafka.from_url(broker.kafka_url)
+                        make(producer.raw, topic)
+                        while (code := step(producer, topic, commits)) == 51:
+                            pass
+                        assert code == 0
+                        assert (producer.producer_id, producer.epoch) == after
+                got = fetch(producer.raw, topic)
+                aborted = [each.first_offset for each in got.aborted_transactions]
+                values = [value for _, value in records_of(got.records) if len(value) == 1]
+                assert values == [b"a", b"b", b"c", b"d"], killed_after
+                assert aborted == ([] if commits else [0])
+                assert got.last_stable_offset == got.high_watermark
+                group = "g" + topic
+                stable = offset_of(producer.raw, group, topic, stable=True)
+                assert stable == (0, 3 if commits else -1)
+                producer.raw.close()

@@ -102,8 +102,8 @@ def test_a_produce_without_answer_keeps_its_place():
         (struct.pack(">i", LIMIT + 1), f"{LIMIT + 1} bytes"),
         (struct.pack(">i", 3), "3 bytes"),
         (struct.pack(">ihh", 20, 999, 0), "kind 999"),
-        (struct.pack(">ihh", 20, 0, 9), "versions 0 to 8, not 9"),
-        (struct.pack(">ihh", 20, 0, -1), "versions 0 to 8, not -1"),
+        (struct.pack(">ihh", 20, 0, 13), "versions 0 to 12, not 13"),
+        (struct.pack(">ihh", 20, 0, -1), "versions 0 to 12, not -1"),
         (struct.pack(">ihh", 5000, 18, 3), "at most 4096"),
     ],
 )

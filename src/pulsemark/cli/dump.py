@@ -49,9 +49,18 @@ from .records import (
     payload_lines,
     segment_rows,
 )
-from .stores import add_store, broker_rows, data_dir_of, from_broker, names_in, reader_of
+from .stores import (
+    add_store,
+    broker_rows,
+    data_dir_of,
+    from_broker,
+    log_in,
+    names_in,
+    reader_of,
+)
 
 if TYPE_CHECKING:
+    from ..compaction.compacted_log import CompactedLog
     from ..ledger.bookkeeper.reader import BookKeeperReader
 
 ERRORS = (LedgerError, AdminError, UnreachableError, OSError)
@@ -170,7 +179,7 @@ def _dump_topic(
     printer: _Printer,
 ) -> int:
     try:
-        log = reader.log(topic)
+        log = log_in(reader, topic)
         start = _start(log, args)
         rows = log_rows(log, start, has_all=args.uncommitted)
         return _print_all(topic, rows, args, printer, lambda: _count(log, start))
@@ -179,13 +188,14 @@ def _dump_topic(
         return 1
 
 
-def _start(log: TopicLog, args: argparse.Namespace) -> Position | None:
+def _start(log: TopicLog | CompactedLog, args: argparse.Namespace) -> Position | None:
     if args.start is not None:
         return Position(args.start.ledger_id, args.start.entry_id)
     if args.from_time is not None or args.from_index is not None:
-        from ..finder import Finder, IndexOutOfRangeError
+        from ..finder import IndexOutOfRangeError
+        from ..finder.search import finder_of
 
-        finder = Finder(log)
+        finder = finder_of(log)
         if args.from_time is not None:
             return finder.by_time(parse_time(args.from_time)).position
         try:
@@ -205,7 +215,7 @@ def _dump_segment(path: Path, args: argparse.Namespace, printer: _Printer) -> in
     return _print_all(topic, wanted, args, printer, lambda: None)
 
 
-def _count(log: TopicLog, start: Position | None) -> int | None:
+def _count(log: TopicLog | CompactedLog, start: Position | None) -> int | None:
     """How many entries there are to read."""
     first = log.first_position if start is None else start
     return 0 if first is None else log.count_entries(first, log.end_position)

@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve. An orderly stop is exit code 0."""
+    from ..compaction.current_view import log_of_folder
     from ..finder.server import serve_folder
 
     folder = args.data_dir or DEFAULT_DATA_DIR
@@ -67,7 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         source = folder if args.store is None else open_store_reader(args.store)
-        asyncio.run(serve_folder(source, options, normalise=_full_name, on_started=announce))
+        log_of = log_of_folder if args.store is None else None
+        asyncio.run(
+            serve_folder(source, options, normalise=_full_name, log_of=log_of, on_started=announce)
+        )
     except ssl.SSLError as error:  # its text does not name the file
         files = [str(path) for path in (args.tls_cert, args.tls_key, args.tls_client_ca) if path]
         raise CliError(f"cannot serve TLS with {', '.join(files)}: {error}") from error

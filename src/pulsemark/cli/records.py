@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ledger import (
     CorruptEntryError,
@@ -46,6 +46,9 @@ from ..metadata import (
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from .options import show_time
 from .output import counted, escaped, json_line, tags_text
+
+if TYPE_CHECKING:
+    from ..compaction.compacted_log import CompactedLog
 
 READ_ENTRIES = 1_000
 READ_BYTES = 4 << 20
@@ -89,7 +92,7 @@ class Damage:
 
 
 def log_rows(
-    log: TopicLog, start: Position | None, *, has_all: bool = False
+    log: TopicLog | CompactedLog, start: Position | None, *, has_all: bool = False
 ) -> Iterator[Row | Damage]:
     """The records of a topic from `start` (None: its first) to its present end.
 

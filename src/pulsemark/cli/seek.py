@@ -17,9 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..client.errors import AdminError, UnreachableError
+from ..compaction.compacted_log import CompactedLog
+from ..compaction.finder import CompactedFinder
 from ..finder import Finder, Found, IndexOutOfRangeError, IndexPlace, SearchMethod
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
-from ..ledger import LedgerError, Position
+from ..ledger import LedgerError, Position, TopicLog
 from .brokers import DEFAULT_ADMIN_URL, add_access, add_request_timeout, seek_service
 from .options import (
     add_data_dir,
@@ -32,7 +34,7 @@ from .options import (
 )
 from .output import json_line
 from .parsing import CliError
-from .stores import add_store, entries_page, from_broker, names_in, reader_of
+from .stores import add_store, entries_page, from_broker, log_in, names_in, reader_of
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
@@ -106,7 +108,7 @@ def _answers(
     args: argparse.Namespace,
     topic: str,
     over_http: Callable[[AdminClient, str, int], T],
-    search: Callable[[Finder | SeekClient, str, int, SearchMethod], T],
+    search: Callable[[Finder | CompactedFinder | SeekClient, str, int, SearchMethod], T],
     value: int,
 ) -> Sequence[tuple[str, T]]:
     """What is found in the topic, or in each partition of a partitioned one."""
@@ -123,23 +125,29 @@ def _answers(
     reader = reader_of(args)
     try:
         return [
-            (name, search(Finder(reader.log(name)), name, value, method))
+            (name, search(_finder(log_in(reader, name)), name, value, method))
             for name in names_in(reader, topic)
         ]
     finally:
         reader.close()
 
 
-def _time_in(where: Finder | SeekClient, topic: str, time_ms: int, method: SearchMethod) -> Found:
-    if isinstance(where, Finder):
+def _finder(log: TopicLog | CompactedLog) -> Finder | CompactedFinder:
+    return CompactedFinder(log) if isinstance(log, CompactedLog) else Finder(log)
+
+
+def _time_in(
+    where: Finder | CompactedFinder | SeekClient, topic: str, time_ms: int, method: SearchMethod
+) -> Found:
+    if isinstance(where, Finder | CompactedFinder):
         return where.by_time(time_ms, method=method)
     return where.by_time(topic, time_ms, method=method)
 
 
 def _index_in(
-    where: Finder | SeekClient, topic: str, index: int, method: SearchMethod
+    where: Finder | CompactedFinder | SeekClient, topic: str, index: int, method: SearchMethod
 ) -> IndexPlace:
-    if isinstance(where, Finder):
+    if isinstance(where, Finder | CompactedFinder):
         return where.by_index(index, method=method)
     return where.by_index(topic, index, method=method)
 

@@ -20,6 +20,8 @@ from .records import Damage, Row, row_of_broker
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
+    from ..compaction.compacted_log import CompactedLog
+    from ..ledger import TopicLog
     from ..ledger.bookkeeper.reader import BookKeeperReader
     from ..ledger.local.folder_reader import FolderLog
 
@@ -98,6 +100,16 @@ def names_in(reader: FolderReader | BookKeeperReader, topic: str) -> list[str]:
     """The topic, or the partitions of a partitioned one that have entries."""
     names = reader.topics()
     return [topic] if topic in names else partitions_among(names, topic) or [topic]
+
+
+def log_in(reader: FolderReader | BookKeeperReader, topic: str) -> TopicLog | CompactedLog:
+    """What is read as a topic's log: of a cleaned topic of a folder its compacted form.
+
+    Raises TopicNotFoundError, CatalogError.
+    """
+    from ..compaction.current_view import log_of_folder
+
+    return log_of_folder(reader, topic) if isinstance(reader, FolderReader) else reader.log(topic)
 
 
 def one_log(reader: FolderReader, topic: str) -> FolderLog:

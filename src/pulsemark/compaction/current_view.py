@@ -193,12 +193,14 @@ def set_cleaner_state(ledger: ManagedLedger, state: CleanerState) -> None:
 
 def _load_cleaner(ledger: ManagedLedger) -> CleanerState | None:
     value = ledger.store.catalog.get(CLEANER_PROPERTY_KIND, str(ledger.topic_id))
-    if value is None:
-        return None
+    return None if value is None else _unpacked(value, ledger.name)
+
+
+def _unpacked(value: bytes, topic: str) -> CleanerState:
     try:
         return CleanerState.unpack(value)
     except ValueError as error:
-        _log.error("%s: where it begins is not known: %s", ledger.name, error)
+        _log.error("%s: where it begins is not known: %s", topic, error)
         return CleanerState(0)
 
 
@@ -268,29 +270,59 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
     return state
 
 
-def log_of_folder(folder: FolderReader, topic: str) -> FolderLog | CompactedLog:
+def log_of_folder(
+    folder: FolderReader, topic: str, log: FolderLog | None = None
+) -> FolderLog | FolderForm:
     """What is read as a topic's log in a folder that another process may be writing to.
 
-    The compacted form as it is now, if the folder's catalog says that the log is cleaned. Raises
-    TopicNotFoundError, CatalogError.
+    The compacted form as it is now, if the folder's catalog says that the log is cleaned. ``log``:
+    the topic's, if it is open. Raises TopicNotFoundError, CatalogError.
     """
-    log = folder.log(topic)
+    log = log or folder.log(topic)
     catalog = folder.folder / CATALOG_NAME
-    if read_property(catalog, CLEANER_PROPERTY_KIND, str(log.topic_id)) is None:
-        return log
-    view = newest_view(folder, topic, log.topic_id)
-    return CompactedLog(log, lambda: view)
+    value = read_property(catalog, CLEANER_PROPERTY_KIND, str(log.topic_id))
+    return log if value is None else FolderForm(folder, log, _unpacked(value, log.name))
 
 
-def newest_view(folder: FolderReader, topic: str, topic_id: int) -> CompactedView | None:
+class FolderForm(CompactedLog):
+    """A cleaned topic of a folder; between refreshes it stays as it is.
+
+    Attributes: start_index (where it began when it was opened: a hole may follow).
+    """
+
+    log: FolderLog
+
+    def __init__(self, folder: FolderReader, log: FolderLog, state: CleanerState) -> None:
+        super().__init__(log, lambda: self._view)
+        self.start_index = state.first_index
+        self._folder = folder
+        self._view = newest_view(folder, log.name, log.topic_id)
+
+    @property
+    def topic_id(self) -> int:
+        """As `FolderLog.topic_id`."""
+        return self.log.topic_id
+
+    def refresh(self) -> None:
+        """Load what is new, a newer view too. Raises TopicNotFoundError."""
+        self.log.refresh()
+        self._view = newest_view(self._folder, self.name, self.topic_id, self._view)
+
+
+def newest_view(
+    folder: FolderReader, topic: str, topic_id: int, known: CompactedView | None = None
+) -> CompactedView | None:
     """The newest finished view in a folder that another process may be writing to.
 
-    It may be one that a compaction is about to make current: it says the same and more.
+    It may be one that a compaction is about to make current: it says the same and more. ``known``
+    is returned if there is none that is newer.
     """
     prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
     names = {header.topic for header in folder.headers() if header.topic.startswith(prefix)}
     generations = sorted((int(name.removeprefix(prefix)) for name in names), reverse=True)
     for generation in generations:
+        if known is not None and known.generation == generation:
+            return known
         try:
             log = folder.log(view_name(topic_id, generation))
             return CompactedView(log, topic, generation, None)

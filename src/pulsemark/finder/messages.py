@@ -456,6 +456,7 @@ def history_message(
         lost_before=ends.lost_before or "",
         lost_after=ends.lost_after or "",
         lost_before_ms=ends.lost_before_ms,
+        has_holes=ends.has_holes,
     )
     for start in history.starts:
         message.epochs.add(
@@ -498,4 +499,5 @@ def ends_of_answer(message: pb.EpochsResponse) -> LogEnds:
         message.lost_before or None,
         message.lost_after or None,
         message.lost_before_ms,
+        message.has_holes,
     )

@@ -429,8 +429,16 @@ def _look(tls: ServerTls) -> list[object]:
 class RefreshedLog(Protocol):
     """A topic that is read, and can be brought up to date."""
 
+    @property
+    def first_index(self) -> int:
+        """The index of its first message."""
+
     def refresh(self) -> None:
         """Load what is new. Raises TopicNotFoundError."""
+
+
+LogOf = Callable[[Any, str], RefreshedLog]
+"""Gives a topic's log of a reader."""
 
 
 class LogReader(Protocol):
@@ -451,22 +459,31 @@ class FolderSource:
     UnsupportedVersionError if a newer version wrote it.
     """
 
-    def __init__(self, folder: Path | LogReader) -> None:
-        """``folder``: the path of one, or the reader of another store, which is then closed."""
-        self._reader: LogReader = FolderReader(folder) if isinstance(folder, Path) else folder
-        self._logs: Lru[str, RefreshedLog] = Lru(MAX_TOPICS)
+    def __init__(self, folder: Path | LogReader, log_of: LogOf | None = None) -> None:
+        """``folder``: the path of one, or the reader of another store, which is then closed.
+
+        ``log_of``: what is read as a topic's log; None: the log itself. `log_of_folder` of
+        `compaction.current_view` gives the compacted form of topics that are cleaned as Kafka's.
+        """
+        self._reader: Any = FolderReader(folder) if isinstance(folder, Path) else folder
+        self._log_of: LogOf = log_of or type(self._reader).log
+        self._logs: Lru[str, tuple[RefreshedLog, int]] = Lru(MAX_TOPICS)
+        """Each with its first index when it was opened."""
         self._folder = folder if isinstance(folder, Path) else None
         self._expected, self._expected_stamp = Expected(), cast("int | None", None)
 
-    def log(self, topic: str) -> TopicLog:
+    def log(self, topic: str) -> Any:
         """The topic as it is on disk now. Raises TopicNotFoundError."""
-        known: Any = self._logs.get(topic)
+        known = self._logs.get(topic)
         if known is not None:
-            known.refresh()
-            return cast("TopicLog", known)
-        log = self._reader.log(topic)
-        self._logs.put(topic, log)
-        return cast("TopicLog", log)
+            log, first_index = known
+            log.refresh()
+            # A log that is cleaned for the first time loses its head then.
+            if log.first_index == first_index:
+                return log
+        log = self._log_of(self._reader, topic)
+        self._logs.put(topic, (log, log.first_index))
+        return log
 
     def ends(self, topic: str) -> LogEnds:
         """Where the topic ends, by all that the folder's files say. Raises TopicNotFoundError."""
@@ -476,7 +493,10 @@ class FolderSource:
         stamp = reader.names_stamp()
         if stamp is None or stamp != self._expected_stamp:
             self._expected, self._expected_stamp = expected_of(reader, folder), stamp
-        return ends_of(log, self._expected)
+        if isinstance(log, TopicLog):
+            return ends_of(log, self._expected)
+        lost_after = self._expected.lost_after(log.log)
+        return LogEnds(log.next_index, lost_after=lost_after, has_holes=True)
 
     def close(self) -> None:
         """Close the folder's files."""
@@ -489,12 +509,13 @@ async def folder_server(
     options: ServerOptions | None = None,
     *,
     normalise: Normalise = full_name,
+    log_of: LogOf | None = None,
 ) -> AsyncIterator[SeekServer]:
     """A running server over a data folder, stopped at the end of the `async with` block.
 
     Raises the errors of FolderSource and SeekServer.start.
     """
-    source = await asyncio.to_thread(FolderSource, folder)
+    source = await asyncio.to_thread(FolderSource, folder, log_of)
     try:
         async with SeekServer(source, options, normalise=normalise) as server:
             yield server
@@ -507,6 +528,7 @@ async def serve_folder(
     options: ServerOptions | None = None,
     *,
     normalise: Normalise = full_name,
+    log_of: LogOf | None = None,
     on_started: Callable[[SeekServer], None] = lambda _: None,
 ) -> None:
     """Serve a data folder until SIGINT or SIGTERM, then stop in an orderly way.
@@ -519,7 +541,7 @@ async def serve_folder(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with folder_server(folder, options, normalise=normalise) as server:
+        async with folder_server(folder, options, normalise=normalise, log_of=log_of) as server:
             on_started(server)
             await stop.wait()
     finally:

@@ -154,9 +154,18 @@ class TopicsPort(Protocol):
         ...
 
     async def join(
-        self, opened: OpenTopic, partition: tuple[str, int], name: str, producer: Producer
+        self,
+        opened: OpenTopic,
+        partition: tuple[str, int],
+        name: str,
+        producer: Producer,
+        *,
+        adds: bool,
     ) -> None:
-        """Ask another broker, which coordinates, for that. Raises KafkaError."""
+        """Ask another broker, which coordinates, for that, or to add the partition (``adds``).
+
+        Raises KafkaError.
+        """
         ...
 
     async def end_transaction(

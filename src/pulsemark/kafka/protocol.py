@@ -84,7 +84,7 @@ def _api(key: int, highest: int, of: Any, name: str, **limits: int | None) -> Ap
 APIS = {
     api.key: api
     for api in (
-        _api(PRODUCE, 8, producer, "Produce", limit_bytes=None),
+        _api(PRODUCE, 12, producer, "Produce", limit_bytes=None),
         _api(1, 11, consumer, "Fetch"),
         _api(LIST_OFFSETS, 11, consumer, "ListOffsets"),
         _api(METADATA, 12, metadata, "Metadata"),
@@ -102,12 +102,12 @@ APIS = {
         _api(19, 4, admin, "CreateTopics"),
         _api(20, 3, admin, "DeleteTopics"),
         _api(21, 1, admin, "DeleteRecords"),
-        _api(22, 4, producer, "InitProducerId", limit_bytes=4 * KIB),
+        _api(22, 5, producer, "InitProducerId", limit_bytes=4 * KIB),
         _api(23, 3, consumer, "OffsetForLeaderEpoch"),
         _api(24, 3, producer, "AddPartitionsToTxn"),
-        _api(25, 3, producer, "AddOffsetsToTxn", limit_bytes=4 * KIB),
-        _api(26, 3, producer, "EndTxn", limit_bytes=4 * KIB),
-        _api(28, 3, producer, "TxnOffsetCommit"),
+        _api(25, 4, producer, "AddOffsetsToTxn", limit_bytes=4 * KIB),
+        _api(26, 5, producer, "EndTxn", limit_bytes=4 * KIB),
+        _api(28, 5, producer, "TxnOffsetCommit"),
         _api(29, 1, admin, "DescribeAcls"),
         _api(32, 3, admin, "DescribeConfigs"),
         _api(33, 1, admin, "AlterConfigs"),
@@ -131,7 +131,7 @@ APIS = {
 """By key. The order is that of ApiVersions' answer."""
 
 HIGHEST_FOR: dict[str, dict[int, int]] = {
-    "kafka-python": {LIST_OFFSETS: 5, METADATA: 8, OFFSET_COMMIT: 7, OFFSET_FETCH: 5}
+    "kafka-python": {PRODUCE: 8, LIST_OFFSETS: 5, METADATA: 8, OFFSET_COMMIT: 7, OFFSET_FETCH: 5}
 }
 """The highest versions that ApiVersions shows to clients of this software, by the request's key.
 
@@ -165,13 +165,17 @@ DECODED_AT_ONCE_BYTES = LARGE_BYTES
 DECODED_AT_ONCE_SETS = 200
 #: A Produce with more sets is refused: decoded they would take a hundred times its size.
 MAX_SETS = 100_000
+#: A topic without sets takes at least so many bytes.
+LEAST_TOPIC_BYTES = 3
+#: From this version on, sizes of a Produce are varints, and its structs have tagged fields.
+FLEXIBLE_PRODUCE = 9
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
 _HEAD_BYTES = 8
 _CLIENT_ID = Struct(">h")
 _ACKS_AND_TIMEOUT_BYTES = 6
 _TEXT_SIZE = Struct(">h")
-_INDEX_AND_SIZE = Struct(">ii")
+_INDEX_BYTES = 4
 BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 MAX_RAW_SASL_BYTES = 64 * 1024
 #: What kafka-python's decoders raise for bytes that are not well formed.
@@ -406,43 +410,84 @@ def _has_few_sets(request: Request) -> bool:
     return _count_sets(request.version, body, DECODED_AT_ONCE_SETS) <= DECODED_AT_ONCE_SETS
 
 
+class _ProduceWalk:
+    """A Produce that is passed over without decoding it. Raises struct.error, IndexError."""
+
+    def __init__(self, version: int, body: memoryview) -> None:
+        self._body = body
+        self._is_flexible = version >= FLEXIBLE_PRODUCE
+        self._at = 0
+        if version >= 3:
+            self.skip(self.size(_TEXT_SIZE))  # the transactional id
+        self.skip(_ACKS_AND_TIMEOUT_BYTES)
+
+    def skip(self, size_bytes: int) -> None:
+        self._at += max(0, size_bytes)
+
+    def size(self, field: Struct = _SIZE) -> int:
+        """How large a text, an array or bytes are."""
+        if not self._is_flexible:
+            (size,) = field.unpack_from(self._body, self._at)
+            self._at += field.size
+            return int(size)
+        size = shift = 0
+        while shift < 35:
+            byte = self._body[self._at]
+            self._at += 1
+            size |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        return size - 1
+
+    def end_struct(self) -> None:
+        """Raises ProtocolError: it has tagged fields. No version has one, and each would cost the
+        codec a copy of all that follows.
+        """
+        if self._is_flexible:
+            if self._body[self._at]:
+                raise ProtocolError("a Produce with tagged fields")
+            self._at += 1
+
+
 def _count_sets(version: int, body: memoryview, most: int) -> int:
     """For how many partitions a Produce has sets; not counted beyond `most`."""
     sets = 0
     try:
-        at = _ACKS_AND_TIMEOUT_BYTES
-        if version >= 3:  # with a transactional id
-            at += _TEXT_SIZE.size + max(0, *_TEXT_SIZE.unpack_from(body))
-        (topics,) = _SIZE.unpack_from(body, at)
-        at += _SIZE.size
-        for _ in range(topics):
-            at += _TEXT_SIZE.size + max(0, *_TEXT_SIZE.unpack_from(body, at))
-            (partitions,) = _SIZE.unpack_from(body, at)
-            at += _SIZE.size
+        walk = _ProduceWalk(version, body)
+        for _ in range(walk.size()):
+            walk.skip(walk.size(_TEXT_SIZE))
+            partitions = walk.size()
             if partitions <= 0:
                 sets += 1  # a topic without sets takes memory, too
             for _ in range(partitions):
-                _, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
-                at += _INDEX_AND_SIZE.size + max(0, size_bytes)
+                walk.skip(_INDEX_BYTES)
+                walk.skip(walk.size())
+                walk.end_struct()
                 sets += 1
                 if sets > most:
                     return sets
+            walk.end_struct()
             if sets > most:
                 return sets
-    except error:
+        walk.end_struct()
+    except (error, IndexError):
         pass  # the decoder says what is wrong with it
     return sets
 
 
 def decode_body(request: Request) -> None:
     """Decode a body that `take` has left as bytes. Runs in any thread. Raises ProtocolError."""
-    if request.undecoded is not None:
-        if request.api.key == PRODUCE:
-            sets = _count_sets(request.version, request.undecoded, MAX_SETS)
+    body = request.undecoded
+    if body is not None:
+        is_flexible = request.version >= FLEXIBLE_PRODUCE
+        may_have_many = is_flexible or len(body) > LEAST_TOPIC_BYTES * MAX_SETS
+        if request.api.key == PRODUCE and may_have_many:
+            sets = _count_sets(request.version, body, MAX_SETS)
             if sets > MAX_SETS:
                 raise ProtocolError(f"a Produce with more than {MAX_SETS} sets")
         try:
-            request.body = _decode(request.api, request.version, request.undecoded)
+            request.body = _decode(request.api, request.version, body)
         except _DECODE_ERRORS as problem:
             raise _undecodable(request.api, request.version, problem) from problem
         request.undecoded = None

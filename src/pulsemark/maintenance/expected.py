@@ -105,6 +105,8 @@ class LogEnds:
     lost_after: str | None = None
     lost_before_ms: int = 0
     """No message lost before the first one has a later time than this (unix milliseconds)."""
+    has_holes: bool = False
+    """Whether it is read in its compacted form: what is missing between entries is no loss."""
 
 
 def ends_of(log: TopicLog, expected: Expected) -> LogEnds:

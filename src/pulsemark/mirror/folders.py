@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..compaction.compacted_log import CompactedLog
-from ..compaction.current_view import log_of_folder
+from ..compaction.current_view import FolderForm, log_of_folder
 from ..finder import IndexOutOfRangeError
 from ..finder.mirror_places import MirrorPlaces
 from ..finder.search import finder_of
@@ -97,7 +96,7 @@ class FolderSource:
         """Begin to read. Raises TopicMissingError, OtherSourceError."""
         return FolderSourceTopic(self, topic, self._cluster, resume)
 
-    def log(self, topic: str) -> FolderLog | CompactedLog:
+    def log(self, topic: str) -> FolderLog | FolderForm:
         """What is read as a topic's log, as it is now. Raises TopicMissingError."""
         try:
             return log_of_folder(self._reader, topic)
@@ -158,16 +157,18 @@ class FolderSourceTopic:
     @property
     def has_holes(self) -> bool:
         """Whether the log is cleaned (see `log_of_folder`)."""
-        return isinstance(self._log, CompactedLog)
+        return isinstance(self._log, FolderForm)
 
     def _refresh(self) -> bool:
         """Look what the folder has now; whether that is another view."""
-        if isinstance(self._log, FolderLog):
-            self._log.refresh()
-            return False
-        before, self._log = self._log.view, self._source.log(self._log.name)
-        now = self._log.view if isinstance(self._log, CompactedLog) else None
-        return (before and before.generation) != (now and now.generation)
+        before = self._view_generation
+        self._log.refresh()
+        return self._view_generation != before
+
+    @property
+    def _view_generation(self) -> int | None:
+        view = self._log.view if isinstance(self._log, FolderForm) else None
+        return None if view is None else view.generation
 
     def attend(self) -> None:
         """Nothing to do."""
@@ -215,7 +216,7 @@ def schema_version_of(body: memoryview | bytes) -> bytes:
         return b""
 
 
-def _start(log: FolderLog | CompactedLog, resume: Resume) -> Position:
+def _start(log: FolderLog | FolderForm, resume: Resume) -> Position:
     """Where reading goes on. Raises OtherSourceError if the log lacks the target's last entry."""
     if resume.place is not None:
         place = Position(*resume.place)

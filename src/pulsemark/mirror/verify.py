@@ -17,9 +17,8 @@ from functools import partial
 from ..client import BrokerConnection, Service
 from ..client.connection import RawMessage
 from ..client.service import authentication
-from ..compaction.compacted_log import CompactedLog
-from ..compaction.current_view import log_of_folder
-from ..ledger import EntryKind, FolderReader, Position, TopicLog
+from ..compaction.current_view import FolderForm, log_of_folder
+from ..ledger import EntryKind, FolderLog, FolderReader, Position
 from ..metadata import Buffer, message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
 from ..metadata.source_stamp import (
@@ -115,7 +114,7 @@ def _entries(
 
 
 def _of_folder(
-    log: TopicLog | CompactedLog, cluster: str | None, *, by_index: bool
+    log: FolderLog | FolderForm, cluster: str | None, *, by_index: bool
 ) -> Iterator[tuple[Key, Buffer]]:
     at = Position(0, 0)
     while entries := log.read_stable(at):

@@ -115,7 +115,7 @@ class AuditReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks. Losses are not errors here: the job counts them."""
-        planned = plan(replace(self._options, fail_on_data_loss=False))
+        planned = plan(replace(self._options, fail_on_data_loss=False), as_written=True)
         tasks = planned.tasks or ((),)
         losses = [tuple(planned.losses.items()), *[()] * (len(tasks) - 1)]
         return [

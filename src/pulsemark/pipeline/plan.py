@@ -26,7 +26,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..finder import Finder
+from ..compaction.current_view import FolderForm, log_of_folder
+from ..finder.search import finder_of
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
@@ -65,6 +66,8 @@ class Slice:
     end: Position
     first_index: int
     end_index: int
+    has_holes: bool = False
+    """The topic's log is cleaned as Kafka's: what is missing between its entries is no loss."""
 
     @property
     def message_count(self) -> int:
@@ -73,7 +76,8 @@ class Slice:
 
     def to_json(self) -> list[object]:
         """A list for JSON."""
-        return [self.topic, *self.start, *self.end, self.first_index, self.end_index]
+        holes = [True] if self.has_holes else []
+        return [self.topic, *self.start, *self.end, self.first_index, self.end_index, *holes]
 
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> Slice:
@@ -95,8 +99,10 @@ class Plan:
     """By topic: the losses that may not show as a gap in its indexes."""
 
 
-def plan(options: ReadOptions) -> Plan:
+def plan(options: ReadOptions, *, as_written: bool = False) -> Plan:
     """Divide the range of the options into tasks; no task is empty.
+
+    ``as_written``: of topics that are cleaned only the log that is left.
 
     Raises:
         ForeignFolderError: the path is not a data folder.
@@ -110,8 +116,11 @@ def plan(options: ReadOptions) -> Plan:
         found = selected(reader, options)
         for error in found.lost_topics():
             report(error, options.fail_on_data_loss)
-        slices = [slice_of(log, options, found.expected) for log in found.logs.values()]
-        tasks = tasks_of(slices, found.logs, options)
+        logs: dict[str, TopicLog | FolderForm] = dict(found.logs)
+        if not as_written:
+            logs = {topic: log_of_folder(reader, topic, log) for topic, log in found.logs.items()}
+        slices = [slice_of(log, options, found.expected) for log in logs.values()]
+        tasks = tasks_of(slices, logs, options)
         return Plan(
             tuple(tasks),
             tuple(segments_of(task, found.logs) for task in tasks),
@@ -203,14 +212,21 @@ def report(error: DataLossError, fail: bool) -> None:
     _log.warning("missing messages are left out of the result: %s", error)
 
 
-def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
+def slice_of(log: TopicLog | FolderForm, options: ReadOptions, expected: Expected) -> Slice:
     """The part of one topic in the range of the options; its message count may be 0.
+
+    Of a cleaned topic what is left counts from its log's first message on.
 
     Raises:
         DataLossError: a bound's index is outside of the topic's indexes, or the range begins or
             ends at lost messages, or has some between.
         OptionError: bounds by topic do not name it, or nothing is at or after a timestamp.
     """
+    if isinstance(log, FolderForm):
+        lost_after = expected.lost_after(log.log)
+        index_at = partial(_index_at, log)
+        extent = Extent(log.name, log.start_index, log.next_index, None, lost_after, 0, index_at)
+        return slice_between(log, *range_in(extent, options))
     segments = log.segments()
     floor_ms = segments[0].header.entry_time_floor_ms if segments else 1 << 63
     lost = expected.lost_before(log), expected.lost_after(log)
@@ -222,8 +238,8 @@ def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
     return slice_between(log, first, end)
 
 
-def _index_at(log: TopicLog, time_ms: int) -> int:
-    found = Finder(log).by_time(time_ms)
+def _index_at(log: TopicLog | FolderForm, time_ms: int) -> int:
+    found = finder_of(log).by_time(time_ms)
     return log.next_index if found.end else found.first_index
 
 
@@ -305,15 +321,16 @@ def _narrowed(
     return first, end
 
 
-def slice_between(log: TopicLog, first: int, end: int) -> Slice:
+def slice_between(log: TopicLog | FolderForm, first: int, end: int) -> Slice:
     """The messages ``[first, end)`` of a topic, which the caller has checked."""
+    has_holes = isinstance(log, FolderForm)
     if first == end:
-        return Slice(log.name, log.end_position, log.end_position, first, first)
+        return Slice(log.name, log.end_position, log.end_position, first, first, has_holes)
     start, _ = entry_of(log, first)
     last, last_first_index = entry_of(log, end)
     if last_first_index < end < log.next_index:
         last = log.next_position(last)
-    return Slice(log.name, start, last, first, end)
+    return Slice(log.name, start, last, first, end, has_holes)
 
 
 def _check_middle(
@@ -345,11 +362,17 @@ def _index_of(extent: Extent, bound: Bound, fail: bool) -> int:
     return min(max(bound.value, first), next_index)
 
 
-def entry_of(log: TopicLog, index: int) -> tuple[Position, int]:
+def entry_of(log: TopicLog | FolderForm, index: int) -> tuple[Position, int]:
     """The entry that holds the message ``index``, and the index of its first message.
 
-    If that message is lost with a whole ledger, it is the first entry after the loss.
+    If that message is lost with a whole ledger, or in a hole of a cleaned topic, it is the first
+    entry after it.
     """
+    if isinstance(log, FolderForm):
+        if index >= log.next_index:
+            return log.end_position, index
+        found = finder_of(log).by_index(max(index, log.first_index))
+        return found.position, found.first_index
     place = row_of(log, index)
     if place is None:
         return log.end_position, index
@@ -397,10 +420,14 @@ def segments_of(
 ) -> dict[str, tuple[SegmentId, ...]]:
     """By topic: the segments that hold a task's slices, each with the one after it.
 
+    None for cleaned topics, whose views may be replaced meanwhile: their files are looked for.
+
     The header of the segment after a ledger's last one says how many of its entries count.
     """
     found: dict[str, tuple[SegmentId, ...]] = {}
     for part in task:
+        if part.has_holes:
+            continue
         segments = logs[part.topic].segments()
         first = segment_number(segments, part.first_index)
         last = segment_number(segments, part.end_index - 1)
@@ -409,8 +436,9 @@ def segments_of(
     return found
 
 
-def _size_bytes(log: TopicLog, part: Slice) -> int:
+def _size_bytes(log: TopicLog | FolderForm, part: Slice) -> int:
     """The approximate size of a slice's part of the segments, in bytes."""
+    log = log.log if isinstance(log, FolderForm) else log
     whole = sum(map(_end_offset, log.segments()))
     return whole * part.message_count // max(1, log.next_index - log.first_index)
 
@@ -431,7 +459,7 @@ def _task_count(size_bytes: int) -> int:
 
 
 def tasks_of(
-    slices: Sequence[Slice], logs: Mapping[str, TopicLog], options: ReadOptions
+    slices: Sequence[Slice], logs: Mapping[str, TopicLog | FolderForm], options: ReadOptions
 ) -> list[tuple[Slice, ...]]:
     """Divide slices into as many tasks as their size and the options ask for; none is empty."""
     slices = [part for part in slices if part.message_count > 0]

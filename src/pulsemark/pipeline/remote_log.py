@@ -193,7 +193,8 @@ def remote_slice(log: RemoteLog, options: ReadOptions) -> Slice:
     first, end = range_in(extent, options)
     if first == end:
         return Slice(log.name, LATEST, LATEST, first, end)
-    return Slice(log.name, log.entry_of(first)[0], _end_position(log, end), first, end)
+    start, stop = log.entry_of(first)[0], _end_position(log, end)
+    return Slice(log.name, start, stop, first, end, ends.has_holes)
 
 
 def _end_position(log: RemoteLog, end: int) -> Position:

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from ..compaction.current_view import FolderForm, log_of_folder
 from ..ledger import (
     CorruptEntryError,
     FolderLog,
@@ -42,7 +43,7 @@ from .decode.entries import EntryTable
 from .decode.runs import read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions, opened_store
-from .plan import Slice, indexes_of
+from .plan import Slice, indexes_of, report
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.address import StoreAddress
@@ -109,7 +110,9 @@ def _rows(
             Continuity(part, fail=options.fail_on_data_loss).finish()
             continue
         tables = partial(read_tables, log, part.start, part.end)
-        indexes = partial(indexes_of, log) if options.store is None else _unknown
+        indexes: Callable[[Position], Indexes | None] = _unknown
+        if options.store is None and isinstance(log, TopicLog):
+            indexes = partial(indexes_of, log)
         yield from _rows_of_slice(tables, indexes, part, options, schema, values)
 
 
@@ -162,7 +165,8 @@ def _form(
         part.first_index,
         part.end_index,
         options.limits,
-        open_all=open_all or not options.fail_on_data_loss,
+        open_all=open_all or not options.fail_on_data_loss or part.has_holes,
+        without_holes=part.has_holes,
         decoder=decoder,
         fail_fast=options.mode is DecodeMode.FAILFAST,
     )
@@ -170,7 +174,7 @@ def _form(
 
 def opened_slices(
     options: ReadOptions, partition: LedgerPartition
-) -> Iterator[tuple[Slice, TopicLog | None]]:
+) -> Iterator[tuple[Slice, TopicLog | FolderForm | None]]:
     """A task's slices with their topics, opened once; None for a missing topic."""
     if options.store is not None:
         yield from _slices_in_store(options.store, partition)
@@ -181,11 +185,17 @@ def opened_slices(
             yield part, logs.get(part.topic)
 
 
-def _opened(folder: FolderReader, partition: LedgerPartition) -> dict[str, FolderLog]:
+def _opened(
+    folder: FolderReader, partition: LedgerPartition
+) -> Mapping[str, FolderLog | FolderForm]:
+    cleaned = dict.fromkeys(part.topic for part in partition.slices if part.has_holes)
+    lost = partition.lost_ledgers
+    whole = folder.logs(cleaned, lost=lost) if cleaned else {}
+    forms = {topic: log_of_folder(folder, topic, log) for topic, log in whole.items()}
     if partition.segments is not None:
-        return folder.logs_of(partition.segments, lost=partition.lost_ledgers)
-    topics = dict.fromkeys(part.topic for part in partition.slices)
-    return folder.logs(topics, lost=partition.lost_ledgers)
+        return {**folder.logs_of(partition.segments, lost=lost), **forms}
+    topics = dict.fromkeys(part.topic for part in partition.slices if not part.has_holes)
+    return {**folder.logs(topics, lost=lost), **forms}
 
 
 def _slices_in_store(
@@ -248,10 +258,17 @@ class Continuity:
         ``shown`` are the indexes of the entry's messages, if the result has a row that tells of the
         damage: these messages are then no loss. ``UNKNOWN`` stands for the whole gap.
         """
+        if self._part.has_holes:
+            if shown is None:
+                error = DataLossError(self._part.topic, None, None, str(damage))
+                report(error, self._fail)
+            return
         self._damages.append((damage, shown))
 
     def check(self, table: EntryTable) -> None:
         """Check the next entries; control entries count too."""
+        if self._part.has_holes:
+            return
         firsts, lasts = table.first_indexes, table.indexes
         if firsts[0] > self._next_index:
             self._lost(self._next_index, int(firsts[0]), table.position(0))
@@ -261,7 +278,7 @@ class Continuity:
 
     def finish(self) -> None:
         """Check the end of the slice: no message may be missing after the last entry."""
-        if self._next_index < self._part.end_index:
+        if self._next_index < self._part.end_index and not self._part.has_holes:
             self._lost(self._next_index, self._part.end_index, self._part.end)
 
     def _lost(self, first_index: int, end_index: int, before: Position) -> None:

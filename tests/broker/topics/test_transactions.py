@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part, PendingAcks
+from pulsemark.broker.topics import transactions
 from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.ledger import Position
 from pulsemark.proto import pulsar_api_pb2 as pb
@@ -204,6 +205,27 @@ def test_an_unknown_or_ended_transaction_is_refused(client):
     with pytest.raises(RequestRefusedError) as caught:
         client.end({"txnid_most_bits": 7, "txnid_least_bits": 0}, committed=True)
     assert caught.value.error_name == "TransactionCoordinatorNotFound"
+
+
+def test_a_transaction_keeps_nothing_of_what_is_too_much(client, broker, monkeypatch):
+    """Topics by a request and by a message, subscriptions; what it has still counts."""
+    monkeypatch.setattr(transactions, "MAX_PLACES", 2)
+    first, second, third = (f"persistent://public/default/t{number}" for number in range(3))
+    producer = client.raw.create_producer(third)
+    consumer = client.raw.subscribe(third, "s", earliest=True)
+    consumer.flow(10)
+    txn = client.begin()
+    client.add(txn, first)
+    with pytest.raises(RequestRefusedError, match="at most 2 topics"):
+        client.add(txn, second, third)
+    with pytest.raises(RequestRefusedError, match="at most 2 topics"):
+        client.add(txn, *(f"{first}-{number}" for number in range(9)))
+    client.add(txn, second)
+    with pytest.raises(SendRefusedError, match="at most 2 topics"):
+        client.send(producer, b"x", txn)
+    client.end(txn, committed=True)
+    assert not broker.broker.services.transactions.coordinator.by_number
+    assert received(consumer) == []
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(client, broker):

@@ -125,10 +125,11 @@ def test_partitions_of_unknown_topics_are_not_owned(raw, made):
     assert (answer.error_code, answer.member_epoch) == (0, 1)
 
 
-def test_the_feature_is_shown(raw):
-    """`group.version` 1: tools ask for it."""
+def test_the_features_are_shown(raw):
+    """`group.version` 1: tools ask for it; `transaction.version` 2: clients go by it."""
     asked = {"client_software_name": "test", "client_software_version": "1"}
     answer = raw.call(ApiVersionsRequest, 3, **asked)
     assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [
-        ("group.version", 1)
+        ("group.version", 1),
+        ("transaction.version", 2),
     ]

@@ -20,7 +20,7 @@ def test_apiversions_lists_what_is_served(raw, version):
     assert answer.error_code == 0
     listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     assert listed == {key: (api.lowest, api.highest) for key, api in APIS.items()}
-    assert listed[0] == (0, 8)
+    assert listed[0] == (0, 12)
     assert listed[1] == (0, 11)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from kafka.protocol.producer import (
 )
 from kafka.record.memory_records import MemoryRecords
 
+from pulsemark.kafka.groups import offsets as offsets_module
 from pulsemark.kafka.groups import transactions as coordinator
 from pulsemark.ledger import MemoryFolder
 from pulsemark.testing import SettableClock, running_broker
@@ -66,25 +68,29 @@ class Producer:
         (found,) = answer.results_by_topic_v3_and_below
         return {e.partition_index: e.partition_error_code for e in found.results_by_partition}
 
-    def send(self, topic: str, *values: bytes, named: bool = True) -> Any:
-        """Produce; its code."""
+    def send(self, topic: str, *values: bytes, named: bool = True, version: int = 7) -> Any:
+        """Produce; its code. From version 12 on, it adds the partition."""
         sequence = self.sequences.get(topic, 0)
         state = (self.producer_id, self.epoch, sequence)
         records = record_set(values, producer=state, transactional=True)
         fields = produce_fields([(topic, 0, records)], -1)
         fields["transactional_id"] = self.name if named else None
-        answer = self.raw.call(ProduceRequest, 7, **fields)
+        answer = self.raw.call(ProduceRequest, version, **fields)
         code = answer.responses[0].partition_responses[0].error_code
         if not code:
             self.sequences[topic] = sequence + len(values)
         return code
 
     def end(self, *, commits: bool, version: int = 3) -> Any:
-        """EndTxn; its code."""
-        return self.raw.call(
+        """EndTxn; its code. From version 5 on, it gives the next epoch."""
+        answer = self.raw.call(
             EndTxnRequest, version, transactional_id=self.name, producer_id=self.producer_id,
             producer_epoch=self.epoch, committed=commits,
-        ).error_code  # fmt: skip
+        )  # fmt: skip
+        if version >= 5 and not answer.error_code:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return answer.error_code
 
     def add_group(self, group: str) -> Any:
         """AddOffsetsToTxn; its code."""
@@ -93,13 +99,15 @@ class Producer:
             producer_epoch=self.epoch, group_id=group,
         ).error_code  # fmt: skip
 
-    def commit_offset(self, group: str, topic: str, offset: int) -> Any:
-        """TxnOffsetCommit of partition 0; its code."""
+    def commit_offset(
+        self, group: str, topic: str, offset: int, version: int = 3, member: str = ""
+    ) -> Any:
+        """TxnOffsetCommit of partition 0; its code. From version 5 on, it adds the group."""
         of = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         answer = self.raw.call(
-            TxnOffsetCommitRequest, 3, transactional_id=self.name, group_id=group,
+            TxnOffsetCommitRequest, version, transactional_id=self.name, group_id=group,
             producer_id=self.producer_id, producer_epoch=self.epoch, generation_id=-1,
-            member_id="", group_instance_id=None,
+            member_id=member, group_instance_id=None,
             topics=[of(name=topic, partitions=[of.TxnOffsetCommitRequestPartition(
                 partition_index=0, committed_offset=offset, committed_leader_epoch=-1,
                 committed_metadata="")])],
@@ -251,6 +259,101 @@ def test_only_partitions_of_an_open_transaction_take_its_batches(raw, made, prod
     assert fetch(raw, made, committed=False).high_watermark == 0
 
 
+def test_what_is_sent_adds_its_partition_or_group(raw, made, producer):
+    """And each end begins an epoch, so that nothing that comes late begins a transaction."""
+    group = "g" + made
+    assert producer.end(commits=True, version=5) == 48
+    assert producer.send(made, b"a", b"b", version=12) == 0
+    assert producer.commit_offset(group, made, 2, version=5) == 0
+    assert producer.state().topics[0].topic == made
+    before = producer.producer_id, producer.epoch
+    assert producer.end(commits=True, version=5) == 0
+    after = producer.producer_id, producer.epoch
+    assert after == (before[0], before[1] + 1)
+    assert offset_of(raw, group, made, stable=True) == (0, 2)
+
+    producer.producer_id, producer.epoch = before
+    assert producer.send(made, b"late", version=12) == 47
+    assert producer.commit_offset(group, made, 1, version=5) == 47
+    assert producer.end(commits=False, version=5) == 48
+    assert producer.end(commits=True, version=5) == 0, "the answer was lost"
+    assert (producer.producer_id, producer.epoch) == after
+    producer.producer_id, producer.epoch = before
+    assert producer.init(claims=True) == 0
+    assert (producer.producer_id, producer.epoch) == after
+
+    assert producer.send(made, b"c", version=12) == 0
+    producer.epoch -= 1
+    assert producer.end(commits=True, version=5) == 90, "not an answer to the open one"
+    producer.epoch += 1
+    assert producer.end(commits=False, version=5) == 0
+    assert producer.end(commits=False, version=5) == 0, "one without partitions"
+    assert producer.epoch == after[1] + 2
+    got = fetch(raw, made)
+    assert [each.first_offset for each in got.aborted_transactions] == [3]
+    assert got.last_stable_offset == got.high_watermark == 5
+
+
+def test_a_refused_batch_adds_nothing_and_has_the_code_of_its_version(raw, made, producer):
+    """Older clients try again while a transaction is being ended; of 4.x know that they may not."""
+    assert [producer.send(made, b"x", version=each) for each in (10, 11)] == [48, 120]
+    producer.epoch += 1
+    assert producer.send(made, b"x", version=12) == 47
+    producer.epoch -= 1
+    stranger = Producer(raw, "nobody")
+    stranger.producer_id, stranger.epoch = producer.producer_id, producer.epoch
+    assert stranger.send(made, b"x", version=12) == 49
+    assert producer.state().transaction_state == "Empty"
+
+
+def test_after_the_last_epoch_comes_another_id():
+    """By an end, by a new producer and by one that was fenced; never two with one id and epoch."""
+    with kafka_of(MemoryFolder()) as (running, raw):
+        made = make(raw, "orders")
+
+        def at(epoch: int) -> Producer:
+            producer = Producer(raw, f"t{epoch}")
+            assert producer.init() == 0
+
+            async def jump(broker: Any) -> None:
+                known = broker.services.kafka.offsets.transactions
+                state = known[producer.name]
+                given = state.producer._replace(epoch=epoch)
+                known[producer.name] = dataclasses.replace(state, producer=given)
+
+            running.call(jump)
+            producer.epoch = epoch
+            return producer
+
+        one = at(coordinator.MAX_EPOCH - 1)
+        first = one.producer_id, one.epoch
+        assert one.send(made, b"a", version=12) == 0
+        assert one.end(commits=True, version=5) == 0
+        second = one.producer_id, one.epoch
+        assert second[0] != first[0]
+        assert second[1] == 0
+        one.producer_id, one.epoch = first
+        assert one.send(made, b"late", version=12) == 49
+        assert one.end(commits=True, version=5) == 0, "the answer was lost"
+        assert (one.producer_id, one.epoch) == second
+        one.producer_id, one.epoch = first
+        assert one.init(claims=True) == 0
+        assert (one.producer_id, one.epoch) == second
+        assert one.send(made, b"b", version=12) == 0
+        assert one.end(commits=True, version=5) == 0
+
+        other = at(coordinator.MAX_EPOCH - 2)
+        assert other.send(made, b"c", version=12) == 0
+        zombie = other.producer_id, other.epoch
+        heir = Producer(raw, other.name)
+        until(lambda: heir.init() == 0)
+        assert heir.producer_id != zombie[0] or heir.epoch > zombie[1]
+        for commits in (True, False):
+            assert other.end(commits=commits, version=5) in (49, 90)
+        assert other.send(made, b"late", version=12) in (47, 49)
+        assert fetch(raw, made).last_stable_offset == fetch(raw, made).high_watermark
+
+
 def test_refusals_have_kafkas_codes(raw, made, producer):
     """All partitions or none; ends that do not fit; time-outs that nobody may have."""
     assert producer.add(made, 0, 7) == {0: 55, 7: 3}
@@ -265,6 +368,13 @@ def test_refusals_have_kafkas_codes(raw, made, producer):
         assert Producer(raw, "t").init(timeout_ms=timeout_ms) == 50
     assert Producer(raw, "").init() == 42
     assert producer.commit_offset("g", made, 1) == 48
+    assert producer.commit_offset("", made, 1) == 24
+    assert Producer(raw, "").state().error_code == 42
+    half = raw.call(
+        InitProducerIdRequest, 4, transactional_id=producer.name, transaction_timeout_ms=1_000,
+        producer_id=producer.producer_id, producer_epoch=-1,
+    )  # fmt: skip
+    assert half.error_code == 42
     answer = raw.call(DescribeTransactionsRequest, 0, transactional_ids=["none"])
     assert answer.transaction_states[0].error_code == 105
 
@@ -417,6 +527,64 @@ def test_limits_are_kept():
         assert producer.add(made, 2) == {2: 44}
         assert producer.add_group("g") == 44
         assert producer.end(commits=True) == 0
+
+
+def test_ids_beyond_the_limit_are_refused_until_others_are_forgotten():
+    """Whatever their number; an id that is not used for seven days makes room."""
+    clock = SettableClock(1_700_000_000_000)
+    limits = {"max_kafka_transactional_ids": 20}
+    with kafka_of(MemoryFolder(), clock=clock, **limits) as (running, raw):
+        codes = [Producer(raw, f"t{number}").init() for number in range(500)]
+        assert codes == 20 * [0] + 480 * [15]
+        clock.advance(by_ms=coordinator.EXPIRES_MS + 1)
+        until(lambda: not running.broker.services.kafka.offsets.transactions)
+        assert [Producer(raw, f"u{number}").init() for number in range(21)] == 20 * [0] + [15]
+
+
+def test_an_id_of_hostile_length_is_kept_or_ends_its_connection():
+    """A request that names one has at most 4 KiB."""
+    with kafka_of(MemoryFolder()) as (running, raw):
+        made = make(raw, "orders")
+        long = Producer(raw, "\u20ac" * 1_300)
+        assert long.init() == 0
+        assert long.send(made, b"x", version=12) == 0
+        assert long.state().transaction_state == "Ongoing"
+        assert long.end(commits=True, version=5) == 0
+        with RawKafka.from_url(running.kafka_url) as other, pytest.raises(ConnectionError):
+            Producer(other, "x" * 5_000).init()
+        with RawKafka.from_url(running.kafka_url) as other:
+            stranger = Producer(other, "y" * 30_000)
+            stranger.producer_id, stranger.epoch = long.producer_id, long.epoch
+            assert stranger.send(made, b"x", version=12) == 49
+
+
+def test_transactions_that_nobody_ends_hold_up_readers_for_their_time_only():
+    """Many at a time, in one partition."""
+    clock = SettableClock(1_700_000_000_000)
+    with kafka_of(MemoryFolder(), clock=clock) as (running, raw):
+        made = make(raw, "orders")
+        for number in range(60):
+            producer = Producer(raw, f"t{number}")
+            assert producer.init(timeout_ms=10_000) == 0
+            assert producer.send(made, b"x", version=12) == 0
+        assert fetch(raw, made).last_stable_offset == 0
+        clock.advance(by_ms=10_000)
+        until(lambda: fetch(raw, made).last_stable_offset == 120)
+        assert len(fetch(raw, made).aborted_transactions) == 60
+        assert ledger_of(running, made).transactions.open == {}
+
+
+def test_states_of_large_transactions_do_not_fill_the_log(monkeypatch):
+    """It is rewritten for its bytes, too: each state names all partitions of its transaction."""
+    monkeypatch.setattr(offsets_module, "REWRITE_AT_LEAST_BYTES", 50_000)
+    with kafka_of(MemoryFolder(), kafka_default_partitions=200) as (running, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        made = make(raw, "orders")
+        for index in range(200):
+            assert producer.add(made, index) == {index: 0}
+        until(lambda: running.broker.services.kafka.offsets.size_bytes < 60_000)
+        assert len(producer.state().topics[0].partitions) == 200
 
 
 def test_the_groups_log_keeps_transactions_when_it_is_shortened(monkeypatch):

@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -310,7 +311,9 @@ class _BrokerTopics:
         log, catalog = self.opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
             return LogEnds(log.next_index)
-        return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
+        ends = ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
+        is_cleaned = self.opened(topic).read_log is not log
+        return replace(ends, has_holes=True) if is_cleaned else ends
 
 
 #: Refusals that say nothing about the topic: the same call may succeed a moment later.

@@ -211,11 +211,14 @@ async def _checked(
     transactional_id: str,
     producer: Sequence[int],
     partition: Sequence[Any],
+    adds: bool,
 ) -> tuple[int, str]:
     """The answer to a broker that has a batch of a transaction: a code and a text, or its id."""
     topic, index = partition
     try:
         coordinator = endpoint.transactions
+        if adds:
+            await coordinator.add(transactional_id, Producer(*producer), [(topic, index)])
         found = coordinator.check_write(transactional_id, Producer(*producer), (topic, index))
     except KafkaError as refusal:
         passes = refusal.code in (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS)
@@ -423,11 +426,18 @@ class BrokerTopics:
         return opened.joined.get((name, producer))
 
     async def join(
-        self, opened: Topic, partition: tuple[str, int], name: str, producer: Producer
+        self,
+        opened: Topic,
+        partition: tuple[str, int],
+        name: str,
+        producer: Producer,
+        *,
+        adds: bool,
     ) -> None:
-        """Ask the broker that coordinates for that."""
+        """Ask the broker that coordinates for that, or to add the partition (``adds``)."""
         journal = self.name_of(JOURNAL)
-        facts = {"transactional_id": name, "producer": producer, "partition": partition}
+        facts: dict[str, Any] = {"transactional_id": name, "producer": producer}
+        facts |= {"partition": partition, "adds": adds}
 
         async def ask() -> str:
             code, answer = await _translated(self._inner.ask(journal, CHECK, **facts))

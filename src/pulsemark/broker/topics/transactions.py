@@ -527,11 +527,13 @@ def _not_found(coordinator_id: int) -> RefusedError:
 
 
 def _add(known: dict[Any, str], more: Iterable[tuple[Any, str]]) -> None:
+    new: dict[Any, str] = {}
     for place, given in islice(more, MAX_PLACES + 1):
-        known.setdefault(place, given)
-    if len(known) > MAX_PLACES:
+        new.setdefault(place, given)
+    if len(known.keys() | new.keys()) > MAX_PLACES:
         text = f"a transaction has at most {MAX_PLACES} topics, and as many subscriptions"
         raise RefusedError(ServerError.NotAllowedError, text)
+    known.update({**new, **known})
 
 
 def _number_of(transaction_id: str) -> int | None:

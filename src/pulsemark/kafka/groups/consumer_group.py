@@ -138,7 +138,7 @@ class ConsumerGroup:
         if self.is_outdated:
             return "Assigning"
         members = self.members.values()
-        is_done = all(m.is_stable and m.epoch in (self.target_epoch, -2) for m in members)
+        is_done = all(m.is_stable and m.epoch == self.target_epoch for m in members)
         return "Stable" if is_done else "Reconciling"
 
     @property

@@ -383,7 +383,8 @@ class Coordinator:
             return Code.NONE
         if not has_members:
             # A group with offsets only is known, and has no members.
-            is_known = group is not None or bool(self.offsets.of_group(name))
+            has_offsets = self.offsets.of_group(name) or self.offsets.unstable_of(name)
+            is_known = group is not None or bool(has_offsets)
             absent = Code.GROUP_ID_NOT_FOUND if knows_epochs else Code.ILLEGAL_GENERATION
             return Code.UNKNOWN_MEMBER_ID if is_known else absent
         code = self._check_generation(group, generation, member_id, instance_id)

@@ -34,8 +34,9 @@ from ..records import NO_PRODUCER, Producer
 
 log = logging.getLogger(__name__)
 
-#: The log is rewritten once it has so many entries more than there are offsets.
-REWRITE_AT_LEAST = 10_000
+#: The log is rewritten once it has so many entries more than there are offsets, or so many bytes
+#: more than it had after the last time: the state of a large transaction takes many.
+REWRITE_AT_LEAST, REWRITE_AT_LEAST_BYTES = 10_000, 64 * 1024 * 1024
 OFFSETS_PER_ENTRY = 500
 #: They are stored, and shown, in one step. Kafka's limit is the size of a batch, about as many.
 MAX_OFFSETS_PER_COMMIT = 20_000
@@ -94,6 +95,8 @@ class Transaction:
     updated_ms: int = -1
     last_epoch: int = -1
     """The epoch whose producer may have the present one, too, if it asks again; -1: none may."""
+    ended: Producer = NO_PRODUCER
+    """Who has ended the transaction and got the present epoch by that: its answer may be lost."""
     number: int = 0
     """Counts the transactions of the transactional id, so that no id is used again."""
 
@@ -115,6 +118,7 @@ class Transaction:
             "started_ms": self.started_ms,
             "updated_ms": self.updated_ms,
             "last_epoch": self.last_epoch,
+            "ended": self.ended,
             "number": self.number,
         }
 
@@ -132,6 +136,7 @@ class Transaction:
             record["started_ms"],
             record["updated_ms"],
             record["last_epoch"],
+            Producer(*record["ended"]),
             record["number"],
         )
 
@@ -161,6 +166,8 @@ class Offsets:
         """By transactional id and group: the record of the offsets that its commit commits."""
         self._uncommitted_count = 0
         self._entries = 0
+        self.size_bytes = self._kept_bytes = 0
+        """Of all entries, and of those after the last time that the log was rewritten."""
         self._is_rewriting = False
         self._pending = 0
         """Entries that are not known to be durable."""
@@ -190,6 +197,7 @@ class Offsets:
                 break
             for entry in entries:
                 self._entries += 1
+                self.size_bytes += len(entry.body)
                 self._take_stored(entry)
             last = entries[-1].position
             at = Position(last.ledger_id, last.entry_id + 1)
@@ -304,6 +312,7 @@ class Offsets:
         body = json.dumps(record, separators=(",", ":")).encode()
         appended = self._ledger.append(body, message_count=0)
         self._entries += 1
+        self.size_bytes += len(body)
         return appended
 
     def _take(self, record: dict[str, Any]) -> None:
@@ -366,7 +375,9 @@ class Offsets:
     def is_due(self) -> bool:
         """Whether the log should be rewritten."""
         needed = self.count + len(self.transactions)
-        return not self._is_rewriting and self._entries > 2 * needed + REWRITE_AT_LEAST
+        has_many = self._entries > 2 * needed + REWRITE_AT_LEAST
+        is_large = self.size_bytes > 2 * self._kept_bytes + REWRITE_AT_LEAST_BYTES
+        return not self._is_rewriting and (has_many or is_large)
 
     async def rewrite(self) -> None:
         """Write all offsets once more, and remove the entries before that.
@@ -387,7 +398,7 @@ class Offsets:
             if self._pending:
                 await self._all_settled
             # No wait from here on: what is shown is what the log says before this place.
-            before, self._entries = self._ledger.end_position, 0
+            before, self._entries, self.size_bytes = self._ledger.end_position, 0, 0
             written = []
             for group, offsets in self._by_group.items():
                 items = tuple(offsets.items())
@@ -397,6 +408,7 @@ class Offsets:
             written += [self._write(each.record()) for each in self.transactions.values()]
             for groups in self._uncommitted.values():
                 written += [self._write(record) for record in groups.values()]
+            self._kept_bytes = self.size_bytes
             return (written[0].position if written else before), written
         finally:
             self._all_settled = None

@@ -24,6 +24,10 @@ other one.
 A partition takes a batch of a transaction only if the coordinator has that transaction open, for
 this producer id and epoch, with this partition in it (KIP-890): a batch that comes late, after its
 transaction has ended, cannot begin another one. The broker of a partition asks the coordinator.
+
+Clients of Kafka 4 (`transaction.version` 2) need not name partitions and groups before: the first
+batch and the first offsets add them. Then a late batch would begin a transaction. So each end gives
+the producer its next epoch, and after the last epoch another id.
 """
 
 from __future__ import annotations
@@ -102,20 +106,37 @@ class TransactionCoordinator:
         if known is None:
             known = await self._new(name, timeout_ms)
             return known.producer
-        if claimed not in (NO_PRODUCER, known.producer):
-            if claimed == known.producer._replace(epoch=known.last_epoch):
-                return known.producer
+        before = known.ended, known.producer._replace(epoch=known.last_epoch)
+        is_repeated = claimed != NO_PRODUCER and claimed in before
+        if not is_repeated and claimed not in (NO_PRODUCER, known.producer):
             raise _fenced(known, claimed)
         last_epoch = -1 if claimed == NO_PRODUCER else claimed.epoch
         if known.state is State.ONGOING:
-            await self._decide(known, State.PREPARE_ABORT, fences=True, last_epoch=last_epoch)
+            await self._abort(known, last_epoch)
             raise _busy(name)
+        new = replace(known, timeout_ms=timeout_ms, state=State.EMPTY)
+        if not is_repeated:
+            producer = await self._next(known)
+            if producer.producer_id != known.producer.producer_id:
+                last_epoch = -1
+            new = replace(new, producer=producer, last_epoch=last_epoch, ended=NO_PRODUCER)
+        await self._store(new)
+        return new.producer
+
+    async def _next(self, known: Transaction) -> Producer:
+        """A producer with its next epoch; after the last one with another id."""
         producer = known.producer._replace(epoch=known.producer.epoch + 1)
-        if producer.epoch >= MAX_EPOCH:
-            producer, last_epoch = Producer(await self._producer_ids.take(), 0), -1
-        new = replace(known, producer=producer, timeout_ms=timeout_ms, state=State.EMPTY)
-        await self._store(replace(new, last_epoch=last_epoch))
-        return producer
+        if producer.epoch < MAX_EPOCH:
+            return producer
+        return Producer(await self._take_id(known.name), 0)
+
+    async def _take_id(self, name: str) -> int:
+        """A new producer id. Its transactional id does not change meanwhile."""
+        self._storing.add(name)
+        try:
+            return await self._producer_ids.take()
+        finally:
+            self._storing.discard(name)
 
     async def _new(self, name: str, timeout_ms: int) -> Transaction:
         if len(self.known) + len(self._storing) >= self._options.max_transactional_ids:
@@ -125,12 +146,7 @@ class TransactionCoordinator:
                 len(self.known),
             )
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, "there are too many transactional ids")
-        self._storing.add(name)
-        try:
-            producer = Producer(await self._producer_ids.take(), 0)
-        finally:
-            self._storing.discard(name)
-        new = Transaction(name, producer, timeout_ms)
+        new = Transaction(name, Producer(await self._take_id(name), 0), timeout_ms)
         await self._store(new)
         return new
 
@@ -185,22 +201,41 @@ class TransactionCoordinator:
         )
         await stored
 
-    async def end(self, name: str, producer: Producer, *, commits: bool) -> None:
-        """End the transaction. The end is durable on return. Raises KafkaError."""
-        known = self._of(name, producer, ending=True)
+    async def end(
+        self, name: str, producer: Producer, *, commits: bool, bumps: bool = False
+    ) -> Producer:
+        """End the transaction; who may begin the next one. The end is durable on return.
+
+        ``bumps``: its producer gets the next epoch (KIP-890). Raises KafkaError.
+        """
         wanted = State.PREPARE_COMMIT if commits else State.PREPARE_ABORT
-        if known.state is not State.ONGOING:
-            if known.state is wanted:
-                raise _busy(name)
-            if known.state is wanted.completed:
-                return  # the answer was lost
+        known = self._of(name, producer, ending=True, bumps=bumps)
+        is_repeated = not bumps or known.producer != producer
+        if known.state is State.ONGOING:
+            pass
+        elif is_repeated and known.state is wanted.completed:
+            return known.producer  # the answer was lost
+        elif known.state is wanted or (bumps and known.state.is_decided and not is_repeated):
+            raise _busy(name)
+        elif is_repeated or commits:
             raise KafkaError(
                 Code.INVALID_TXN_STATE, f"the transaction of {name!r} is {known.state.value}"
             )
-        await self._decide(known, wanted)
+        new = replace(known, state=wanted, ended=NO_PRODUCER)
+        if bumps:
+            new = replace(new, producer=await self._next(known), last_epoch=-1, ended=producer)
+        await self._decide(new)
         ending = self._ending.get(name)
         if ending is not None:
             await asyncio.wait([ending], timeout=WAIT_S)
+        return new.producer
+
+    def has(self, name: str, partition: Partition) -> bool:
+        """Whether a partition is in the open transaction of a transactional id."""
+        known = self.known.get(name)
+        if known is None or known.state is not State.ONGOING:
+            return False
+        return partition in known.partitions
 
     def check_write(self, name: str, producer: Producer, partition: Partition) -> str:
         """The transaction's id for stamps. Raises KafkaError unless it is open with the partition.
@@ -211,9 +246,9 @@ class TransactionCoordinator:
         if known is None or known.producer.producer_id != producer.producer_id:
             raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING, f"{producer} is not {name!r}")
         if known.producer != producer:
-            raise KafkaError(
-                Code.INVALID_PRODUCER_EPOCH, f"{name!r} has {known.producer}, not {producer}"
-            )
+            raise _fenced(known, producer)
+        if known.state.is_decided:
+            raise _busy(name)
         if known.state is not State.ONGOING or partition not in known.partitions:
             raise KafkaError(
                 Code.INVALID_TXN_STATE, f"{partition} is in no open transaction of {name!r}"
@@ -236,9 +271,19 @@ class TransactionCoordinator:
             raise _busy(name)
         return known
 
-    def _of(self, name: str, producer: Producer, *, ending: bool = False) -> Transaction:
-        """The transaction of a producer that asks for something. Raises KafkaError."""
+    def _of(
+        self, name: str, producer: Producer, *, ending: bool = False, bumps: bool = False
+    ) -> Transaction:
+        """The transaction of a producer that asks for something. Raises KafkaError.
+
+        ``bumps``: also of one that asks once more for the end that has given it a new epoch.
+        """
         known = self.known.get(name)
+        if known is not None and bumps and name in self._storing:
+            raise _busy(name)  # perhaps its id changes
+        is_over = known is not None and known.state not in (State.EMPTY, State.ONGOING)
+        if known is not None and bumps and is_over and known.ended == producer:
+            return known
         if known is None or known.producer.producer_id != producer.producer_id:
             raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING, f"{producer} is not {name!r}")
         if known.producer != producer:
@@ -270,22 +315,20 @@ class TransactionCoordinator:
             log.warning("the transaction of %r was not stored: %s", name[:100], error)
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
-    async def _decide(
-        self, known: Transaction, state: State, *, fences: bool = False, last_epoch: int = -1
-    ) -> None:
-        """Decide how a transaction ends, durably, and begin to end it. Raises KafkaError.
-
-        ``fences``: its producer gets nothing done any more, until it asks for its next epoch, if it
-        may (``last_epoch``).
+    async def _abort(self, known: Transaction, last_epoch: int) -> None:
+        """Abort a transaction whose producer gets nothing done any more, until it asks for its next
+        epoch, if it may (``last_epoch``). As `_decide`.
         """
-        new = replace(known, state=state)
-        if fences:
-            epoch = min(known.producer.epoch + 1, MAX_EPOCH)
-            producer = known.producer._replace(epoch=epoch)
-            new = replace(new, producer=producer, last_epoch=last_epoch)
+        epoch = min(known.producer.epoch + 1, MAX_EPOCH)
+        producer = known.producer._replace(epoch=epoch)
+        new = replace(known, state=State.PREPARE_ABORT, producer=producer)
+        await self._decide(replace(new, last_epoch=last_epoch, ended=NO_PRODUCER))
+
+    async def _decide(self, new: Transaction) -> None:
+        """Decide how a transaction ends, durably, and begin to end it. Raises KafkaError."""
         # Also if the client goes away meanwhile: what is decided is carried out.
         deciding = asyncio.ensure_future(self._store(new))
-        deciding.add_done_callback(lambda done: self._decided(known.name, done))
+        deciding.add_done_callback(lambda done: self._decided(new.name, done))
         await asyncio.shield(deciding)
 
     def _decided(self, name: str, done: asyncio.Future[None]) -> None:
@@ -343,14 +386,7 @@ class TransactionCoordinator:
                         known.name[:100],
                         now_ms - known.started_ms,
                     )
-                    aborting = asyncio.ensure_future(
-                        self._decide(
-                            known,
-                            State.PREPARE_ABORT,
-                            fences=True,
-                            last_epoch=known.producer.epoch,
-                        )
-                    )
+                    aborting = asyncio.ensure_future(self._abort(known, known.producer.epoch))
                     aborting.add_done_callback(lambda done: done.cancelled() or done.exception())
             elif not known.state.is_decided and now_ms - known.updated_ms > EXPIRES_MS:
                 self._offsets.forget_transaction(known.name)

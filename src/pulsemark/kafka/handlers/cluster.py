@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -326,6 +326,9 @@ def _parts_of_folders(_session: KafkaSession, request: Request) -> int:
 
 
 GROUP, TRANSACTION = 0, 1
+GROUP_FEATURE = "group.version"
+#: The level of each feature (KIP-848, KIP-890).
+FEATURES = {GROUP_FEATURE: 1, "transaction.version": 2}
 #: What a client may call itself (KIP-511).
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 #: For so many partitions of a request the leader epoch is looked up, which opens their topics.
@@ -344,20 +347,16 @@ def api_versions(session: KafkaSession, request: Request) -> None:
         highest = _Version(api_key=API_VERSIONS, min_version=0, max_version=request.api.highest)
         response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=[highest])
     elif request.version >= 3 and not _names_its_software(request.body):
-        response = ApiVersionsResponse(
-            error_code=Code.INVALID_REQUEST,
-            api_keys=[],
-            throttle_time_ms=0,
-            supported_features=[],
-            finalized_features=[],
-        )
+        response = _versions([], {}, Code.INVALID_REQUEST)
     else:
         software = request.body.client_software_name if request.version >= 3 else ""
         less = HIGHEST_FOR.get(software, {})
         hidden: frozenset[int] = frozenset()
+        features = FEATURES
         if session.endpoint.ports.cluster is not None:
             # With topic ids librdkafka does not follow a partition to its next broker.
             less, hidden = {**less, METADATA: 8}, CONSUMER_PROTOCOL
+            features = {name: FEATURES[name] for name in FEATURES if name != GROUP_FEATURE}
         served = [
             _Version(
                 api_key=api.key,
@@ -367,17 +366,25 @@ def api_versions(session: KafkaSession, request: Request) -> None:
             for api in APIS.values()
             if api.key not in hidden
         ]
-        response = ApiVersionsResponse(
-            error_code=Code.NONE,
-            api_keys=served,
-            throttle_time_ms=0,
-            supported_features=[_Supported(name="group.version", min_version=0, max_version=1)],
-            finalized_features_epoch=0,
-            finalized_features=[
-                _Finalized(name="group.version", max_version_level=1, min_version_level=1)
-            ],
-        )
+        response = _versions(served, features)
     session.answer(request, response)
+
+
+def _versions(served: list[Any], features: Mapping[str, int], code: Code = Code.NONE) -> Any:
+    return ApiVersionsResponse(
+        error_code=code,
+        api_keys=served,
+        throttle_time_ms=0,
+        supported_features=[
+            _Supported(name=name, min_version=0, max_version=level)
+            for name, level in features.items()
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            _Finalized(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.items()
+        ],
+    )
 
 
 def _names_its_software(body: Any) -> bool:

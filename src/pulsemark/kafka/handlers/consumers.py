@@ -51,7 +51,9 @@ async def consumer_group_heartbeat(session: KafkaSession, request: Request) -> N
         error_message=reason,
         member_id=answer.member_id,
         member_epoch=answer.epoch,
-        heartbeat_interval_ms=session.options.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=session.options.consumer_heartbeat_interval_ms
+        if answer.epoch > 0
+        else 0,
         assignment=assignment,
     )
     await session.answer_by_size(request, response, len(answer.assigned or ()))
@@ -192,8 +194,8 @@ def _member(session: KafkaSession, group: ConsumerGroup, member: ConsumerMember)
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
-        subscribed_topic_regex=member.regex,
-        assignment=shown(_Group.Member.Assignment, member.assigned),
+        subscribed_topic_regex=member.regex or "",
+        assignment=shown(_Group.Member.Assignment, member.assigned | member.revoking),
         target_assignment=shown(
             _Group.Member.TargetAssignment, group.target.get(member.member_id, frozenset())
         ),

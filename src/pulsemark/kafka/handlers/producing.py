@@ -47,6 +47,9 @@ from ..topic_settings import is_name
 log = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
+#: From these versions on, a client knows the code TRANSACTION_ABORTABLE; and a batch adds its
+#: partition to the transaction (KIP-890).
+ABORTABLE_VERSION, ADDING_VERSION = 11, 12
 KIB = 1024
 
 
@@ -295,7 +298,8 @@ class Publish:
             steps += _steps(part.records) * (CONVERTED_RECORDS if numbers else 1)
         if steps > ON_LOOP.records:
             return False
-        return all(part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
+        checked = (part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
+        return all(checked) and not self._outside()
 
     async def prepare(self) -> None:
         """Open the partitions, and check the sets: in turns, and large ones in a thread."""
@@ -309,6 +313,7 @@ class Publish:
                 self._unnumbered.sort(key=lambda part: (part.topic, part.index))
             async for part in self._session.in_turns(self._unnumbered):
                 await self._prepare(part, self._number)
+            await self._add_partitions()
         except BaseException:
             self.let_others_number()
             self._uncount()
@@ -318,7 +323,7 @@ class Publish:
         try:
             await step(part)
         except KafkaError as refusal:
-            part.refuse(refusal.code, refusal.message)
+            self._refuse(part, refusal)
         except (LedgerError, OSError) as error:
             part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
 
@@ -335,11 +340,52 @@ class Publish:
         if self._must_join(part):
             name, producer = self._transactional_id or "", _producer_in(part.records)
             at = part.topic, part.index
-            await self._endpoint.ports.topics.join(part.partition.opened, at, name, producer)
+            adds = self._version >= ADDING_VERSION
+            await self._endpoint.ports.topics.join(
+                part.partition.opened, at, name, producer, adds=adds
+            )
         if _has_offsets_inside(part):
             self._unnumbered.append(part)
         else:
             await self._check_in_its_lane(part)
+
+    def _outside(self) -> dict[Producer, list[Part]]:
+        """The sets, by producer, that have to add their partitions to their transaction."""
+        found: dict[Producer, list[Part]] = {}
+        name = self._transactional_id
+        if name is None or self._version < ADDING_VERSION or not self._endpoint.coordinates:
+            return found
+        has = self._endpoint.transactions.has
+        for part in self.parts:
+            if part.code is not Code.NONE or part.produced is None:
+                continue
+            state = part.produced.producer
+            if state is None or not state.is_transactional or has(name, (part.topic, part.index)):
+                continue
+            found.setdefault(Producer(state.producer_id, state.epoch), []).append(part)
+        return found
+
+    async def _add_partitions(self) -> None:
+        for producer, parts in self._outside().items():
+            added = {(part.topic, part.index) for part in parts}
+            try:
+                await self._endpoint.transactions.add(self._transactional_id or "", producer, added)
+            except KafkaError as refusal:
+                for part in parts:
+                    self._refuse(part, refusal)
+
+    def _refuse(self, part: Part, refusal: KafkaError) -> None:
+        part.refuse(self._known_code(refusal.code), refusal.message)
+
+    def _known_code(self, code: Code) -> Code:
+        """What is wrong with a transaction, as a client of this version knows it."""
+        if code is Code.PRODUCER_FENCED:
+            return Code.INVALID_PRODUCER_EPOCH
+        if code is Code.INVALID_TXN_STATE and self._version >= ABORTABLE_VERSION:
+            return Code.TRANSACTION_ABORTABLE
+        if code is Code.CONCURRENT_TRANSACTIONS and self._version < ADDING_VERSION:
+            return Code.NOT_ENOUGH_REPLICAS  # older clients try again after this one
+        return code
 
     def _must_join(self, part: Part) -> bool:
         """Whether another broker has to be asked about the transaction of a set."""
@@ -458,7 +504,7 @@ class Publish:
         try:
             self._append(part, self._numbered(part, part.produced))
         except KafkaError as refusal:
-            part.refuse(refusal.code, refusal.message)
+            self._refuse(part, refusal)
         except (LedgerError, StampError) as error:
             self._failed(part, error)
         except Exception:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka.protocol.admin import DescribeTransactionsResponse, ListTransactionsResponse
 from kafka.protocol.producer import (
@@ -29,6 +29,10 @@ from .grouping import MAX_METADATA_BYTES
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+#: From these versions on, an end gives the producer its next epoch, and offsets add their group to
+#: the transaction (KIP-890).
+BUMPING_VERSION, ADDING_VERSION = 5, 5
 #: From these versions on, a client knows the code PRODUCER_FENCED.
 FENCED_VERSIONS = {22: 4, 24: 2, 25: 2, 26: 2}
 _Added = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -36,15 +40,19 @@ _Offsets = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Described = DescribeTransactionsResponse.TransactionState
 
 
-async def _code_of(request: Request, work: Awaitable[Any]) -> Code:
-    """The code of a request that is answered with one code alone."""
+async def _outcome(request: Request, work: Awaitable[T]) -> tuple[Code, T | None]:
+    """The code of a request, and what its work gave; None: it was refused."""
     try:
-        await work
+        return Code.NONE, await work
     except KafkaError as refusal:
-        return _known_code(request, refusal)
+        return _known_code(request, refusal), None
     except LedgerError:
-        return Code.COORDINATOR_NOT_AVAILABLE
-    return Code.NONE
+        return Code.COORDINATOR_NOT_AVAILABLE, None
+
+
+async def _code_of(request: Request, work: Awaitable[Any]) -> Code:
+    code, _ = await _outcome(request, work)
+    return code
 
 
 def _known_code(request: Request, refusal: KafkaError) -> Code:
@@ -62,29 +70,35 @@ def _producer(body: Any) -> Producer:
 async def init_producer_id(session: KafkaSession, request: Request) -> None:
     """A new producer id; or the next epoch of a transactional id."""
     body = request.body
-    found = NO_PRODUCER
 
-    async def work() -> None:
-        nonlocal found
+    async def work() -> Producer:
         endpoint = session.endpoint
         if body.transactional_id is None:
             session.access.check_writes_somewhere()
-            found = Producer(await endpoint.producer_ids.take(), 0)
-            return
+            return Producer(await endpoint.producer_ids.take(), 0)
         session.access.check_transactional_id()
         claimed = _producer(body) if request.version >= 3 else NO_PRODUCER
-        found = await endpoint.transactions.init(
+        if (claimed.producer_id == -1) != (claimed.epoch == -1):
+            raise KafkaError(Code.INVALID_REQUEST, f"half of a producer: {claimed}")
+        return await endpoint.transactions.init(
             body.transactional_id, body.transaction_timeout_ms, claimed
         )
 
-    code = await _code_of(request, work())
+    code, found = await _outcome(request, work())
     if code is not Code.NONE:
         log.info("%s: InitProducerId is answered with %s", session.address, code.name)
-    response = InitProducerIdResponse(
+    _answer_producer(session, request, InitProducerIdResponse, code, found)
+
+
+def _answer_producer(
+    session: KafkaSession, request: Request, kind: Any, code: Code, found: Producer | None
+) -> None:
+    producer = found or NO_PRODUCER
+    response = kind(
         throttle_time_ms=0,
         error_code=code,
-        producer_id=found.producer_id if code is Code.NONE else -1,
-        producer_epoch=found.epoch if code is Code.NONE else -1,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
     )
     session.answer(request, response)
 
@@ -147,15 +161,17 @@ async def end(session: KafkaSession, request: Request) -> None:
     """Commit or abort a transaction."""
     body = request.body
 
-    async def work() -> None:
+    async def work() -> Producer:
         session.access.check_transactional_id()
-        transactions = session.endpoint.transactions
-        await transactions.end(
-            body.transactional_id or "", _producer(body), commits=bool(body.committed)
+        return await session.endpoint.transactions.end(
+            body.transactional_id or "",
+            _producer(body),
+            commits=bool(body.committed),
+            bumps=request.version >= BUMPING_VERSION,
         )
 
-    code = await _code_of(request, work())
-    session.answer(request, EndTxnResponse(throttle_time_ms=0, error_code=code))
+    code, found = await _outcome(request, work())
+    _answer_producer(session, request, EndTxnResponse, code, found)
 
 
 async def commit_offsets(session: KafkaSession, request: Request) -> None:
@@ -201,16 +217,30 @@ async def _commit(
     group = body.group_id or ""
     session.access.check_transactional_id()
     code = session.group_code(group)
-    if not code and request.version >= 3 and body.generation_id >= 0:
-        code = endpoint.groups.check_commit(
-            group, body.generation_id, body.member_id or "", body.group_instance_id
-        )
+    if not code and not group:
+        code = Code.INVALID_GROUP_ID
+    if not code and request.version >= 3:
+        code = _member_code(session, group, body)
     if code:
         raise KafkaError(code, f"no offset of group {group!r} can be committed")
     known = endpoint.groups.groups.get(group)
     kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
-    name = body.transactional_id or ""
-    await endpoint.transactions.commit_offsets(name, _producer(body), group, kind, offsets)
+    name, producer = body.transactional_id or "", _producer(body)
+    if request.version >= ADDING_VERSION:
+        await endpoint.transactions.add(name, producer, groups=[group])
+    await endpoint.transactions.commit_offsets(name, producer, group, kind, offsets)
+
+
+def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
+    """Why a member cannot commit; whoever names none may."""
+    generation, member_id, instance_id = body.generation_id, body.member_id, body.group_instance_id
+    if generation < 0 and not member_id and instance_id is None:
+        return Code.NONE
+    code = session.endpoint.groups.check_commit(
+        group, generation, member_id or "", instance_id, knows_epochs=True
+    )
+    is_other = code in (Code.GROUP_ID_NOT_FOUND, Code.STALE_MEMBER_EPOCH)
+    return Code.ILLEGAL_GENERATION if is_other else code
 
 
 # -- administration -------------------------------------------------------------------------------
@@ -240,6 +270,8 @@ def _known(session: KafkaSession) -> Any:
 def _description(session: KafkaSession, name: str) -> Any:
     known: Transaction | None = _known(session).get(name)
     code = Code.TRANSACTIONAL_ID_NOT_FOUND if known is None else Code.NONE
+    if not name:
+        code = Code.INVALID_REQUEST
     code = session.endpoint.group_refusal() or code
     try:
         session.access.check_transactional_id()
@@ -247,7 +279,7 @@ def _description(session: KafkaSession, name: str) -> Any:
         known, code = None, refusal.code
     by_topic: dict[str, list[int]] = {}
     if known is None:
-        known = Transaction(name, NO_PRODUCER, 0)
+        known = Transaction(name, Producer(0, 0), 0)
     for topic, index in sorted(known.partitions):
         if session.access.may(Operation.DESCRIBE, topic):
             by_topic.setdefault(topic, []).append(index)

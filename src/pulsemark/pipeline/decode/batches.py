@@ -81,6 +81,8 @@ class BatchForm:
     columns."""
     decoder: Decoder | None = None
     """Decodes values by the topic's schema; None: they stay bytes."""
+    without_holes: bool = False
+    """Leave out the messages that compaction has removed from batches; ``open_all`` is set, too."""
     fail_fast: bool = True
     """Whether a value that cannot be decoded by the schema is an error; else it is null."""
 
@@ -142,7 +144,11 @@ def record_batches(
                 position = rows.table.position(rows.entry_of(row))
                 raise DecodeError(form.topic, position, f"its value: {reason}")
         columns = [_BUILDERS[name](rows) for name in form.schema.names]
-        yield pa.RecordBatch.from_arrays(columns, schema=form.schema)
+        batch = pa.RecordBatch.from_arrays(columns, schema=form.schema)
+        if form.without_holes and rows.messages is not None and len(rows.messages.holes):
+            numbers = np.arange(rows.first_message, rows.first_message + len(rows))
+            batch = batch.filter(pa.array(~np.isin(numbers, rows.messages.holes)))
+        yield batch
 
 
 def _all_rows(table: EntryTable, form: BatchForm, on_bad_entry: OnBadEntry) -> Iterator[_Rows]:

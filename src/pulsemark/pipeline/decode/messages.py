@@ -88,6 +88,8 @@ class Messages:
     properties: Properties
     one_each: bool
     """Whether each entry has one message, so that a message's row is its entry's."""
+    holes: Ints
+    """The messages that compaction has removed, which have no value."""
 
 
 def open_messages(
@@ -169,6 +171,7 @@ class _Assembly:
             event_times_ms=absent,
             properties=Properties(none, none, none, none, none),
             one_each=one_each,
+            holes=none,
         )
         self._add_values()
 
@@ -224,7 +227,9 @@ class _Assembly:
         octets = np.frombuffer(self._opened.arena, np.uint8)
         columns, bad = scan(octets, starts, ends, _SINGLE_FIELDS)
         no_value = columns[_NULL_VALUE].values > 0
-        no_value |= columns[_COMPACTED_OUT].values > 0
+        is_hole = columns[_COMPACTED_OUT].values > 0
+        self.messages.holes = rows[is_hole]
+        no_value |= is_hole
         for column in ("value_starts", "value_ends"):
             self._put(column, rows[no_value], np.array(ABSENT))
         if not values_only:

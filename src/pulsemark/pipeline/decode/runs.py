@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import CorruptEntryError, EntryKind, Position, Run, Segment, TopicLog
 from ...ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
 from ...ledger.local.segment.record_format import CORE_OFFSET, RECORD_HEADER, RECORD_HEADER_SIZE
@@ -47,18 +48,26 @@ _OWN_CRC_BYTES = 4
 
 
 def read_tables(
-    log: TopicLog, start: Position, end: Position, *, bodies: bool, on_damage: OnDamage
+    log: TopicLog | CompactedLog,
+    start: Position,
+    end: Position,
+    *,
+    bodies: bool,
+    on_damage: OnDamage,
 ) -> Iterator[EntryTable]:
     """The entries of ``[start, end)`` in order, in tables of up to some 8 MiB.
 
     Args:
-        log: the topic.
+        log: the topic; a view is read one entry after the other.
         start: where to begin.
         end: where to stop.
         bodies: whether the producers' bytes are wanted, or only the heads.
         on_damage: called for each damaged entry, before the table in which the entry would be. It
             may raise; if it does not, the entry is left out.
     """
+    if isinstance(log, CompactedLog):
+        yield from _tables_of_form(log, start, end, bodies=bodies, on_damage=on_damage)
+        return
     for part, first, last in log.stretches(start, end):
         if not isinstance(part, Segment):
             yield from tables_by_entries(log, part, first, last, RUN_BYTES, on_damage)
@@ -77,6 +86,26 @@ def read_tables(
                 continue
             yield from _tables(log, segment, row, run, bodies=bodies, on_damage=on_damage)
             row += len(run)
+
+
+def _tables_of_form(
+    form: CompactedLog, start: Position, end: Position, *, bodies: bool, on_damage: OnDamage
+) -> Iterator[EntryTable]:
+    """The same of a cleaned topic: its view, then its log."""
+    view = form.view
+    while view is not None and start <= view.horizon and start < end:
+        try:
+            entries = form.read(start, max_entries=RUN_ENTRIES, max_bytes=RUN_BYTES)
+        except CorruptEntryError as damage:
+            on_damage(damage)
+            start = damage.next_position
+            continue
+        start = entries[-1].position.following if entries else end
+        entries = [entry for entry in entries if entry.position < end]
+        if entries:
+            yield table_of_entries(entries)
+    if start < end:
+        yield from read_tables(form.log, start, end, bodies=bodies, on_damage=on_damage)
 
 
 def _after_removed(segment: Segment, row: int, last: int) -> int:
