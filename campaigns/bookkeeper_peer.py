@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 VERSION = "4.17.3"
@@ -96,8 +96,9 @@ def jars(lib: Path, wanted: Sequence[tuple[str, str, str]]) -> Path:
     return lib
 
 
-def free_port() -> int:
-    """A port that is free now, and that no outgoing connection takes before a server has it.
+def free_port(count: int = 1) -> int:
+    """A port that is free now, and that no outgoing connection takes before a server has it; the
+    first one of ``count`` that follow one another.
 
     A JVM needs seconds until it listens, and what was killed listens there again.
     """
@@ -107,8 +108,9 @@ def free_port() -> int:
         first_taken = 32_768
     for _ in range(1_000):
         port = random.randrange(LOWEST_PORT, max(first_taken, LOWEST_PORT + 1))
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("0.0.0.0", port))
+        with ExitStack() as stack, suppress(OSError):
+            for number in range(port, port + count):
+                stack.enter_context(socket.socket()).bind(("0.0.0.0", number))
             return port
     raise PeerError("no port is free")
 

@@ -4,6 +4,7 @@
     python campaigns/histories.py --on workers | cluster
     python campaigns/histories.py --virtual 600 [--seed 1]
     python campaigns/histories.py --service-url pulsar://HOST:6650 --http-url http://HOST:8080
+    python campaigns/histories.py --kafka-url HOST:9092
 
 Official Python clients of Pulsar and kafka-python publish to a topic for each lane, consume, seek
 and acknowledge (`histories_clients.py`), while what they talk to is killed, paused, filled and
@@ -14,17 +15,19 @@ read from its first message, and `pulsemark.testing.histories` finds what cannot
 ten minutes for each seed: raw clients, a real broker on a simulated disk, kills and power cuts, all
 in this process without sockets and sleeping. A seed repeats exactly.
 
-With `--service-url` the same work is done on another broker, a real Pulsar for example; with
-`--pid`, its process, it is disturbed, too. `--mutant` runs a broker with a fault of its own
-(`mutants.py`), which must be found; `--all-mutants` runs each of them until it is found, for at
-most the minutes. Prints a table and the first anomalies, keeps the history in `--out`, and beside
-it a picture of each kind of anomaly. Exit code 1 for an anomaly, or for a mutant not found.
+With `--service-url` the same work is done on another broker, a real Pulsar for example, and with
+`--kafka-url` alone on a Kafka; with `--pid`, its process, it is disturbed, too. `--mutant` runs a
+broker with a fault of its own (`mutants.py`), which must be found; `--all-mutants` runs each of
+them until it is found, for at most the minutes. Prints a table, the first anomalies, and what of
+the broker's interfaces was used; keeps the history in `--out`, and beside it a picture of each kind
+of anomaly. Exit code 1 for an anomaly, or for a mutant not found.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import tempfile
 import threading
@@ -35,9 +38,10 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from histories_clients import Run, begin, prepare, read_logs
+from histories_clients import Run, begin, prepare, read_logs, start
+from histories_movers import move, movers
 from histories_systems import Cluster, Foreign, OneBroker, System, Workers
-from mutants import FAULTS_OF, MUTANTS
+from mutants import FAULTS_OF, MUTANTS, NO_MUTANT, served
 
 from pulsemark.testing import BrokerProcessError
 from pulsemark.testing.histories import Anomaly, History, check, picture, table
@@ -83,14 +87,32 @@ def system_of(
 ) -> System:
     """What is judged."""
     random, has_power = Random(arguments.seed), "power" in (faults or ())
-    if arguments.service_url:
+    if arguments.service_url or arguments.kafka_url:
         urls = arguments.service_url, arguments.http_url, arguments.kafka_url
         return Foreign(random, *urls, arguments.pid)
     if arguments.on == "workers":
         return Workers(random, stack)
+    used = used_file(arguments, mutant)
     if arguments.on == "cluster":
-        return Cluster(random, stack, has_power=has_power)
-    return OneBroker(random, stack, mutant=mutant, has_power=has_power)
+        return Cluster(random, stack, used, has_power=has_power)
+    return OneBroker(random, stack, used, mutant=mutant or NO_MUTANT, has_power=has_power)
+
+
+def used_file(arguments: argparse.Namespace, mutant: str | None) -> Path:
+    """Where brokers note what of them is used."""
+    return Path(arguments.out / f"{mutant or arguments.on}-{arguments.seed}.used").absolute()
+
+
+def print_use(path: Path) -> None:
+    """How much of the interfaces the clients used, and what they did not."""
+    if not path.exists():
+        return  # nothing of ours, or workers, which their supervisor starts
+    used = set(path.read_text(encoding="utf-8").splitlines())
+    for kind, names in served().items():
+        left = sorted(name for name in names if f"{kind} {name}" not in used)
+        print(
+            f"\n{len(names) - len(left)} of {len(names)} {kind} were used; not: {', '.join(left)}"
+        )
 
 
 def history_of(
@@ -100,15 +122,20 @@ def history_of(
     with ExitStack() as stack:
         system = system_of(arguments, stack, mutant, faults)
         faults = list(system.DEFAULT) if faults is None else faults
-        run = Run(system.service_url, system.kafka_url, system.random, "clock" in faults)
-        prepare(run, system.admin)
+        run = Run(
+            system.service_url, system.kafka_url, system.http_urls, system.random,
+            "clock" in faults, system.has_transactions,
+        )  # fmt: skip
+        prepare(run)
         consumers, producers = begin(run)
+        producers += [start(move, mover) for mover in movers(run)]
         disturb(run, system, faults, time.monotonic() + seconds)
         run.stop.set()
         _join(producers)
         run.is_sent.set()
         _join(consumers)
-        read_logs(run, system.admin)
+        read_logs(run)
+        print(system.report())
     return History(run.steps)
 
 
@@ -116,18 +143,20 @@ def judge(
     arguments: argparse.Namespace, mutant: str | None, faults: list[str] | None, seconds: float
 ) -> bool:
     """Make a history, print what is wrong in it; whether something is."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    used_file(arguments, mutant).unlink(missing_ok=True)
     history = history_of(arguments, mutant, faults, seconds)
     for topic in history.topics:
         if not any(step.ok for step in history.of(topic, "send")):
             raise SystemExit(f"{topic}: no message was acknowledged, so nothing was judged")
     found = check(history)
     name = f"{mutant or arguments.on}-{arguments.seed}"
-    arguments.out.mkdir(parents=True, exist_ok=True)
     history.save(arguments.out / f"{name}.jsonl")
     print(f"\n{mutant or 'The broker'}: {arguments.out / name}.jsonl\n")
     done = Counter(fault.value for fault in history.faults)
     print("Faults:", ", ".join(f"{count} {fault}" for fault, count in done.items()) or "none")
     print("\n".join(table(history, found)))
+    print_use(used_file(arguments, mutant))
     for anomaly in {each.name: each for each in reversed(found)}.values():
         path = arguments.out / f"{name}-{anomaly.name}.svg"
         path.write_text(picture(history, anomaly), encoding="utf-8")
@@ -197,13 +226,13 @@ def main() -> int:
     parser.add_argument("--mutant", choices=MUTANTS)
     parser.add_argument("--only", nargs="*", default=list(MUTANTS), choices=MUTANTS)
     parser.add_argument("--all-mutants", action="store_true")
-    parser.add_argument("--service-url", help="of another broker")
-    parser.add_argument("--http-url", help="its admin interface")
-    parser.add_argument("--kafka-url", default="", help="its port for Kafka's clients, if any")
+    parser.add_argument("--service-url", default="", help="of another broker")
+    parser.add_argument("--http-url", default="", help="its admin interface")
+    parser.add_argument("--kafka-url", default="", help="for Kafka's clients, of it or of a Kafka")
     parser.add_argument("--pid", type=int, help="its process, to be killed and paused")
     arguments = parser.parse_args()
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    if arguments.service_url and not urlsplit(arguments.http_url or "").netloc:
+    if arguments.service_url and not urlsplit(arguments.http_url).netloc:
         parser.error("--service-url needs --http-url")
     if arguments.virtual:
         logging.disable()
@@ -220,4 +249,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # clients that wait for something have threads that would abort the process

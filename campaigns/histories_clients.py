@@ -58,6 +58,8 @@ class Lane:
     is_cumulative: bool = False
     #: kafka-python publishes to it, and Pulsar's clients consume what it has sent.
     has_kafka_producer: bool = False
+    #: It is part of a ring in which messages are moved in transactions (`histories_movers.py`).
+    has_transactions: bool = False
 
     @property
     def kafka_name(self) -> str:
@@ -76,6 +78,12 @@ LANES = (
     Lane("parts-partition-1", "Failover", consumers=2),
     Lane("both-partition-0", "Exclusive", has_batches=True, has_kafka_producer=True),
     Lane("kafka", "Group"),
+    Lane("ring-a", "Shared", consumers=0, rate=10, has_transactions=True),
+    Lane("ring-b", "Shared", consumers=0, rate=0, has_transactions=True),
+    Lane("moved", "Exclusive", rate=0, has_transactions=True),
+    Lane("kafka-ring-a", "Group", consumers=0, rate=10, has_transactions=True),
+    Lane("kafka-ring-b", "Group", consumers=0, rate=0, has_transactions=True),
+    Lane("kafka-moved", "Group", rate=0, has_transactions=True),
 )
 KINDS = {
     "Exclusive": pulsar.ConsumerType.Exclusive,
@@ -91,8 +99,11 @@ class Run:
 
     service_url: str
     kafka_url: str
+    http_urls: tuple[str, ...]
     random: Random
     has_moved_clock: bool
+    #: Whether Pulsar's clients have transactions; Kafka's always do.
+    has_transactions: bool
     stop: threading.Event = field(default_factory=threading.Event)
     #: All producers have ended.
     is_sent: threading.Event = field(default_factory=threading.Event)
@@ -100,9 +111,21 @@ class Run:
     began_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
+    def admin(self) -> AdminClient:
+        """The admin interface; a Kafka has none."""
+        return AdminClient(self.http_urls[0])
+
+    @property
     def lanes(self) -> list[Lane]:
         """Those that the broker can serve."""
-        return [lane for lane in LANES if self.kafka_url or not lane.kafka_name]
+        return [lane for lane in LANES if self._serves(lane)]
+
+    def _serves(self, lane: Lane) -> bool:
+        has_kafkas = bool(self.kafka_url) or not lane.kafka_name
+        if lane.kind == "Group":
+            return has_kafkas
+        has_all = self.has_transactions or not lane.has_transactions
+        return has_kafkas and bool(self.service_url) and has_all
 
     def now_ns(self) -> int:
         """Time since the begin."""
@@ -118,10 +141,11 @@ class Run:
         return pulsar.Client(self.service_url, logger=logger, operation_timeout_seconds=60)
 
 
-def prepare(run: Run, admin: AdminClient) -> None:
+def prepare(run: Run) -> None:
     """Make the topics, and give them their policies: nothing is removed."""
-    keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-    admin.request("POST", "namespaces/public/default/retention", keep)
+    if run.service_url:
+        keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        run.admin.request("POST", "namespaces/public/default/retention", keep)
     for lane in run.lanes:
         if lane.kafka_name:
             kafka = KafkaAdminClient(bootstrap_servers=run.kafka_url)
@@ -129,32 +153,35 @@ def prepare(run: Run, admin: AdminClient) -> None:
             kafka.create_topics([NewTopic(lane.kafka_name, 1, 1, topic_configs=settings)])
             kafka.close()
         elif "-partition-" in lane.name:
-            admin.create_topic(lane.name.partition("-partition-")[0], partitions=2)
+            run.admin.create_topic(lane.name.partition("-partition-")[0], partitions=2)
         else:
-            admin.create_topic(lane.name)
+            run.admin.create_topic(lane.name)
         if lane.has_deduplication:
             path = f"persistent/public/default/{lane.name}/deduplicationEnabled"
-            admin.request("POST", path, True)
+            run.admin.request("POST", path, True)
 
 
 def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
     """Start the consumers, and then the producers and those that seek; both are returned."""
     ready = threading.Barrier(1 + sum(lane.consumers for lane in run.lanes))
     consumers = [
-        _thread(consume_from_kafka if lane.kind == "Group" else consume, run, lane, number, ready)
+        start(consume_from_kafka if lane.kind == "Group" else consume, run, lane, number, ready)
         for lane in run.lanes
         for number in range(lane.consumers)
     ]
     ready.wait(600)
     producers = [
-        _thread(produce_to_kafka if lane.kafka_name else produce, run, lane) for lane in run.lanes
+        start(produce_to_kafka if lane.kafka_name else produce, run, lane)
+        for lane in run.lanes
+        if lane.rate
     ]
-    if not run.has_moved_clock:
-        producers.append(_thread(seek, run, LANES[0]))
+    if run.service_url and not run.has_moved_clock:
+        producers.append(start(seek, run, LANES[0]))
     return consumers, producers
 
 
-def _thread(target: Callable[..., None], *arguments: Any) -> threading.Thread:
+def start(target: Callable[..., None], *arguments: Any) -> threading.Thread:
+    """A thread that runs this."""
     thread = threading.Thread(target=target, args=arguments, daemon=True)
     thread.start()
     return thread
@@ -373,7 +400,7 @@ def produce_to_kafka(run: Run, lane: Lane) -> None:
             producer = KafkaProducer(bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000)
     with suppress(KafkaError):
         producer.flush(timeout=60)
-    producer.close(timeout=10)
+        producer.close(timeout=10)
     for note in list(unanswered.values()):
         note(ok=None)
 
@@ -384,6 +411,7 @@ def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
             return KafkaConsumer(
                 lane.name, bootstrap_servers=run.kafka_url, group_id="s",
                 auto_offset_reset="earliest", auto_commit_interval_ms=500,
+                isolation_level="read_committed",
             )  # fmt: skip
 
 
@@ -448,8 +476,10 @@ def entries_of(run: Run, lane: Lane) -> list[RawEntry]:
 def stamps_of(run: Run, lane: Lane) -> dict[str, tuple[int, int]]:
     """Index and broker time by position, where the broker shows them (PIP-90)."""
     found: dict[str, tuple[int, int]] = {}
-    if lane.has_kafka_producer:
-        return found  # what a Kafka client sent does not say to Pulsar's how many messages it has
+    if lane.has_kafka_producer or lane.has_transactions:
+        # What a Kafka client sent does not say to Pulsar's how many messages it has, and those of
+        # transactions that were aborted have indexes, too.
+        return found
     for entry in entries_of(run, lane):
         if entry.stamp is not None:
             place, count = f"{entry.position[0]}:{entry.position[1]}", entry.message_count
@@ -478,8 +508,16 @@ def read_chunks(run: Run, lane: Lane) -> None:
         )  # fmt: skip
 
 
-def read_logs(run: Run, admin: AdminClient) -> None:
+def read_logs(run: Run) -> None:
     """Read every topic from its first message to its last, and ask for the backlogs."""
+    if run.service_url:
+        read_pulsar_logs(run)
+    if run.kafka_url:
+        read_kafka_logs(run)
+
+
+def read_pulsar_logs(run: Run) -> None:
+    """With an official reader."""
     client = run.client()
     for lane in run.lanes:
         if lane.has_chunks:
@@ -503,16 +541,16 @@ def read_logs(run: Run, admin: AdminClient) -> None:
         reader.close()
         run.note(
             "backlog", run.now_ns(), client="log", topic=lane.name, subscription="s",
-            count=admin.backlog(lane.name, "s"),
+            count=run.admin.backlog(lane.name, "s"),
         )  # fmt: skip
     client.close()
-    if run.kafka_url:
-        read_kafka_logs(run)
 
 
 def read_kafka_logs(run: Run) -> None:
     """The same with kafka-python."""
-    consumer = KafkaConsumer(bootstrap_servers=run.kafka_url, enable_auto_commit=False)
+    consumer = KafkaConsumer(
+        bootstrap_servers=run.kafka_url, enable_auto_commit=False, isolation_level="read_committed"
+    )
     for lane in run.lanes:
         if lane.kind != "Group":
             continue

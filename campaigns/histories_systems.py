@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,9 +20,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.request import urlopen
 
-from bookkeeper_peer import BookKeeperPeer
+from bookkeeper_peer import BookKeeperPeer, free_port
+from mutants import NO_MUTANT
 
 from pulsemark.client import AdminClient
 from pulsemark.client.errors import AdminError, UnreachableError
@@ -84,6 +86,8 @@ class System:
     service_url: str
     kafka_url: str = ""
     http_urls: tuple[str, ...] = ()
+    #: Whether it has transactions of Pulsar's clients.
+    has_transactions = False
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -98,6 +102,10 @@ class System:
         """All that can be done to it."""
         names = [name for name in dir(self) if name.startswith("fault_")]
         return {name.removeprefix("fault_"): getattr(self, name) for name in names}
+
+    def report(self) -> str:
+        """What it says of itself at the end."""
+        return ""
 
     def fault_unload(self) -> None:
         """A topic is closed; its clients connect again, perhaps elsewhere."""
@@ -114,33 +122,31 @@ class System:
             os.kill(pid, signal.SIGCONT)
 
 
-class MutantProcess(BrokerProcess):
-    """A broker with a fault of its own."""
+class JudgedProcess(BrokerProcess):
+    """A broker that notes what of it is used, and may have a fault of its own (`mutants.py`)."""
 
-    def __init__(self, name: str, *options: str, **more: Any) -> None:
+    def __init__(self, used: Path, mutant: str, *options: str, **more: Any) -> None:
         super().__init__(*options, **more)
-        self.program = (sys.executable, str(Path(__file__).parent / "mutants.py"), name)
+        launcher = str(Path(__file__).parent / "mutants.py")
+        self.program = (sys.executable, launcher, str(used), mutant)
 
 
 class OneBroker(System):
     """`pulsemark standalone` on files."""
 
     DEFAULT = ("kill", "term", "pause", "drop", "disk", "receipts", "refusals", "answers", "unload")
+    has_transactions = True
 
     def __init__(
-        self, random: Random, stack: ExitStack, *, mutant: str | None, has_power: bool
+        self, random: Random, stack: ExitStack, used: Path, *, mutant: str, has_power: bool
     ) -> None:
         super().__init__(random)
         self._disk = PowerDisk(stack) if has_power else None
+        os.environ["PULSEMARK_TRANSACTION_COORDINATOR_ENABLED"] = "true"
         more: dict[str, Any] = {"kafka": True, "test_controls": True}
         if self._disk is not None:
             more["data_dir"] = self._disk.folder / "data"
-        self.process = (
-            BrokerProcess(*OPTIONS, **more)
-            if mutant is None
-            else MutantProcess(mutant, *OPTIONS, **more)
-        )
-        stack.enter_context(self.process)
+        self.process = stack.enter_context(JudgedProcess(used, mutant, *OPTIONS, **more))
         self.service_url, self.kafka_url = self.process.service_url, self.process.kafka_url
         self.http_urls = (self.process.http_url,)
 
@@ -202,7 +208,11 @@ class Workers(System):
 
     def __init__(self, random: Random, stack: ExitStack) -> None:
         super().__init__(random)
-        self.process = stack.enter_context(BrokerProcess("--workers", "2", *OPTIONS, kafka=True))
+        # Each worker's port follows that of the worker before it: also that one has to be free.
+        names = ("--port", "--http-port", "--kafka-port")
+        ports = [text for name in names for text in (name, str(free_port(2)))]
+        options = ("--workers", "2", *ports, *OPTIONS)
+        self.process = stack.enter_context(BrokerProcess(*options, kafka=True))
         self.service_url, self.kafka_url = self.process.service_url, self.process.kafka_url
         self.http_urls = (self.process.http_url,)
 
@@ -234,11 +244,11 @@ class Workers(System):
         self.pause(self._worker(), (7, 9))
 
 
-class ClusterBroker(BrokerProcess):
+class ClusterBroker(JudgedProcess):
     """One of several brokers, whose data are on bookies."""
 
-    def __init__(self, store: str) -> None:
-        super().__init__("--session-timeout-ms", "4000", *OPTIONS, kafka=True)
+    def __init__(self, used: Path, store: str) -> None:
+        super().__init__(used, NO_MUTANT, "--session-timeout-ms", "4000", *OPTIONS, kafka=True)
         self._store = store
 
     def _place(self, folder: Path) -> tuple[str, ...]:
@@ -251,7 +261,7 @@ class Cluster(System):
     DEFAULT = ("kill", "term", "pause", "away", "bookie", "bookie_pause", "zookeeper",
                "zookeeper_pause", "unload")  # fmt: skip
 
-    def __init__(self, random: Random, stack: ExitStack, *, has_power: bool) -> None:
+    def __init__(self, random: Random, stack: ExitStack, used: Path, *, has_power: bool) -> None:
         super().__init__(random)
         self._disk = PowerDisk(stack) if has_power else None
         folder = self._disk.folder if self._disk is not None else Path(
@@ -260,11 +270,21 @@ class Cluster(System):
         self.peer = BookKeeperPeer(folder / "peer")
         stack.callback(self.peer.stop)
         self.peer.start(3)
-        self.brokers = [stack.enter_context(ClusterBroker(self.peer.store)) for _ in range(2)]
+        self.brokers = [stack.enter_context(ClusterBroker(used, self.peer.store)) for _ in range(2)]
         addresses = [one.service_url.removeprefix("pulsar://") for one in self.brokers]
         self.service_url = "pulsar://" + ",".join(addresses)
         self.kafka_url = ",".join(one.kafka_url for one in self.brokers)
         self.http_urls = tuple(one.http_url for one in self.brokers)
+
+    def report(self) -> str:
+        """The copies that its brokers found damaged since they were started."""
+        found = [
+            line
+            for url in self.http_urls
+            for line in urlopen(f"{url}/metrics").read().decode().splitlines()
+            if line.startswith("pulsemark_bookie_bad_copies_total")
+        ]
+        return "\n".join(found)
 
     def _bookie(self) -> str:
         return self.random.choice(self.peer.bookies)
@@ -348,14 +368,27 @@ class Foreign(System):
         self, random: Random, service_url: str, http_url: str, kafka_url: str, pid: int | None
     ) -> None:
         super().__init__(random)
-        self.service_url, self.kafka_url, self.http_urls = service_url, kafka_url, (http_url,)
+        self.service_url, self.kafka_url = service_url, kafka_url
+        self.http_urls = (http_url,) if http_url else ()
         self._pid = pid
+
+    @property
+    def has_transactions(self) -> bool:  # type: ignore[override]
+        """If they are set."""
+        if not self.http_urls:
+            return False
+        settings = self.admin.request("GET", "brokers/configuration/runtime")
+        return bool(settings["transactionCoordinatorEnabled"] == "true")
 
     @property
     def faults(self) -> dict[str, Callable[[], None]]:
         """Without the process's id there are only those over REST."""
         found = super().faults
-        return found if self._pid is not None else {"unload": found["unload"]}
+        if self._pid is None:
+            found = {"unload": found["unload"]}
+        if not self.http_urls:
+            del found["unload"]
+        return found
 
     def fault_pause(self) -> None:
         """SIGSTOP for a while."""
@@ -386,8 +419,12 @@ class Foreign(System):
         ).pid  # fmt: skip
         until_s = time.monotonic() + READY_S
         while time.monotonic() < until_s:
-            with suppress(AdminError, UnreachableError):
-                self.admin.request("GET", "persistent/public/default")
+            with suppress(AdminError, UnreachableError, OSError):
+                if self.http_urls:
+                    self.admin.request("GET", "persistent/public/default")
+                else:
+                    host, _, port = self.kafka_url.rpartition(":")
+                    socket.create_connection((host, int(port))).close()
                 return
             time.sleep(0.5)
-        raise SystemExit(f"{urlsplit(self.http_urls[0]).netloc} does not serve again")
+        raise SystemExit(f"{self.service_url or self.kafka_url} does not serve again")

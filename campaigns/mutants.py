@@ -1,8 +1,10 @@
-"""Brokers with a fault of their own, to see whether `histories.py` finds it.
+"""The brokers that `histories.py` judges: they note what of them is used, and may be mutants.
 
-    python campaigns/mutants.py NAME standalone ...
+    python campaigns/mutants.py USED NAME standalone ...
 
-Each mutant replaces a function of the broker, and then runs the command line as usual.
+Each mutant replaces a function of the broker, to see whether `histories.py` finds it; NAME `none`
+is the broker as it is. Each command, REST route and request of Kafka's that is handled for the
+first time is added to the file USED. Then the command line runs as usual.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+NO_MUTANT = "none"
 MUTANTS: dict[str, Callable[[], None]] = {}
 #: The faults under which a mutant shows what it does; none if it is not named.
 FAULTS_OF: dict[str, list[str]] = {}
@@ -47,6 +50,55 @@ def every(number: int) -> Callable[[], bool]:
 def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     """Replace a function by one that is made of it."""
     setattr(owner, name, make(getattr(owner, name)))
+
+
+def note_use(path: Path) -> None:
+    """Add to a file what clients use, a line for each kind of request."""
+    from pulsemark.broker import handlers
+    from pulsemark.broker.http import routing
+    from pulsemark.kafka.endpoint import KafkaSession
+    from pulsemark.proto.pulsar_api_pb2 import BaseCommand
+
+    seen: set[str] = set()
+
+    def note(line: str) -> None:
+        if line not in seen:
+            seen.add(line)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+
+    def noting(line_of: Callable[[Any, Any], str]) -> Callable[[Any], Any]:
+        """A function that notes its second argument, or its result."""
+
+        def made(function: Any) -> Any:
+            def noted(one: Any, given: Any) -> Any:
+                result = function(one, given)
+                note(line_of(given, result))
+                return result
+
+            return noted
+
+        return made
+
+    name = BaseCommand.Type.Name
+    wrap(handlers, "handle_command", noting(lambda event, _: f"commands {name(event.type)}"))
+    wrap(routing, "_find", noting(lambda _, found: f"routes {found[0].method} {found[0].path}"))
+    wrap(KafkaSession, "_handle", noting(lambda request, _: f"requests {request.api.name}"))
+
+
+def served() -> dict[str, set[str]]:
+    """All that there is to use, as `note_use` names it."""
+    from pulsemark.broker.handlers import COMMANDS
+    from pulsemark.broker.http.routing import all_routes
+    from pulsemark.kafka.handlers import HANDLERS
+    from pulsemark.kafka.protocol import APIS
+    from pulsemark.proto.pulsar_api_pb2 import BaseCommand
+
+    return {
+        "commands": {BaseCommand.Type.Name(kind) for kind in COMMANDS},
+        "routes": {f"{route.method} {route.path}" for route in all_routes()},
+        "requests": {APIS[key].name for key in HANDLERS if key in APIS},
+    }
 
 
 def _each_send(strike: Callable[[Any, Any, Any, Any], None], often: int = 50) -> None:
@@ -452,8 +504,49 @@ def changes_a_message() -> None:
     ))  # fmt: skip
 
 
+@mutant
+def shows_what_was_aborted() -> None:
+    """Messages of transactions that were aborted are delivered."""
+    from pulsemark.ledger.transactions import Transactions
+
+    wrap(Transactions, "_hides", lambda _: lambda *_: False)
+    wrap(Transactions, "aborted_in", lambda _: lambda *_: [])
+
+
+@mutant
+def passes_the_last_stable_position() -> None:
+    """Messages of open transactions are delivered."""
+    from pulsemark.ledger.transactions import Transactions
+
+    wrap(Transactions, "stable_end", lambda _: lambda _, log: log.end_position)
+    wrap(Transactions, "stable_index", lambda _: lambda _, log: log.next_index)
+
+
+@mutant
+def commits_half() -> None:
+    """In some of its topics a transaction that was committed is aborted."""
+    from pulsemark.ledger.writer import ManagedLedger
+    from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT
+
+    now = every(10)
+    wrap(ManagedLedger, "append_control", lambda append: lambda one, kind, *given, **named: append(
+        one, CONTROL_TXN_ABORT if kind == CONTROL_TXN_COMMIT and now() else kind,
+        *given, **named))  # fmt: skip
+
+
+@mutant
+def acknowledges_what_was_aborted() -> None:
+    """The acknowledgements of a transaction that was aborted count."""
+    from pulsemark.broker.subscriptions.subscription import Subscription
+
+    wrap(Subscription, "transaction_ended", lambda ended: lambda one, name, **_: ended(
+        one, name, committed=True))  # fmt: skip
+
+
 if __name__ == "__main__":
     from pulsemark.cli import main
 
-    MUTANTS[sys.argv.pop(1)]()
+    note_use(Path(sys.argv.pop(1)))
+    if (chosen := sys.argv.pop(1)) != NO_MUTANT:
+        MUTANTS[chosen]()
     sys.exit(main())

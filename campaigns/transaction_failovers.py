@@ -43,9 +43,8 @@ from pulsemark.client.errors import ClientError, RequestRefusedError
 from pulsemark.metadata import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from tests.support.transactions import TransactionClient
+from tests.support.transaction_client import COORDINATOR, TransactionClient
 
-COORDINATOR = "persistent://pulsar/system/transaction_coordinator_assign-partition-0"
 INPUT = "persistent://public/default/in"
 OUTPUTS = [f"persistent://public/default/out-{number}" for number in range(4)]
 KAFKA_TOPIC, PARTITIONS = "records", 4

@@ -16,7 +16,7 @@ from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import ServerError
 from pulsemark.testing import RawClient
 from pulsemark.wire import TopicName
-from tests.support.transactions import TransactionClient, received
+from tests.support.transaction_client import COORDINATOR, TransactionClient, received
 
 PARTITIONS = 8
 SETTINGS = {
@@ -208,7 +208,6 @@ def test_a_transaction_goes_on_after(brokers, event):
 # -- Pulsar's clients ------------------------------------------------------------------------------
 
 ON = {"transaction_coordinator_enabled": True}
-COORDINATOR = "persistent://pulsar/system/transaction_coordinator_assign-partition-0"
 READY = (ServerError.ServiceNotReady, ServerError.TransactionCoordinatorNotFound)
 
 

@@ -296,8 +296,12 @@ class SimulatedBroker:
         self.topics = self.services.topics
         parts = self.services
         self._housekeeping = self.loop.do(
-            lambda: Housekeeping(parts.config, parts.sessions, parts.topics, parts.cache.cache)
+            lambda: Housekeeping(
+                parts.config, parts.sessions, parts.topics, parts.cache.cache, parts.transactions
+            )
         )
+        if parts.transactions is not None:
+            self.loop.do(parts.transactions.start)
 
     def new_request_id(self) -> int:
         """A new request id."""

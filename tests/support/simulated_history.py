@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,6 +31,7 @@ from pulsemark.testing.inspection import messages_in
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
 from pulsemark.wire import Command, Message, MessageId, commands
 
+from . import transaction_client
 from .simulated_broker import SimulatedBroker, SimulatedClient
 from .simulated_store import SimulatedStore
 
@@ -41,9 +43,12 @@ DELAY_MS = 2_000
 #: Pulsar may deliver a delayed message so much early.
 TOLERANCE_NS = 1_100_000_000
 #: How long the end may take, and what silence is the end.
-END_S, SILENCE_S = 3_600, 20
+END_S, SILENCE_S = 3_600, 40
 #: Of each tick: how likely it is that something happens.
 FAULT = 0.01
+#: How often a message is moved, and how likely it is that a transaction is aborted.
+ROUNDS, ABORTED = 3, 0.2
+TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,10 @@ class Lane:
     consumers: int = 1
     batch: int = 1
     has_delays: bool = False
+    #: Messages are moved in transactions: from it, or to it.
+    has_transactions: bool = False
+    #: A producer sends to it.
+    is_fed: bool = True
 
     @property
     def topic(self) -> str:
@@ -67,7 +76,11 @@ LANES = (
     Lane("failover", "Failover", consumers=2),
     Lane("shared", "Shared", consumers=2, has_delays=True),
     Lane("keys", "Key_Shared", consumers=2),
+    Lane("ring-a", "Shared", consumers=0, has_transactions=True),
+    Lane("ring-b", "Shared", consumers=0, has_transactions=True, is_fed=False),
+    Lane("moved", "Exclusive", has_transactions=True, is_fed=False),
 )
+RING_A, RING_B, MOVED = LANES[-3:]
 
 
 class Peer(SimulatedClient):
@@ -93,6 +106,8 @@ class Client:
         self.peer: Peer | None = None
         self.is_open = self.is_broken = False
         self.request_id = 0
+        #: When a message has last come.
+        self.last_s = 0.0
 
     def step(self) -> None:
         """Do the next thing."""
@@ -230,7 +245,6 @@ class Consumer(Client):
         self._held: list[tuple[MessageId, list[dict[str, Any]]]] = []
         self._asked: dict[int, list[dict[str, Any]]] = {}
         self._owed = 0
-        self.last_s = 0.0
 
     def opening(self) -> bytes:
         """SUBSCRIBE."""
@@ -320,6 +334,156 @@ class Consumer(Client):
         self.note("drained", **self.about)
 
 
+class Mover(Client):
+    """Receives messages, and in one transaction acknowledges them and sends each to other topics.
+
+    Its commands wait for one another, so what comes next is that of a generator: it is sent the
+    answer to each frame that it yields.
+    """
+
+    def __init__(self, world: World, lane: Lane, target: Lane) -> None:
+        super().__init__(world, lane, f"{lane.name}-mover")
+        #: By their producers.
+        self._targets = {2: target, 3: MOVED}
+        self.about: dict[str, Any] = {"subscription": "s", "kind": lane.kind}
+        self.inbox: deque[tuple[MessageId, dict[str, Any]]] = deque()
+        self._script: Generator[bytes, Any, None] | None = None
+        self._asked, self._answer = 0, None
+        self._opening: set[int] = set()
+        self._owed = self._count = self._sequence = 0
+
+    def opening(self) -> bytes:
+        """SUBSCRIBE, and PRODUCER for each target."""
+        new_id = self.world.broker.new_request_id
+        kind: Any = pb.CommandSubscribe.SubType.Value(self.lane.kind)
+        producers = {new_id(): (number, lane) for number, lane in self._targets.items()}
+        self._opening = {self.request_id, *producers}
+        subscribe = commands.subscribe(
+            self.lane.topic, "s", 1, self.request_id, kind, consumer_name=self.name,
+            initial_position=pb.CommandSubscribe.Earliest,
+        )  # fmt: skip
+        made = (commands.producer(lane.topic, at, each) for each, (at, lane) in producers.items())
+        return b"".join((subscribe, *made))
+
+    def opened(self) -> None:
+        """It may be sent messages."""
+        self.note("subscribe", **self.about)
+        self._owed = PERMITS
+
+    def leave(self) -> None:
+        """End the connection; nobody ends its transaction."""
+        super().leave()
+        self.inbox.clear()
+        self._answer = None
+        if self._script is not None:
+            self._script.close()
+            self._script = None
+
+    def took(self, event: Any) -> None:
+        """Messages, answers, or something else."""
+        if isinstance(event, Message):
+            self.last_s = self.world.broker.loop.time()
+            at = MessageId.from_data(event.command.message_id)
+            value = (messages_of(event.headers_and_payload)[0].value or b"").decode()
+            told = {"value": value, "position": f"{at.ledger_id}:{at.entry_id}:0"}
+            self.inbox.append((at, told))
+            return
+        request_id = getattr(event.body, "request_id", None) if isinstance(event, Command) else None
+        if isinstance(event, Command) and (
+            event.type == _T.SEND_RECEIPT or request_id == self._asked
+        ):
+            has_error = event.type == _T.ERROR or (
+                event.type != _T.SEND_RECEIPT and event.body.HasField("error")
+            )
+            self.is_broken = self.is_broken or has_error
+            self._answer = event.body
+        elif request_id in self._opening and event.type != _T.ERROR:
+            self._opening.discard(request_id)
+            if not self._opening:
+                self.is_open = True
+                self.opened()
+        else:
+            super().took(event)
+
+    def act(self, peer: Peer) -> None:
+        """Go on with the transaction, or begin one."""
+        if self._script is None and self._owed >= PERMITS // 2:
+            peer.send(commands.flow(1, self._owed))
+            self._owed = 0
+        elif self._script is None and self.inbox:
+            self._script = self._transaction()
+            peer.send(next(self._script))
+        elif self._script is not None and self._answer is not None:
+            answer, self._answer = self._answer, None
+            try:
+                peer.send(self._script.send(answer))
+            except StopIteration:
+                self._script = None
+
+    def _new_id(self) -> int:
+        self._asked = self.world.broker.new_request_id()
+        return self._asked
+
+    def _transaction(self) -> Generator[bytes, Any, None]:
+        random, self._count = self.world.random, self._count + 1
+        got = [self.inbox.popleft() for _ in range(min(len(self.inbox), random.randint(1, 3)))]
+        self._owed += len(got)
+        name, begin_ns = f"{self.name}.{self._count}", self.world.now_ns()
+        committed: bool | None = False
+        for _, told in got:
+            self.note("receive", transaction=name, **told, **self.about)
+        try:
+            txn = transaction_client.id_of(
+                (yield transaction_client.begin(self._new_id(), TIMEOUT_MS))
+            )
+            topics = [lane.topic for lane in self._targets.values()]
+            yield transaction_client.add(self._new_id(), txn, topics)
+            yield transaction_client.add_subscription(self._new_id(), txn, self.lane.topic, "s")
+            for number, (_, told) in enumerate(got):
+                yield from self._pass_on(told["value"], txn, f"{name}.{number}", name)
+            ids = [at for at, _ in got]
+            yield transaction_client.ack(self._new_id(), 1, ids, txn)
+            wanted, end_ns = random.random() > ABORTED, self.world.now_ns()
+            committed = None if wanted else False
+            try:
+                yield transaction_client.end(self._new_id(), txn, committed=wanted)
+                committed = wanted
+            finally:
+                what, ok = ("commit", committed) if wanted else ("abort", True)
+                self.world.note(what, end_ns, client=self.name, transaction=name, ok=ok)
+        finally:
+            for _, told in got:
+                about = {"transaction": name, "ok": committed, **told, **self.about}
+                self.note("acknowledge", begin_ns, **about)
+
+    def _pass_on(
+        self, value: str, txn: Any, new: str, transaction: str
+    ) -> Generator[bytes, Any, None]:
+        rounds = int(value.rpartition("+")[2]) if "+" in value else 0
+        for number, lane in self._targets.items():
+            if lane is not MOVED and rounds == ROUNDS:
+                continue
+            sent = f"{lane.name}/{new}+{rounds + 1}"
+            about = {"client": self.name, "topic": lane.name, "value": sent}
+            note = partial(
+                self.world.note, "send", self.world.now_ns(), transaction=transaction, **about
+            )
+            now_ms, sequence_id = self.world.clock.now_ms(), self._sequence
+            self._sequence += 1
+            frame = transaction_client.send(number, sequence_id, sent.encode(), txn, time_ms=now_ms)
+            try:
+                at = (yield frame).message_id
+            except GeneratorExit:
+                note(ok=None)
+                raise
+            note(position=f"{at.ledgerId}:{at.entryId}:0")
+
+    def end(self) -> None:
+        """There is no more."""
+        self.leave()
+        self.note("drained", **self.about)
+
+
 class Seeker(Client):
     """Asks for random moments of the past, and notes which message comes first."""
 
@@ -382,13 +546,14 @@ class World:
         self.began_ms = self.clock.now_ms()
         self.broker = SimulatedBroker(
             folder, self._simulated, clock=self.clock, active_consumer_failover_delay_ms=0,
-            broker_deduplication_enabled=self.is_once,
+            broker_deduplication_enabled=self.is_once, transaction_coordinator_enabled=True,
         )  # fmt: skip
-        self.producers = [Producer(self, lane) for lane in LANES]
+        self.producers = [Producer(self, lane) for lane in LANES if lane.is_fed]
         self.consumers = [
             Consumer(self, lane, number) for lane in LANES for number in range(lane.consumers)
         ]
-        self.clients: list[Any] = [*self.producers, *self.consumers]
+        self.movers = [Mover(self, RING_A, RING_B), Mover(self, RING_B, RING_A)]
+        self.clients: list[Any] = [*self.producers, *self.consumers, *self.movers]
         if not self.has_moved_clock:
             self.clients.append(Seeker(self, LANES[1]))
 
@@ -407,6 +572,9 @@ class World:
         random, broker = self.random, self.broker
         for _ in range(random.randint(1, 4)):
             random.choice(self.clients).step()
+        for mover in self.movers:  # a transaction has many steps
+            if random.random() < 0.5:
+                mover.step()
         if random.random() < 0.5:
             broker.commit()
         while len(broker.work) and random.random() < 0.7:
@@ -453,7 +621,7 @@ class World:
             client.end()
 
     def _is_quiet(self) -> bool:
-        last_s = max(each.last_s for each in self.consumers)
+        last_s = max(each.last_s for each in [*self.consumers, *self.movers])
         is_silent = self.broker.loop.time() - last_s > SILENCE_S
         return is_silent and not any(each.unanswered for each in self.producers)
 
@@ -464,8 +632,10 @@ class World:
             ledger = self.broker.store.open_topic(lane.topic)
             for each in messages_in(ledger):
                 at, batch = Position(*each.position), max(each.message.batch_index, 0)
+                # Messages of transactions that were aborted have indexes, too.
+                index = None if lane.has_transactions else each.index
                 self.note(
-                    "read", client="log", topic=lane.name, index=each.index,
+                    "read", client="log", topic=lane.name, index=index,
                     position=f"{at.ledger_id}:{at.entry_id}:{batch}", key=each.key,
                     time_ms=each.broker_time_ms, value=(each.value or b"").decode(),
                 )  # fmt: skip

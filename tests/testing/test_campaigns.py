@@ -52,14 +52,21 @@ def test_a_short_history_is_clean_and_judges_something(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| lost-write | 0 |" in done.stdout
     topics = {step.topic for step in History.load(tmp_path / "broker-1.jsonl").steps if step.topic}
-    assert topics >= {"chunks", "both-partition-0", "kafka", "parts-partition-1"}
+    assert topics >= {"chunks", "both-partition-0", "kafka", "parts-partition-1", "moved"}
+    assert "commands were used; not: " in done.stdout
 
 
-def test_a_mutant_is_found_in_virtual_time():
-    """The same rules, without sockets and sleeping: an index that no message has."""
-    done = run("histories", "--virtual", "1", "--mutant", "skips_an_index")
+@pytest.mark.parametrize(
+    ("mutant", "rule"),
+    [("skips_an_index", "index-gap"), ("shows_what_was_aborted", "aborted-read")],
+)
+def test_a_mutant_is_found_in_virtual_time(mutant, rule):
+    """The same rules, without sockets and sleeping: an index that no message has, and a message of
+    a transaction that was aborted.
+    """
+    done = run("histories", "--virtual", "1", "--mutant", mutant)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "index-gap" in done.stdout
+    assert rule in done.stdout
 
 
 def test_a_short_fuzz_campaign_finds_nothing():

@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -32,7 +33,7 @@ Place = tuple[int, ...]
 S_NS = 1_000_000_000
 
 KINDS = ("send", "receive", "acknowledge", "subscribe", "closed", "seek", "drained", "backlog",
-         "fault", "read")  # fmt: skip
+         "commit", "abort", "fault", "read")  # fmt: skip
 #: Subscriptions whose consumer gets the messages in the order of the log.
 IN_ORDER = ("Exclusive", "Failover", "Reader")
 
@@ -45,7 +46,8 @@ class Step:
     what: str
     """`send`, `receive`, `acknowledge`, `subscribe`, `closed` (a consumer), `seek` (to a time),
     `drained` (a subscription got no more for a while, at the end), `backlog` (the broker was asked
-    for it, at the end), `fault` (something was done to the broker), `read`."""
+    for it, at the end), `commit` and `abort` (of a transaction), `fault` (something was done to the
+    broker), `read`."""
     begin_ns: int
     end_ns: int
     topic: str = ""
@@ -68,6 +70,9 @@ class Step:
     """A delayed message may not be received before."""
     is_once: bool = False
     """The message may be stored only once: deduplication, or an idempotent producer."""
+    transaction: str | None = None
+    """That which sends, receives or acknowledges the message, or is ended; unique in the history.
+    Such an acknowledgement ends with its transaction, and is `ok` if that was committed."""
 
     @property
     def place(self) -> Place:
@@ -78,7 +83,7 @@ class Step:
     def __str__(self) -> str:
         told = {True: "ok", False: "refused", None: "unknown"}[self.ok]
         shown = ("value", "position", "subscription", "kind", "key", "index", "time_ms", "count",
-                 "due_ns")  # fmt: skip
+                 "due_ns", "transaction")  # fmt: skip
         rest = [
             f"{name}={getattr(self, name)}" for name in shown if getattr(self, name) is not None
         ]
@@ -114,6 +119,33 @@ class History:
         self._by_topic: dict[tuple[str, str], list[Step]] = defaultdict(list)
         for step in self.steps:
             self._by_topic[step.topic, step.what].append(step)
+        #: Of each transaction that a client wanted to commit: the step that says most of it.
+        self.commits: dict[str | None, Step] = {}
+        for step in self.of("", "commit"):
+            if step.ok or step.transaction not in self.commits:
+                self.commits[step.transaction] = step
+
+    def was_committed(self, transaction: str) -> bool | None:
+        """None: nobody knows. Nothing of one that nobody wanted to commit may ever be seen."""
+        commit = self.commits.get(transaction)
+        return commit is not None and commit.ok
+
+    @cached_property
+    def shown(self) -> set[str]:
+        """The transactions that were committed, as the log shows: it has a message of theirs."""
+        stored = {(step.topic, step.value) for step in self.steps if step.what == "read"}
+        return {
+            step.transaction
+            for step in self.steps
+            if step.what == "send" and step.transaction and (step.topic, step.value) in stored
+        }
+
+    def is_acknowledged(self, send: Step) -> bool:
+        """Whether a message has to be stored: it was acknowledged, and its transaction committed,
+        if it has one.
+        """
+        is_committed = send.transaction is None or self.was_committed(send.transaction)
+        return bool(send.ok and is_committed)
 
     def of(self, topic: str, *whats: str) -> list[Step]:
         """The steps of a topic, by time."""
@@ -197,7 +229,7 @@ def lost_writes(history: History, topic: str) -> Iterator[Anomaly]:
     """A message that was acknowledged is not in the log."""
     stored = {step.value for step in history.log(topic)}
     for send in history.of(topic, "send"):
-        if send.ok and send.value not in stored:
+        if history.is_acknowledged(send) and send.value not in stored:
             yield Anomaly("lost-write", topic, f"{send.value} is not in the log", (send,))
 
 
@@ -234,15 +266,16 @@ def duplicates(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("aborted-read")
 def aborted_reads(history: History, topic: str) -> Iterator[Anomaly]:
-    """A message that was refused was delivered."""
+    """A message that was refused, or whose transaction was aborted, was delivered."""
     told: dict[str | None, set[bool | None]] = defaultdict(set)
     sends = {}
     for step in history.of(topic, "send"):
-        told[step.value].add(step.ok)
+        is_aborted = step.transaction and history.was_committed(step.transaction) is False
+        told[step.value].add(False if is_aborted else step.ok)
         sends[step.value] = step
     for step in history.of(topic, "receive", "read"):
         if told.get(step.value) == {False}:
-            text = f"{step.value} was refused and {step.what}"
+            text = f"{step.value} was refused or aborted, and {step.what}"
             yield Anomaly("aborted-read", topic, text, (sends[step.value], step))
             told[step.value].add(None)  # reported once
 
@@ -428,7 +461,8 @@ def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
             elif step.what in CHANGES:
                 changed_ns = step.begin_ns
             elif step.what == "acknowledge":
-                acknowledged.setdefault(step.value, step)
+                if step.ok or step.transaction is None:
+                    acknowledged.setdefault(step.value, step)
             elif step.value in acknowledged:
                 ack = acknowledged[step.value]
                 # After a change of the active consumer both may have been sent the same messages.
@@ -506,6 +540,98 @@ def wrong_backlogs(history: History, topic: str) -> Iterator[Anomaly]:
         if steps[-1].count != len(left):
             text = f"{name} has a backlog of {steps[-1].count}, and {len(left)} are left"
             yield Anomaly("backlog", topic, text, (steps[-1],))
+
+
+# -- transactions -------------------------------------------------------------------------------
+
+
+@rule("precommitted-read")
+def precommitted_reads(history: History, topic: str) -> Iterator[Anomaly]:
+    """A message was delivered before its client wanted to commit its transaction."""
+    sends = {step.value: step for step in history.of(topic, "send") if step.transaction}
+    for step in history.of(topic, "receive"):
+        send = sends.get(step.value)
+        commit = send and history.commits.get(send.transaction)
+        if send and commit and step.end_ns < commit.begin_ns:
+            text = f"{step.value} was received before {send.transaction} was committed"
+            yield Anomaly("precommitted-read", topic, text, (send, step, commit))
+
+
+@rule("torn-transaction")
+def torn_transactions(history: History, topic: str) -> Iterator[Anomaly]:
+    """Of a transaction whose end is not known one message is in the log, and another one is not."""
+    stored = {step.value for step in history.log(topic)}
+    for send in history.of(topic, "send"):
+        if send.value in stored or history.is_acknowledged(send):
+            continue  # it would be a lost write
+        if send.ok and send.transaction in history.shown:
+            text = f"{send.value} is not in the log, and others of {send.transaction} are"
+            yield Anomaly("torn-transaction", topic, text, (send,))
+
+
+def _by_transactions(
+    history: History, topic: str
+) -> Iterator[tuple[str, dict[str | None, list[Step]]]]:
+    """By subscription and message: the acknowledgements in transactions."""
+    for name, steps in _by_subscription(history, topic, "acknowledge").items():
+        found: dict[str | None, list[Step]] = defaultdict(list)
+        for step in steps:
+            if step.transaction is not None:
+                found[step.value].append(step)
+        yield name, found
+
+
+@rule("processed-twice")
+def processed_twice(history: History, topic: str) -> Iterator[Anomaly]:
+    """Two transactions have acknowledged the same message, and both were committed."""
+    for name, acknowledged in _by_transactions(history, topic):
+        for value, steps in acknowledged.items():
+            done = [step for step in steps if step.ok or step.transaction in history.shown]
+            if len(done) > 1:
+                text = f"{value} was acknowledged by {len(done)} transactions on {name}"
+                yield Anomaly("processed-twice", topic, text, tuple(done))
+
+
+@rule("unprocessed")
+def unprocessed(history: History, topic: str) -> Iterator[Anomaly]:
+    """A message that was acknowledged only by transactions that were aborted never came again."""
+    drained = _by_subscription(history, topic, "drained")
+    for name, acknowledged in _by_transactions(history, topic):
+        for value, steps in acknowledged.items():
+            if name in drained and all(step.ok is False for step in steps):
+                text = f"{value} was acknowledged by none that was committed on {name}"
+                yield Anomaly("unprocessed", topic, text, (*steps, drained[name][-1]))
+
+
+@rule("cycle")
+def cycles(history: History, topic: str) -> Iterator[Anomaly]:
+    """Transactions have read from each other in a circle: one of them from one that had not ended
+    (Adya's G1c). Where they have written in a circle (G0) is no anomaly, as with Jepsen: places in
+    the log are given before the end.
+    """
+    if topic != history.topics[0]:
+        return  # they read from all topics
+    sends = {step.value: step for step in history.steps if step.what == "send" and step.transaction}
+    reads: dict[str, dict[str, Step]] = defaultdict(dict)
+    for step in history.steps:
+        if step.what == "receive" and step.transaction and step.value in sends:
+            writer = sends[step.value].transaction
+            if writer and writer != step.transaction:
+                reads[step.transaction][writer] = step
+    while reads:  # who has read from nobody that is left, or whom nobody has, is in no circle
+        were_read = {one for writers in reads.values() for one in writers}
+        free = [
+            one
+            for one, writers in reads.items()
+            if one not in were_read or not writers.keys() & reads.keys()
+        ]
+        if not free:
+            steps = tuple(step for writers in reads.values() for step in writers.values())
+            text = f"{', '.join(sorted(reads))} have read from each other"
+            yield Anomaly("cycle", topic, text, steps)
+            return
+        for one in free:
+            del reads[one]
 
 
 # -- a picture ----------------------------------------------------------------------------------

@@ -77,9 +77,11 @@ class StoredMessage:
 
 
 def messages_in(log: TopicLog) -> Iterator[StoredMessage]:
-    """The messages of a topic's log, in order. Raises what reading it and `messages_of` raise."""
+    """The messages of a topic's log that consumers get, in order: none of a transaction that is
+    open or was aborted. Raises what reading it and `messages_of` raise.
+    """
     place = EARLIEST
-    while entries := log.read(place, max_entries=ENTRIES_AT_ONCE):
+    while entries := log.read_stable(place, max_entries=ENTRIES_AT_ONCE):
         for entry in entries:
             if entry.kind is EntryKind.DATA:
                 yield from _of_entry(log.name, entry)

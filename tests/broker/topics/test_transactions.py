@@ -17,9 +17,8 @@ from pulsemark.ledger import Position
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import BrokerProcess, PulsarBroker, RawClient, running_broker
 from pulsemark.wire import MessageId
-from tests.support.transactions import TransactionClient, received
+from tests.support.transaction_client import TransactionClient, received
 
-T = pb.BaseCommand
 TOPIC, OTHER = "persistent://public/default/orders", "persistent://public/default/paid"
 ON = {"transaction_coordinator_enabled": True}
 
