@@ -430,7 +430,7 @@ def lists(peer: Peer) -> None:
     """DescribeTransactions and ListTransactions."""
     if not peer.versions(ListTransactionsRequest):
         return
-    topic = _topic(peer, "listed", 3)
+    topic = _topic(peer, "txn-listed", 3)
     producer = Producer(peer, peer.topic("listed"))
     producer.init("first")
     producer.state("empty")

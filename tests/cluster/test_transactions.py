@@ -15,8 +15,12 @@ from pulsemark.broker.topics import participants
 from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import ServerError
 from pulsemark.testing import RawClient
+from pulsemark.testing.raw_kafka import RawKafka
 from pulsemark.wire import TopicName
 from tests.support.transaction_client import COORDINATOR, TransactionClient, received
+
+from ..kafka.handlers.test_transactions import Producer as KafkaProducer
+from .test_kafka import create, metadata, thread_of
 
 PARTITIONS = 8
 SETTINGS = {
@@ -141,6 +145,37 @@ def test_a_transaction_over_partitions_of_two_brokers(brokers):
     (place,) = consumer.committed([TopicPartition("t", 0)], 20)
     consumer.close()
     assert place.offset == 4
+
+
+def test_a_set_adds_its_partition_at_whichever_broker(brokers, eventually):
+    """A client of Kafka 4 (KIP-890) adds nothing before; nothing that comes late begins one."""
+    threads = brokers.start(**SETTINGS), brokers.start(**SETTINGS)
+    create(threads[0], "t")
+    nodes, leaders, controller = metadata(threads[0], "t")
+    with ExitStack() as clients:
+        raws = {
+            number: clients.enter_context(
+                RawKafka.from_url(thread_of(brokers, nodes, number).kafka_url)
+            )
+            for number in nodes
+        }
+        producer = KafkaProducer(raws[controller], "worker")
+        eventually(lambda: producer.init() == 0, "a coordinator")
+        for number, commits in enumerate((True, False, True)):
+            for index in range(PARTITIONS):
+                producer.raw = raws[leaders[index]]
+                value = f"{number}-{index}".encode()
+                assert producer.send("t", value, version=12, index=index) == 0
+            before, producer.raw = producer.epoch, raws[controller]
+            assert producer.end(commits=commits, version=5) == 0
+            assert producer.epoch == before + 1
+            producer.epoch = before
+            for index in range(PARTITIONS):
+                producer.raw = raws[leaders[index]]
+                assert producer.send("t", b"late", version=12, index=index) == 47
+            producer.epoch = before + 1
+        wanted = sorted(f"{number}-{each}" for number in (0, 2) for each in range(PARTITIONS))
+        assert committed(brokers, len(wanted)) == wanted
 
 
 def unloads(topic):
