@@ -100,7 +100,6 @@ class Topics:
         self.before_open: list[Callable[[Topic], Awaitable[None]]] = []
         self.names = TopicNames()
         self.turns = Turns()
-        self.metadata_of = store.metadata_of
         self.cursors = store.cursors
         #: Raises `NotOwnedError` for a topic of another broker.
         self.check_owned: Callable[[TopicName], None] = lambda name: None
@@ -283,6 +282,10 @@ class Topics:
         """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
         ledger: ManagedLedger = await self._run_blocking(self._store.open_internal, name)
         return ledger
+
+    def metadata_of(self, name: str) -> MetadataStore:
+        """Where what goes with a topic is stored. Raises LedgerError if another broker has it."""
+        return self._store.metadata_of(name)
 
     # -- creating and deleting ------------------------------------------------------------------
 
