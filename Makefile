@@ -91,7 +91,12 @@ docs: $(STAMP) ## Build the documentation site into build/site, and check its li
 	$(BIN)/python tools/write_references.py --check
 	$(BIN)/python tools/build_site.py
 
-pictures: $(STAMP) ## Make docs/page.png again, with a headless Chromium
+.PHONY: image-check
+image-check: dist ## Build deploy/Dockerfile's image without a container engine, measure it and run it (root, debootstrap, buildah)
+	$(BIN)/python tools/check_image.py
+
+pictures: $(STAMP) ## Make docs/page.png again, with a headless Chromium, and the plots of bench/results
+	$(BIN)/python tools/draw_results.py
 	$(BIN)/python tools/picture_of_page.py
 
 lint: $(STAMP) ## Check style and the layers
@@ -118,7 +123,7 @@ bookkeeper-simulation: $(STAMP) ## Seeded histories of the BookKeeper client in 
 	$(BIN)/python campaigns/bookkeeper_simulation.py --duels --seeds 1200 --without fence
 	$(BIN)/python campaigns/bookkeeper_simulation.py --seeds 100 --without floor
 
-bench: $(STAMP) ## Run the measurements, each against a limit taken in the same run
+bench: $(STAMP) ## Run the measurements, each against a limit taken in the same run: BENCH_RESULTS=folder keeps the figures
 	@set -e; for program in bench/bench_*.py; do \
 		echo "== $$program"; $(BIN)/python "$$program" $(BENCH_ARGS); done
 
@@ -152,6 +157,10 @@ compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
 	$(BIN)/python bench/compare_pulsar.py "$(PULSAR_HOME)"
 
+.PHONY: iceberg-rest
+iceberg-rest: $(STAMP) ## Offloads to Iceberg tables through Iceberg's own server of a REST catalog (needs Java, and Maven once)
+	$(BIN)/python compat/check_iceberg_rest.py
+
 .PHONY: spark-kafka
 spark-kafka: $(STAMP) ## Spark's own source and sink for Kafka against a broker's Kafka endpoint, with kills (needs Maven once)
 	$(BIN)/python campaigns/spark_kafka.py --seed $(SEED)
@@ -172,6 +181,14 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python campaigns/full_disk_campaign.py --cycles 20
 	$(BIN)/python campaigns/kafka_campaigns.py kill --cycles 20
 	$(BIN)/python campaigns/kafka_campaigns.py full-disk --cycles 4
+
+.PHONY: other-languages
+other-languages: $(STAMP) ## The applications in Go, Java, Node.js and Rust: fetch what they need, run their tests
+	cd examples/go_application && go mod download
+	cd examples/java_application && PULSEMARK=$(CURDIR)/$(BIN)/pulsemark mvn --batch-mode --quiet test
+	cd examples/node_application && npm install --no-audit
+	cd examples/rust_application && cargo fetch --locked
+	$(BIN)/python -m pytest tests/test_other_languages.py
 
 # Clients of Kafka that others have made; what is not on the machine comes from their registries.
 .PHONY: kafka-streams

@@ -31,6 +31,9 @@ def check_import(kind: str) -> None:
         raise SystemExit(f"smoke: {kind}: imported from {home}")
     if not (home / "py.typed").is_file():
         raise SystemExit("smoke: py.typed is missing")
+    page = Path(sys.prefix, "share", "man", "man1", "pulsemark.1")
+    if page.is_file() != (kind != "editable"):
+        raise SystemExit(f"smoke: {kind}: {page}")
     for room in ROOMS:
         importlib.import_module(f"pulsemark.{room}")
     present = [name for name in HEAVY if importlib.util.find_spec(name)]

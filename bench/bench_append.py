@@ -1,11 +1,11 @@
 """Durable appends through the ledger library alone, compared with raw writes to the same disk.
 
-    python bench/bench_append.py [--folder DIR] [--entries N] [--topics N ...] [--rounds N]
+    python bench/bench_append.py [--folder DIR] [--entries N] [--topics N ...] [--only JOB ...]
 
 The limit of each row is measured in the same run, alternating with ours: one ``pwrite`` of the same
-bytes and one ``fdatasync``. Window 1: each append waits until it is durable; the figure of a round
-is the p50 of its appends. Saturated: one thread appends as fast as it can, and group commit shares
-the syncs. Shown are the median of the rounds, the lowest and the highest.
+bytes and one ``fdatasync``. Window 1: each append waits until it is durable; the figures of a round
+are quantiles of its appends. Saturated: one thread appends as fast as it can, and group commit
+shares the syncs. Shown are the median of the rounds, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +25,10 @@ from pulsemark.ledger import Appended, LocalStore, ManagedLedger
 from pulsemark.metadata import StamperChain
 
 MIB = 1 << 20
-WAITING = 700
+#: So many that two of them are above the p99.99.
+WAITING = 20_000
+SHARES = {"p50": 0.5, "p99": 0.99, "p99.99": 0.9999}
+JOBS = ("waiting", "saturated", "large")
 LARGE = 2048
 
 
@@ -48,17 +52,22 @@ def saturate(opened: list[ManagedLedger], body: bytes, entries: int) -> float:
     return entries / (time.perf_counter() - start)
 
 
-def window_1(topic: ManagedLedger, body: bytes, entries: int) -> float:
-    """Milliseconds of an append that waits for its own sync, p50."""
+def quantiles_ms(taken_s: list[float]) -> list[float]:
+    """`SHARES` of some times."""
+    return [quantile(taken_s, share) * 1e3 for share in SHARES.values()]
+
+
+def window_1(topic: ManagedLedger, body: bytes, entries: int) -> list[float]:
+    """Milliseconds of an append that waits for its own sync, at each of `SHARES`."""
     taken = []
     for _ in range(entries):
         start = time.perf_counter()
         topic.append(body).commit.wait()
         taken.append(time.perf_counter() - start)
-    return quantile(taken, 0.5) * 1e3
+    return quantiles_ms(taken)
 
 
-def raw_window_1(path: Path, size: int, entries: int) -> float:
+def raw_window_1(path: Path, size: int, entries: int) -> list[float]:
     """The same by pwrite and fdatasync alone."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     body = os.urandom(size)
@@ -70,7 +79,7 @@ def raw_window_1(path: Path, size: int, entries: int) -> float:
         os.fdatasync(fd)
         taken.append(time.perf_counter() - start)
     os.close(fd)
-    return quantile(taken, 0.5) * 1e3
+    return quantiles_ms(taken)
 
 
 def raw_stream(path: Path, total: int, chunk: int) -> float:
@@ -91,37 +100,51 @@ def raw_stream(path: Path, total: int, chunk: int) -> float:
     return total / taken
 
 
-def measure(folder: Path, entries: int, topic_counts: list[int], rounds: int) -> list[Figure]:
-    """All rows."""
-    small, large = os.urandom(100), os.urandom(128 * 1024)
-    with LocalStore.open(folder / "data") as store:
-        (one,) = topics(store, 1, "one")
-        window_1(one, small, 200)
-        ours, raw = in_turns(
-            rounds,
-            lambda: window_1(one, small, WAITING),
-            lambda: raw_window_1(folder / "raw", 160, WAITING),
-        )
-        figures = [lower("append 100 B, window 1, p50", ours, raw, "ms", "pwrite+fdatasync")]
-        opened = [topics(store, count, f"of{count}") for count in topic_counts]
-        rates = in_turns(rounds, *(partial(saturate, some, small, entries) for some in opened))
-        for count, mine in zip(topic_counts, rates, strict=True):
-            peer = rates[0] if count != topic_counts[0] else None
-            name = f"append 100 B, saturated, {count} topics"
-            figures.append(higher(name, mine, peer, "entries/s", "one topic"))
+def waiting(store: LocalStore, folder: Path, rounds: int) -> Iterator[Figure]:
+    """Appends that wait for their syncs, beside raw ones."""
+    (one,) = topics(store, 1, "waiting")
+    small = os.urandom(100)
+    window_1(one, small, 200)
+    ours, raw = in_turns(
+        rounds,
+        lambda: window_1(one, small, WAITING),
+        lambda: raw_window_1(folder / "raw", 160, WAITING),
+    )
+    for name, mine, limit in zip(
+        SHARES, zip(*ours, strict=True), zip(*raw, strict=True), strict=True
+    ):
+        yield lower(f"append 100 B, window 1, {name}", mine, limit, "ms", "pwrite+fdatasync")
 
-        def append_large() -> float:
-            rate = saturate([one], large, LARGE)
-            store.checkpoint()
-            return rate * len(large) / 1e6
 
-        ours, raw = in_turns(
-            2 * rounds,
-            append_large,
-            lambda: raw_stream(folder / "raw2", LARGE * len(large), MIB) / 1e6,
-        )
-        note = "1 MiB writes, fdatasync each"
-        return [*figures, higher("append 128 KiB, saturated", ours, raw, "MB/s", note)]
+def saturated(
+    store: LocalStore, topic_counts: list[int], entries: int, rounds: int
+) -> Iterator[Figure]:
+    """Appends over some topics, as fast as one thread can."""
+    opened = [topics(store, count, f"of{count}") for count in topic_counts]
+    small = os.urandom(100)
+    rates = in_turns(rounds, *(partial(saturate, some, small, entries) for some in opened))
+    for count, mine in zip(topic_counts, rates, strict=True):
+        peer = rates[0] if count != topic_counts[0] else None
+        name = f"append 100 B, saturated, {count} topics"
+        yield higher(name, mine, peer, "entries/s", "one topic")
+
+
+def large(store: LocalStore, folder: Path, rounds: int) -> Figure:
+    """The same of large entries, beside large writes."""
+    opened, body = topics(store, 1, "large"), os.urandom(128 * 1024)
+
+    def append_large() -> float:
+        rate = saturate(opened, body, LARGE)
+        store.checkpoint()
+        return rate * len(body) / 1e6
+
+    ours, raw = in_turns(
+        2 * rounds,
+        append_large,
+        lambda: raw_stream(folder / "raw2", LARGE * len(body), MIB) / 1e6,
+    )
+    note = "1 MiB writes, fdatasync each"
+    return higher("append 128 KiB, saturated", ours, raw, "MB/s", note)
 
 
 def main() -> None:
@@ -130,10 +153,19 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
     parser.add_argument("--entries", type=int, default=200_000)
     parser.add_argument("--topics", type=int, nargs="+", default=[1, 100, 1000])
+    parser.add_argument("--only", nargs="+", choices=JOBS, default=JOBS)
     add_rounds(parser)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        figures = measure(Path(folder), args.entries, args.topics, args.rounds)
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(dir=args.folder) as name:
+        folder = Path(name)
+        with LocalStore.open(folder / "data") as store:
+            if "waiting" in args.only:
+                figures += waiting(store, folder, args.rounds)
+            if "saturated" in args.only:
+                figures += saturated(store, args.topics, args.entries, args.rounds)
+            if "large" in args.only:
+                figures.append(large(store, folder, args.rounds))
     show("append", figures)
 
 

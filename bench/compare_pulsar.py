@@ -16,7 +16,6 @@ of all rounds with the lowest and highest values. A run of all rows takes some e
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import signal
@@ -33,7 +32,7 @@ from pathlib import Path
 
 from bench_produce import cpu_s
 from pulsar_client_jobs import SEARCHES, ClientJobs, moments
-from report import higher, lower, quantile
+from report import Figure, higher, lower, quantile, write_json
 from rounds import add_rounds
 
 from pulsemark.finder import Finder, SeekClient
@@ -319,19 +318,21 @@ def one_round(home: Path, side: Side, number: int, only: list[str], seconds: flo
     jobs.close()
 
 
-def table(ours: Side, peer: Side) -> Iterator[str]:
-    """The lines of the table, in Markdown."""
-    yield "| job | pulsemark | Apache Pulsar | ratio | at least |"
-    yield "|---|---|---|---|---|"
+def show(ours: Side, peer: Side) -> None:
+    """Print the table, in Markdown, and the JSON."""
+    print("| job | pulsemark | Apache Pulsar | ratio | at least |")
+    print("|---|---|---|---|---|")
+    figures = []
     for name, row in ROWS.items():
         if name in ours.figures and name in peer.figures:
-            yield table_row(row, ours.figures[name], peer.figures[name], row.goal)
+            compare = higher if row.is_higher_better else lower
+            figures.append(compare(row.title, ours.figures[name], peer.figures[name], row.unit))
+            print(table_row(row, figures[-1], row.goal))
+    write_json("compare_pulsar", figures)
 
 
-def table_row(row: Row, ours: list[float], theirs: list[float], goal: float | None) -> str:
+def table_row(row: Row, figure: Figure, goal: float | None) -> str:
     """A line of the table: the rounds of both, their ratio, the ratio that is wanted."""
-    compare = higher if row.is_higher_better else lower
-    figure = compare(row.title, ours, theirs, row.unit)
     assert figure.peer is not None
     cells = [figure.name, figure.ours.text(row.unit), figure.peer.text(row.unit)]
     cells += [f"{figure.ratio:.3g}x", f"{goal:g}x" if goal else ""]
@@ -363,8 +364,7 @@ def main() -> None:
                 one_round(arguments.home, side, number, arguments.only, arguments.seconds)
                 took = f"{time.monotonic() - began_s:.0f} s"
                 print(f"round {number} of {side.name} done after {took}", file=sys.stderr)
-    print("\n".join(table(ours, peer)))
-    print(json.dumps({"bench": "compare_pulsar", "ours": ours.figures, "peer": peer.figures}))
+    show(ours, peer)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """The output of all benchmarks: a table with the ratio first, then one line of JSON.
 
+The variable BENCH_RESULTS names a folder in which that line is kept, too, as TITLE.json. Those of
+bench/results are drawn by tools/draw_results.py.
+
 A figure of several rounds is their median, in brackets the lowest and the highest; a figure without
 brackets was measured once. A ratio is that of the medians.
 """
@@ -7,10 +10,11 @@ brackets was measured once. A ratio is that of the medians.
 from __future__ import annotations
 
 import json
+import os
 import platform
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from rounds import Measured, Sample
 
@@ -75,5 +79,13 @@ def show(title: str, figures: Sequence[Figure]) -> None:
     first, job, ours, peer, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     for ratio, name, mine, theirs, unit in rows:
         print(f"{ratio:>{first}}  {name:<{job}}  {mine:>{ours}}  {theirs:>{peer}}  {unit}")
-    print(json.dumps({"bench": title, "figures": [asdict(figure) for figure in figures]}))
-    sys.stdout.flush()
+    write_json(title, figures)
+
+
+def write_json(title: str, figures: Sequence[Figure]) -> None:
+    """Print the JSON line, and keep it if BENCH_RESULTS says where."""
+    line = json.dumps({"bench": title, "figures": [asdict(figure) for figure in figures]})
+    print(line, flush=True)
+    if folder := os.environ.get("BENCH_RESULTS"):
+        path = Path(folder) / f"{title.replace(' ', '_')}.json"
+        path.write_text(line.replace('{"name"', '\n{"name"') + "\n", encoding="utf-8")

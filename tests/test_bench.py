@@ -119,3 +119,31 @@ def test_medians_are_made_in_one_place() -> None:
         if re.search(r"\bstatistics\b|\"--rounds\", type=", path.read_text(encoding="utf-8"))
     }
     assert found == {"rounds.py", "bench_bookkeeper.py"}
+
+
+def test_results_are_kept_where_the_variable_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file has what the line of JSON has; without the variable there is none."""
+    figures = [report.higher("job", [3, 1, 8], None, "/s")]
+    monkeypatch.delenv("BENCH_RESULTS", raising=False)
+    report.show("a b", figures)
+    monkeypatch.setenv("BENCH_RESULTS", str(tmp_path))
+    report.show("a b", figures)
+    (path,) = tmp_path.iterdir()
+    assert path.name == "a_b.json"
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert json.loads(path.read_text()) == json.loads(line)
+
+
+def test_the_pictures_are_those_of_the_results(tmp_path: Path) -> None:
+    """docs/*.svg show the medians of bench/results: drawn again, they have the same texts."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import draw_results
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+    draw_results.draw_all(tmp_path)
+    for path in tmp_path.iterdir():
+        drawn, kept = path.read_text(), (ROOT / "docs" / path.name).read_text()
+        assert re.findall(r"<text .*?</text>", drawn) == re.findall(r"<text .*?</text>", kept)

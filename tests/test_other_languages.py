@@ -1,6 +1,6 @@
-"""Applications in Go, Java and Node.js are tested with the broker as docs/other-languages.md says.
+"""Applications in Go, Java, Node.js and Rust are tested as docs/other-languages.md says.
 
-The tests use no network: what Go, Maven and npm need has to be in their caches. The guide's
+The tests use no network: what Go, Maven, npm and cargo need has to be in their caches. The guide's
 commands, run once, bring it there.
 """
 
@@ -94,12 +94,29 @@ def test_a_node_application_is_tested(tmp_path: Path, environment: dict[str, str
     assert re.search(r"pass 5\b", tested.stdout)
 
 
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_a_rust_application_is_tested(tmp_path: Path, environment: dict[str, str]) -> None:
+    """`cargo test` does the same; what it builds is kept in the example's folder."""
+    cargo = program("cargo", str(Path.home() / ".cargo" / "bin" / "cargo"))
+    program("protoc")
+    ignore = shutil.ignore_patterns("target")
+    folder = shutil.copytree(EXAMPLES / "rust_application", tmp_path / "application", ignore=ignore)
+    environment.setdefault("CARGO_TARGET_DIR", str(EXAMPLES / "rust_application" / "target"))
+    built = run([cargo, "test", "--offline", "--locked", "--no-run"], folder, environment)
+    if re.search(r"--offline was specified|unable to update registry", built.stderr):
+        pytest.skip("Rust's crates are not in its cache: `cargo fetch` in the example's folder")
+    tested = run([cargo, "test", "--offline", "--locked"], folder, environment)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "4 passed; 0 failed" in tested.stdout
+
+
 @pytest.mark.parametrize(
     ("path", "language"),
     [
         ("go_application/broker_test.go", "go"),
         ("java_application/src/test/java/orders/Broker.java", "java"),
         ("node_application/orders.test.js", "js"),
+        ("rust_application/tests/orders.rs", "rust"),
     ],
 )
 def test_the_guide_shows_what_is_run(path: str, language: str) -> None:

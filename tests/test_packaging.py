@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pulsemark.cli import COMMANDS
 from pulsemark.extras import install_command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +37,13 @@ def package_tree(folder: Path) -> set[str]:
     }
 
 
+def write_man_page(path: Path) -> str:
+    """Have the manual page made, as `.ci/dist` does; its text."""
+    tool = ROOT / "tools" / "write_references.py"
+    subprocess.run([sys.executable, str(tool), "--man", str(path)], check=True)
+    return path.read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel, built from a copy so that no test writes into the checkout."""
@@ -46,6 +54,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     shutil.copytree(ROOT / "src", source / "src", ignore=ignore)
     for link in LINKS:
         shutil.copy(ROOT / link, source, follow_symlinks=False)
+    write_man_page(source / "pulsemark.1")
     dist = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(dist)]
     built = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
@@ -54,13 +63,31 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    """The wheel's files are exactly those of src/pulsemark, generated code and types included."""
+    """The wheel's files are exactly those of src/pulsemark, generated code and types included,
+    and the manual page.
+    """
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert shipped == package_tree(ROOT / "src")
+    (page,) = shipped - package_tree(ROOT / "src")
+    assert page.endswith(".data/data/share/man/man1/pulsemark.1")
+    assert shipped - {page} == package_tree(ROOT / "src")
     for name in ("pulsar_api", "broker_entry", "seek"):
         for ending in (".proto", "_pb2.py", "_pb2.pyi"):
             assert f"pulsemark/proto/{name}{ending}" in shipped
     assert "pulsemark/py.typed" in shipped
+
+
+def test_the_manual_page_has_every_command(tmp_path: Path) -> None:
+    """pulsemark(1) has the commands and their options, and troff has nothing to complain of."""
+    text = write_man_page(tmp_path / "pulsemark.1")
+    titles = {line.replace("\\-", "-") for line in text.splitlines() if line.startswith(".SS ")}
+    assert {f".SS pulsemark {name}" for name in COMMANDS} <= titles
+    for command in (["mandoc", "-T", "lint", "-W", "warning"], ["groff", "-man", "-ww", "-z"]):
+        if shutil.which(command[0]) is None:
+            continue
+        checked = subprocess.run(
+            [*command, tmp_path / "pulsemark.1"], capture_output=True, text=True, check=False
+        )
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 def test_wheel_names_its_licence_and_doors(wheel: zipfile.ZipFile) -> None:

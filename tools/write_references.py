@@ -2,6 +2,7 @@
 
     python tools/write_references.py            write them
     python tools/write_references.py --check    write nothing; name those that are out of date
+    python tools/write_references.py --man pulsemark.1      write the manual page alone
 
 A test runs it with --check: run it after a change of a command, a gRPC call, a request of Kafka's
 protocol, a route, a setting, a metric or a public name.
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from references.calls import calls_page
-from references.commands import commands_page
+from references.commands import commands_page, man_page
 from references.dashboard import dashboard
 from references.metrics import metrics_page
 from references.public_api import public_api
@@ -40,7 +41,12 @@ def main() -> int:
     """Write or compare; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
+    parser.add_argument("--man", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    if args.man is not None:
+        args.man.write_text(man_page(), encoding="utf-8")
+        return 0
+    check = args.check
     stale = []
     for name, make in PAGES.items():
         path, text = ROOT / name, make()

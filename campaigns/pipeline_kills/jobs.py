@@ -28,8 +28,9 @@ from pulsemark.pipeline import (
     compact_folder,
     offload,
     verify_offload,
+    workers,
 )
-from pulsemark.pipeline.offload import writer as offload_source
+from pulsemark.pipeline.offload import writer
 from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.proto.pulsar_api_pb2 import Schema
 from pulsemark.testing import SettableClock
@@ -37,7 +38,7 @@ from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatch
 
 # All is imported before the first fork, so that a run costs little.
 _PRELOADED = (deltalake, pyiceberg.io.pyarrow, sqlalchemy, SqlCatalog)
-_SOURCES = (offload_source,)
+_SOURCES = (workers, writer)
 
 HOUR_MS = 3_600_000
 Fact: TypeAlias = tuple[str, int, Any]
@@ -87,14 +88,10 @@ class Tasks:
         """The registered source."""
         return self
 
-    def options(self, **options: str) -> Tasks:
-        """Spark hands names on in lower case."""
-        self._options |= {name.lower(): value for name, value in options.items()}
-        return self
-
     def option(self, name: str, value: str) -> Tasks:
-        """One option."""
-        return self.options(**{name: value})
+        """The work."""
+        self._options = {name.lower(): value}
+        return self
 
     def load(self) -> Tasks:
         """Nothing runs yet."""

@@ -9,38 +9,42 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 )
 
 // serviceURL is the address of the broker that all tests share, httpURL that of its controls.
 var serviceURL, httpURL string
 
+// lifeline is the broker's standard input, at whose end it stops: with the process of the tests.
+var lifeline io.WriteCloser
+
 // TestMain runs the tests beside a broker in a process of its own: it starts in a fraction of a
 // second, on a free port, and keeps its messages in memory.
 func TestMain(m *testing.M) {
-	os.Exit(runBeside(m))
+	if err := startBroker(); err != nil {
+		fmt.Fprintln(os.Stderr, "the broker did not start:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
 }
 
-func runBeside(m *testing.M) int {
+func startBroker() error {
 	program := os.Getenv("PULSEMARK") // where pulsemark is installed, if not on the PATH
 	if program == "" {
 		program = "pulsemark"
 	}
-	broker := exec.Command(program, "standalone", "--storage", "memory", "--port", "0", "--http-port", "0", "--json", "--test-controls")
+	broker := exec.Command(program, "standalone", "--storage", "memory", "--port", "0", "--http-port", "0", "--json", "--test-controls", "--exit-on-stdin-close")
 	broker.Stderr = os.Stderr
 	output, err := broker.StdoutPipe()
+	if err == nil {
+		lifeline, err = broker.StdinPipe()
+	}
 	if err == nil {
 		err = broker.Start()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "the broker did not start:", err)
-		return 1
+		return err
 	}
-	defer func() {
-		broker.Process.Signal(syscall.SIGTERM)
-		broker.Wait()
-	}()
 	// The broker writes one line when it serves.
 	line, err := bufio.NewReader(output).ReadBytes('\n')
 	var ready struct {
@@ -50,12 +54,8 @@ func runBeside(m *testing.M) int {
 	if err == nil {
 		err = json.Unmarshal(line, &ready)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "the broker was not ready:", err)
-		return 1
-	}
 	serviceURL, httpURL = ready.ServiceURL, ready.HTTPURL
-	return m.Run()
+	return err
 }
 
 // control makes a request to the broker's test controls, and returns the answer.

@@ -9,8 +9,9 @@ export class Broker {
     const program = process.env.PULSEMARK ?? 'pulsemark';
     const child = spawn(
       program,
-      ['standalone', '--storage', 'memory', '--port', '0', '--http-port', '0', '--kafka-port', '0', '--json', '--test-controls'],
-      { stdio: ['ignore', 'pipe', 'inherit'] },
+      ['standalone', '--storage', 'memory', '--port', '0', '--http-port', '0', '--kafka-port', '0', '--json',
+        '--test-controls', '--exit-on-stdin-close'],
+      { stdio: ['pipe', 'pipe', 'inherit'] },
     );
     // The broker writes one line when it serves.
     for await (const line of createInterface({ input: child.stdout })) {

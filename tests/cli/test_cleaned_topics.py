@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
-from pyspark.sql.types import StructType
 
 from pulsemark.compaction.cleaner import CleanerRules, clean, freeable
 from pulsemark.compaction.current_view import claim_kept, log_of_folder
@@ -24,7 +23,7 @@ from pulsemark.ledger.local.io.folder import segment_path
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.metadata.source_stamp import RecordSetTags
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.job_sources import AuditPartition, AuditReader
+from pulsemark.pipeline.job_sources import audit_tasks
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing import running_broker
@@ -192,10 +191,9 @@ async def test_spark_reads_it_from_services(folder: Path):
 def test_an_audit_counts_the_log_that_is_left(folder: Path):
     """What the view replaced is none of its losses."""
     options = ReadOptions.parse({"path": str(folder), "topic": TOPIC})
-    (partition,) = AuditReader(options, 1_000, (), StructType()).partitions()
-    assert isinstance(partition, AuditPartition)
-    assert [(part.first_index, part.end_index) for part in partition.slices] == [(6, 10)]
-    assert partition.losses == ()
+    (task,) = audit_tasks(options)
+    assert [(part.first_index, part.end_index) for part in task.partition.slices] == [(6, 10)]
+    assert not task.losses
 
 
 def test_spark_reports_damage_in_view_and_log(folder: Path):

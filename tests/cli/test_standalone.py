@@ -34,7 +34,11 @@ def start() -> Iterator[Start]:
     def launch(*arguments: str | Path) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "pulsemark", *map(str, arguments)]
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         processes.append(process)
         return process
@@ -104,6 +108,25 @@ def test_standalone_serves_and_stops(start: Start, tmp_path: Path, number: Any) 
     with SeekClient(places["grpc_url"]) as finder:
         assert finder.by_time(TOPIC, 0).index == 0
     stop(process, number)
+
+
+def test_it_ends_with_whoever_started_it(start: Start) -> None:
+    """With `--exit-on-stdin-close` the end of standard input stops it in order.
+
+    However the parent ends, the system closes its end of the pipe.
+    """
+    process = start(
+        "standalone", "--json", "--storage", "memory", *FREE_PORTS, "--exit-on-stdin-close"
+    )
+    ready(process)
+    assert process.stdin is not None
+    process.stdin.write("more input does not end it")
+    process.stdin.flush()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    process.stdin.close()
+    process.stdin = None
+    assert process.wait(30) == 0
 
 
 def test_data_outlives_the_process(start: Start, pulsemark: Command, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.finder.arguments import TokenFileError, read_token, relative_time_ms
-from pulsemark.pipeline.arguments import add_range, range_of
+from pulsemark.pipeline.arguments import RANGE, add_options, range_of
 
 
 def test_a_file_that_never_ends_is_refused(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_forms(text, time_ms):
 def test_the_jobs_take_them():
     """`--starting-time -1h` is one moment for all tasks; other forms stay as they are."""
     parser = argparse.ArgumentParser()
-    add_range(parser)
+    add_options(parser, RANGE)
     before_ms = time.time_ns() // 1_000_000
-    given = parser.parse_args(["data", "--starting-time", " -1h", "--ending-time", "2026-01-01"])
+    given = parser.parse_args(["--starting-time", " -1h", "--ending-time", "2026-01-01"])
     after_ms = time.time_ns() // 1_000_000
     found = range_of(given)
     assert before_ms <= int(str(found["starting_time"])) + 3_600_000 <= after_ms

@@ -20,7 +20,7 @@ from kafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
-from pulsemark.client import ServiceUrlError
+from pulsemark.client import ServiceUrlError, UnreachableError
 from pulsemark.kafka.client import KafkaRefusedError
 from pulsemark.kafka.records import EntryRules, validate_produced
 from pulsemark.ledger import LocalStore
@@ -48,6 +48,7 @@ from pulsemark.mirror.kafka import KafkaTargetTopic
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
+from tests.kafka.test_secured_clients import make_certificates
 from tests.support.secured import secured_broker, set_up, token_of
 
 from .conftest import CLUSTER, Mirror, batch, entries_of
@@ -107,9 +108,10 @@ def create(kafka: str, name: str, partitions: int = 1, **settings: str) -> None:
             pytest.skip(f"this Kafka has no {settings}")
         assert answer.topics[0].error_code == 0
         end_s = time.monotonic() + LIMIT_S
-        while raw.fetch(name, 0, partition=partitions - 1, version=11).error_code:
-            assert time.monotonic() < end_s, "the topic has no leader"
-            time.sleep(0.05)
+        for number in range(partitions):
+            while raw.fetch(name, 0, partition=number, version=11).error_code:
+                assert time.monotonic() < end_s, "the topic has no leader"
+                time.sleep(0.05)
 
 
 def partition(name: str, number: int = 0) -> str:
@@ -265,7 +267,9 @@ def test_aborted_transactions_and_markers_are_holes(
     run = mirror(url(kafka), ours.service_url, name)
     assert run.report.sum().gaps == 0
     committed = seen(kafka, name)
-    assert [offset for offset, _, _ in committed] == [0, 1, 2, 12, 13, 14, 16, 17, 18]
+    # The last marker may come after the last set.
+    assert [offset for offset, _, _ in committed[:6]] == [0, 1, 2, 12, 13, 14]
+    assert len(committed) == 9
     for level in ("read_committed", "read_uncommitted"):
         assert seen(ours.kafka_url, name, level=level) == committed
     assert mirror(url(kafka), ours.service_url, name).entries == 0
@@ -409,19 +413,30 @@ def test_another_writer_in_the_target_is_noticed(
         mirror(url(ours.kafka_url), url(kafka), name, source_cluster="east")
 
 
+@pytest.mark.parametrize(("removed_before", "copied"), [(6, [5, 8]), (4, [2, 5, 8])])
 def test_records_that_were_removed_are_a_gap(
-    mirror: Mirror, ours: BrokerThread, kafka: str, name: str, tmp_path: Path
+    mirror: Mirror,
+    ours: BrokerThread,
+    kafka: str,
+    name: str,
+    tmp_path: Path,
+    removed_before: int,
+    copied: list[int],
 ):
-    """It is reported once, and keeps its offsets."""
+    """It is reported once, and keeps its offsets. A set that was removed in part goes whole."""
     produce(kafka, name, 3)
     removed = DeleteRecordsRequest.DeleteRecordsTopic
-    part = removed.DeleteRecordsPartition(partition_index=0, offset=6)
+    part = removed.DeleteRecordsPartition(partition_index=0, offset=removed_before)
     with RawKafka.from_url(kafka) as raw:
         asked = [removed(name=name, partitions=[part])]
         raw.call(DeleteRecordsRequest, 1, topics=asked, timeout_ms=30_000)
     run = mirror(url(kafka), tmp_path / "copy", name)
-    assert run.lines == [f"gap: {partition(name)}: indexes 0 to 5 are missing"]
-    assert [each.index for each in entries_of(tmp_path / "copy", partition(name))] == [5, 8]
+    missing = f"indexes 0 to {removed_before - 1} are missing"
+    assert run.lines == [f"gap: {partition(name)}: {missing}"]
+    copies = entries_of(tmp_path / "copy", partition(name))
+    assert [each.index for each in copies] == copied
+    stamps = [stamp for each in copies if (stamp := peek(each.prefix)) is not None]
+    assert [each.source_index for each in stamps] == copied
     again = mirror(url(kafka), tmp_path / "copy", name)
     assert (again.entries, again.lines) == (0, [])
     assert is_equal(url(kafka), tmp_path / "copy", name)
@@ -477,28 +492,44 @@ def test_addresses():
         open_carrier("folder", target, Options())
 
 
-def test_sasl(mirror: Mirror, tmp_path: Path):
-    """PLAIN for a user of the URL, OAUTHBEARER for a token alone; a wrong one is refused."""
-    with secured_broker(kafka_port=0, kafka_namespace="acme/ns") as broker:
+def test_sasl_and_tls(mirror: Mirror, tmp_path: Path):
+    """PLAIN for a user of the URL, OAUTHBEARER for a token alone, with and without TLS; what is
+    wrong is refused.
+    """
+    make_certificates(tmp_path)
+    settings = {
+        "kafka_tls_port": 0,
+        "tls_certificate_file": str(tmp_path / "broker.pem"),
+        "tls_key_file": str(tmp_path / "broker.key"),
+    }
+    password = f"token:{token_of('both')}"
+    topic, trusted = "acme/ns/orders", {"trusted_certificates": str(tmp_path / "ca.pem")}
+    with secured_broker(settings, kafka_port=0, kafka_namespace="acme/ns") as broker:
         set_up(broker)
-        topic = "acme/ns/orders"
-        answer = confluent_kafka.Producer(
+        producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": broker.kafka_url,
                 "security.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism": "PLAIN",
                 "sasl.username": "both",
-                "sasl.password": f"token:{token_of('both')}",
+                "sasl.password": password,
             }
         )
-        answer.produce("orders", b"x")
-        assert answer.flush(LIMIT_S) == 0
-        plain, bearer = f"kafka://both@{broker.kafka_url}", url(broker.kafka_url)
-        for source, token in ((plain, f"token:{token_of('both')}"), (bearer, token_of("reader"))):
+        producer.produce("orders", b"x")
+        assert producer.flush(LIMIT_S) == 0
+        plain, over_tls = broker.kafka_url, broker.kafka_url_tls
+        for source, secret in (
+            (f"kafka://both@{plain}", password),
+            (f"kafka://{plain}", token_of("reader")),
+            (f"kafka+ssl://both@{over_tls}", password),
+            (f"kafka+ssl://{over_tls}", token_of("reader")),
+        ):
             folder = tmp_path / str(next(numbers))
-            assert mirror(source, folder, topic, source_token=token).entries == 1
+            assert mirror(source, folder, topic, source_token=secret, **trusted).entries == 1
         with pytest.raises(KafkaRefusedError, match="SaslAuthenticationFailed"):
-            mirror(plain, tmp_path / "no", topic, source_token="token:wrong")
+            mirror(f"kafka://both@{plain}", tmp_path / "no", topic, source_token="token:wrong")
+        with pytest.raises(UnreachableError, match="certificate"):
+            mirror(f"kafka+ssl://both@{over_tls}", tmp_path / "no", topic, source_token=password)
 
 
 def test_a_mirror_that_follows(ours: BrokerThread, kafka: str, name: str):

@@ -270,14 +270,10 @@ class InProcess:
         assert name == self._source.name()
         return self
 
-    def options(self, **options: str) -> InProcess:
-        """Spark hands names on in lower case."""
-        self._options |= {name.lower(): value for name, value in options.items()}
-        return self
-
     def option(self, name: str, value: str) -> InProcess:
-        """One option."""
-        return self.options(**{name: value})
+        """The work."""
+        self._options = {name.lower(): value}
+        return self
 
     def load(self) -> InProcess:
         """Nothing runs yet."""

@@ -12,8 +12,8 @@ import pytest
 
 from pulsemark.ledger import LocalStore
 from pulsemark.pipeline import DeltaTarget, IcebergTarget, run_job
-from pulsemark.pipeline.arguments import take_folders
-from pulsemark.pipeline.commands import add_offload_options, table_from
+from pulsemark.pipeline.arguments import add_options, take_folders
+from pulsemark.pipeline.commands import OFFLOAD, table_from
 from pulsemark.pipeline.errors import MissingExtraError
 from pulsemark.pipeline.offload.table import ParquetFolder
 
@@ -21,7 +21,8 @@ from pulsemark.pipeline.offload.table import ParquetFolder
 def named(*arguments: str) -> Any:
     """The table that a command line names."""
     parser = argparse.ArgumentParser()
-    add_offload_options(parser)
+    parser.add_argument("folders", nargs="*")
+    add_options(parser, OFFLOAD)
     given = parser.parse_args(arguments)
     take_folders(given, writes=True)
     return table_from(given)

@@ -17,11 +17,14 @@ from pulsemark.ledger.bookkeeper.address import StoreAddress
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.ledger.store_core import StoreSetup
+from pulsemark.metadata import BrokerEntryMetadata
 from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
 from pulsemark.pipeline.source import LedgerSource
+from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_ABORT
 from pulsemark.testing import SettableClock
 from pulsemark.testing.clock import A_TIME_MS
+from pulsemark.testing.raw_messages import unbatched_message
 from tests.support.memory_bookies import MemoryBookies
 
 ADDRESS = "zk://zookeeper:2181/ledgers"
@@ -60,8 +63,7 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster that every reader of a store reads."""
     cluster = Cluster()
-    for module in ("followed", "options", "inspection", "job_sources", "plan", "tasks"):
-        # By its name: the package's `verify` is a function.
+    for module in ("followed", "options", "plan", "tasks"):
         imported = import_module(f"pulsemark.pipeline.{module}")
         monkeypatch.setattr(imported, "opened_store", cluster.reader)
     yield cluster
@@ -138,54 +140,38 @@ def test_a_stream_follows_a_store(tools: Any, cluster: Cluster) -> None:
     stream.stop()
 
 
+def test_transactions_of_a_store(tools: Any, cluster: Cluster) -> None:
+    """By its note in ZooKeeper: aborted messages are left out, and open ones with what follows."""
+    topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
+    for value, name in ((b"no", "t"), (b"yes", None), (b"open", "u"), (b"after", None)):
+        base = None if name is None else BrokerEntryMetadata(transaction=name)
+        body = unbatched_message(value, publish_time_ms=1)
+        topic.ledger.append(body, base=base).commit.wait(10)
+        if name == "t":
+            topic.ledger.append_control(CONTROL_TXN_ABORT, name).commit.wait(10)
+    read = {"store": ADDRESS, "topic": "a", "columns": "value"}
+    assert [row["value"] for row in tools.rows_of(None, **read)] == [b"yes"]
+    assert len(tools.rows_of(None, **read, uncommitted="true")) == 4
+
+
 def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:
     """It counts the messages that are there, and misses none."""
     from pulsemark.pipeline.arguments import checked_options
-    from pulsemark.pipeline.job_sources import AuditReader
+    from pulsemark.pipeline.job_sources import audit_tasks, counted
 
     topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
     tools.fill(topic, cluster.clock)
     parsed = ReadOptions.parse(checked_options(ADDRESS))
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
-    schema = StructType(
-        [
-            StructField("topic", StringType()),
-            *(
-                StructField(name, LongType())
-                for name in ("count", "control_count", "expected_first", "expected_end")
-            ),
-        ]
-    )
-    reader = AuditReader(parsed, 60_000, [], schema)
     rows = [
         row
-        for part in reader.partitions()
-        for batch in reader.read(part)
+        for task in audit_tasks(parsed)
+        for batch in counted(parsed, 60_000, (), False, task)
         for row in batch.to_pylist()
     ]
     with cluster.reader() as stored:
         log = stored.log(topic.name)
         assert sum(row["count"] + row["control_count"] for row in rows) == log.next_index
         assert max(row["expected_end"] or 0 for row in rows) == log.next_index
-
-
-def test_a_verification_of_a_store(tools: Any, cluster: Cluster) -> None:
-    """A task reads its topics, says how much that was, and finds an entry that is damaged."""
-    from pulsemark.pipeline.job_sources import SUMMARY, VerifyReader
-
-    topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
-    tools.fill(topic, cluster.clock)
-    reader = VerifyReader(ADDRESS, [[topic.name]])
-    (partition,) = reader.partitions()
-    (summary,) = reader.read(partition)
-    assert summary[1] == SUMMARY
-    assert summary[-1].startswith("1 topics")
-    ledger = cluster.bookies.ledgers[topic.ledger.segments()[0].ledger_id]
-    with cluster.bookies.lock:
-        ledger.entries[3] = b"\x0e\x02\x00\x00\x00\x01\xff" + ledger.entries[3][7:]
-    found = [row for row in reader.read(partition) if row[0] == "damage"]
-    assert (found[0][3], found[0][4]) == (topic.ledger.segments()[0].ledger_id, 3)
 
 
 @pytest.mark.parametrize(

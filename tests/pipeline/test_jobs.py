@@ -116,8 +116,8 @@ REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
         ("audit", ("--data-dir", "{data}", "--topic", "absent"), "absent"),
         ("audit", ("{data}",), "option FOLDER = .*is named by --data-dir .*data, a table"),
         ("replay", ("{data}", *REPLAY), "option FOLDER = .*is named by --data-dir .*data, a table"),
-        ("verify", (), "pulsemark-data is not a pulsemark data folder: it does not exist"),
-        ("verify", ("--store", "zk://x"), "option --.* = 'zk://x': "),
+        ("audit", (), "pulsemark-data is not a pulsemark data folder: it does not exist"),
+        ("audit", ("--store", "zk://x"), "option --.* = 'zk://x': "),
         (
             "audit",
             ("--data-dir", "{data}", "--bucket", "5 parsecs"),
@@ -133,16 +133,15 @@ REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
             ("--data-dir", "{data}", "--against", "{tmp}/no"),
             "option --against = .*does not exist",
         ),
-        ("audit", ("--data-dir", "{data}", "--against", "{tmp}"), "is not a data folder, a table"),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--against", "{tmp}"),
+            "is not a data folder or a table",
+        ),
         (
             "audit",
             ("--data-dir", "{data}", "--against", "{data}", "--by", "producer"),
             "option --by = 'producer'",
-        ),
-        (
-            "audit",
-            ("--data-dir", "{data}", "--by-source"),
-            "option --by-source = 'true': needs --against",
         ),
         ("audit", ("--data-dir", "{data}", "--html", "{tmp}"), "option --html = .*is a folder"),
         (
@@ -175,7 +174,7 @@ REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
             ("--data-dir", "{data}", "--clock-errors"),
             "option --clock-errors = 'true': needs rows by prod",
         ),
-        ("verify", ("--data-dir", "{data}", "--topic", ""), "option --topic"),
+        ("audit", ("--data-dir", "{data}", "--topic", ""), "option --topic"),
         ("replay", ("--data-dir", "{tmp}/no", *REPLAY), "no is not a pulsemark data folder"),
         ("replay", ("--data-dir", "{data}", *REPLAY, "--function", "x"), "option --function = 'x'"),
         ("replay", ("--data-dir", "{data}", *REPLAY, "--function", "json:x"), "AttributeError"),

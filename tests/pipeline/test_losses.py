@@ -30,7 +30,7 @@ from pulsemark.pipeline import (
     verify_offload,
 )
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.job_sources import AuditReader
+from pulsemark.pipeline.job_sources import audit_tasks
 from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.replay import job as replay_job
@@ -259,9 +259,7 @@ class Case:
     def audit(self) -> bool:
         """Whether the audit has a loss to report."""
         read = ReadOptions.parse({"path": str(self.path), "topicsPattern": ".*"})
-        schema: Any = None
-        parts: Any = AuditReader(read, 60_000, (), schema).partitions()
-        return any(topic == TOPIC for part in parts for topic, _ in part.losses)
+        return any(TOPIC in task.losses for task in audit_tasks(read))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,12 +147,6 @@ def test_indexes_that_are_not_there_are_a_loss(topics: Topics, tools: Any, tmp_p
         assert (raised.value.first_index, raised.value.end_index) == lost
     lenient = asked(startingOffsets=4, endingOffsets=31, failOnDataLoss="false")
     assert (lenient.first_index, lenient.end_index) == (10, 30)
-
-
-def test_a_slice_comes_back_from_json() -> None:
-    """A job's plan goes to the workers as text."""
-    part = Slice("persistent://public/default/a", Position(1, -1), Position(2, 3), 10, 30)
-    assert Slice.from_json(json.loads(json.dumps(part.to_json()))) == part
 
 
 def test_a_topic_that_never_had_a_message_exists(folder: Any, tools: Any) -> None:

@@ -22,7 +22,6 @@ from pyspark.errors import AnalysisException, PythonException
 from pulsemark.finder import Finder
 from pulsemark.ledger import CorruptEntryError, EntryKind, FolderReader, TopicNotFoundError
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerEntryMetadata, Sender, StamperChain
 from pulsemark.pipeline import (
     AuditLabels,
@@ -30,7 +29,6 @@ from pulsemark.pipeline import (
     audit,
     local_session,
     run_job,
-    verify,
 )
 from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
@@ -538,50 +536,6 @@ def test_the_clock_errors_of_kafkas_producers(spark: Any, folder: Any) -> None:
         for row in audit(spark, folder.path, by="producer", clock_errors=True).collect()
     }
     assert rows == {"told": (6, 40, 300, 300), "untold": (6, None, None, None)}
-
-
-def test_a_folder_is_verified_in_parallel(spark: Any, folder: Any) -> None:
-    """The rows are the findings of `pulsemark verify`, and damage is exit code 1."""
-    for name in "abc":
-        topic = folder.topic(name)
-        for number in range(20):
-            topic.single(b"%d" % number)
-    out, err = io.StringIO(), io.StringIO()
-    assert run_job("verify", ["--data-dir", str(folder.path), "--json"], out=out, err=err) == 0, (
-        err.getvalue()
-    )
-    folder.store.close()
-    with FolderReader(folder.path) as reader:
-        segment = as_segment(reader.log("persistent://public/default/b").segments()[0])
-        offset = segment.row(7).end_offset - 1
-    data = bytearray(segment.path.read_bytes())
-    data[offset] ^= 1
-    segment.path.write_bytes(data)
-    (folder.path / "ledgers" / "stray").write_text("x")
-    found = sorted(
-        (row["severity"], row["kind"], row["topic"], row["path"], row["what"])
-        for row in verify(spark, folder.path).where("kind <> 'Summary'").collect()
-    )
-    expected = sorted(
-        (
-            each.severity.name.lower(),
-            type(each).__name__,
-            each.topic,
-            None if each.path is None else str(each.path),
-            each.what,
-        )
-        for each in verify_folder(folder.path)
-    )
-    assert found == expected
-    assert any(row[0] == "damage" for row in found)
-    out, err = io.StringIO(), io.StringIO()
-    assert run_job("verify", ["--data-dir", str(folder.path), "--json"], out=out, err=err) == 1
-    rows = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [row["entry_id"] for row in rows if row["severity"] == "damage"] == [7]
-    assert "places of damage in" in err.getvalue()
-    assert (
-        run_job("verify", ["--data-dir", str(folder.path), "--topic", "a"], out=out, err=err) == 0
-    )
 
 
 def test_an_offload_is_a_table_for_spark(spark: Any, folder: Any, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Other tiers: what kind a place is, counts in files, and the differences, without Spark."""
+"""Other tiers: what kind a place is, and the differences, without Spark."""
 
 from __future__ import annotations
 
-import json
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -17,15 +16,12 @@ from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.offload import offload
 from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.pipeline.tier_comparison import (
-    Counts,
     IndexRun,
     TopicIndexes,
-    compare_counts,
     compare_indexes,
     kind_of,
     merged,
     of_indexes,
-    read_counts,
     size,
     table_indexes,
     text,
@@ -72,87 +68,6 @@ def test_which_messages_differ() -> None:
         ("a", "doubled", None, None, None),
         ("b", "missing", "7-8", 2, 0),
     ]
-
-
-def test_counts_are_compared_by_bucket() -> None:
-    """From the first bucket on that the other tier has counted."""
-    runs = [IndexRun(start * 1000, start * 10, start * 10 + 10) for start in range(5)]
-    counts = Counts("billing", {"a": {1000: 10, 2000: 7, 3000: 12}, "b": {0: 4}})
-    found = compare_counts({"a": runs}, counts)
-    assert [(d.topic, d.bucket_start_ms, d.what, d.messages) for d in found] == [
-        ("a", 2000, "missing", 3),
-        ("a", 3000, "extra", 2),
-        ("a", 4000, "missing", 10),
-        ("b", 0, "extra", 4),
-    ]
-
-
-T = "persistent://public/default/a"
-ROWS: list[dict[str, Any]] = [
-    {"topic": "a", "bucket_start": "2026-03-01T00:00:00Z", "count": 5, "tier": "billing"},
-    {"topic": T, "bucket_start_ms": 1772323260000, "bucket_end_ms": 1772323320000, "count": 7},
-    {"topic": T, "bucket_start": "2026-03-01 00:01:00", "count": 4, "doubled": 3},
-    {"topic": "empty", "bucket_start": None, "count": 0},
-]
-COUNTED = {T: {1772323200000: 5, 1772323260000: 8}}
-
-
-@pytest.mark.parametrize("form", ["array", "lines", "rows", "csv", "folder"])
-def test_counts_of_every_form(tmp_path: Path, form: str) -> None:
-    """JSON as a list, as lines or in an object, CSV as a file or as a job's `--out`."""
-    path = tmp_path / {"csv": "x.csv", "folder": "x", "lines": "x.jsonl"}.get(form, "x.json")
-    if form == "array":
-        path.write_text(json.dumps(ROWS))
-    elif form == "lines":
-        path.write_text("\n".join(map(json.dumps, ROWS)))
-    elif form == "rows":
-        path.write_text(json.dumps({"rows": ROWS, "tags": []}))
-    else:
-        names = sorted({name for row in ROWS for name in row})
-        lines = [",".join(str(row.get(name) or "") for name in names) for row in ROWS]
-        text = "\n".join([",".join(names), *lines])
-        if form == "folder":
-            path.mkdir()
-        (path / "part-0.csv" if form == "folder" else path).write_text(text)
-    assert kind_of(path) == "counts"
-    counts = read_counts(path, 60_000, None)
-    assert counts.by_topic == COUNTED
-    if path.is_file():
-        path.write_text("\ufeff" + path.read_text())  # as spreadsheets write it
-        assert read_counts(path, 60_000, None).by_topic == COUNTED
-    assert counts.tier == "billing"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[", "cannot be read"),
-        ("[" * 100_000, "cannot be read"),
-        ('[{"topic": "a", "bucket_start_ms": 0, "count": 1.7}]', "row 1 .*'1.7'"),
-        ('[{"topic": "a", "bucket_start_ms": 0, "count": 99999999999999999999}]', "has the count"),
-        ('[{"topic": "a", "count": 1}]', "row 1 lacks 'bucket_start'"),
-        ('[{"bucket_start_ms": 0, "count": 1}]', "row 1 lacks 'topic'"),
-        ('[{"topic": "a", "bucket_start_ms": 0}]', "row 1 lacks 'count'"),
-        ('[{"topic": "a", "bucket_start_ms": 5, "count": 1}]', "row 1 is of another bucket"),
-        (
-            '[{"topic": "a", "bucket_start_ms": 0, "bucket_end_ms": 5, "count": 1}]',
-            "is of another bucket than one of 60000 ms",
-        ),
-        ('[{"topic": "a", "bucket_start": "noon", "count": 1}]', "row 1 Invalid isoformat"),
-        ('[{"topic": "a", "bucket_start_ms": 0, "count": "x"}]', "row 1 invalid literal"),
-        ('[{"topic": "a", "bucket_start_ms": 0, "count": -1}]', "row 1 has the count -1"),
-        ('[{"topic": "a/b", "bucket_start_ms": 0, "count": 1}]', "row 1"),
-        ("[5]", "it is not a list of rows"),
-        ('{"rows": 5}', "it is not a list of rows"),
-    ],
-)
-def test_other_texts_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    """The error has the file and the row."""
-    path = tmp_path / "x.json"
-    path.write_text(text)
-    with pytest.raises(OptionError, match=message) as failed:
-        read_counts(path, 60_000, None)
-    assert failed.value.value == str(path)
 
 
 def test_what_is_no_tier_is_refused(folder: Any, tmp_path: Path) -> None:

@@ -306,11 +306,17 @@ class SimulatedBroker:
         parts = self.services
         self._housekeeping = self.loop.do(
             lambda: Housekeeping(
-                parts.config, parts.sessions, parts.topics, parts.cache.cache, parts.transactions
+                parts.config,
+                parts.sessions,
+                parts.topics,
+                parts.cache.cache,
+                [parts.participants, *filter(None, [parts.transactions])],
             )
         )
         if parts.transactions is not None:
-            self.loop.do(parts.transactions.start)
+            loading = self.start(parts.transactions.load())
+            self._finish_work()
+            loading.result()
         if self._has_kafka:
             server = KafkaServer(self.config, lambda _: True, None, None)
             opening = self.start(server.open(parts, "simulated", HANDLERS))

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiokafka.errors
+import confluent_kafka
 import pytest
+from aiokafka import AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
+from kafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
 from pulsemark.kafka.protocol import APIS, Request, encode
 from pulsemark.testing import running_broker
@@ -133,3 +143,150 @@ def test_unknown_names_are_refused(broker):
     ):
         with pytest.raises(ValueError, match=error), broker.faults.failing_kafka(**arguments):
             pass
+
+
+# What Kafka's clients make of each fault: the table of docs/testing.md is what is expected.
+
+SEND_JAVA = """
+import java.util.Map;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+class Send {
+    public static void main(String[] arguments) throws Exception {
+        Map<String, Object> settings = Map.of("bootstrap.servers", arguments[0], "linger.ms", 0,
+                "delivery.timeout.ms", 2000, "request.timeout.ms", 1000, "max.block.ms", 30000);
+        var text = new StringSerializer();
+        var producer = new KafkaProducer<String, String>(settings, text, text);
+        producer.send(new ProducerRecord<>("orders", "first")).get();
+        System.out.println("ready");
+        System.in.read();
+        try {
+            producer.send(new ProducerRecord<>("orders", "paid")).get();
+            System.out.println("nothing");
+        } catch (java.util.concurrent.ExecutionException error) {
+            System.out.println("`" + error.getCause().getClass().getSimpleName() + "`");
+        }
+        Runtime.getRuntime().halt(0);
+    }
+}
+"""
+
+
+@contextmanager
+def sending_with_kafka_python(url, _):
+    """A function that sends, and returns the error as the table names it."""
+    producer = KafkaProducer(
+        bootstrap_servers=url, linger_ms=0, delivery_timeout_ms=2000, request_timeout_ms=1000
+    )
+    producer.send("orders", b"first").get(10)
+
+    def send():
+        try:
+            producer.send("orders", b"paid").get(10)
+        except KafkaError as error:
+            return f"`{type(error).__name__}`"
+        return "nothing"
+
+    yield send
+    producer.close(timeout=0)
+
+
+@contextmanager
+def sending_with_aiokafka(url, _):
+    """The same."""
+    with asyncio.Runner() as runner:
+
+        async def start():
+            producer = AIOKafkaProducer(bootstrap_servers=url, request_timeout_ms=1000)
+            await producer.start()
+            await producer.send_and_wait("orders", b"first")
+            return producer
+
+        async def send(producer):
+            try:
+                await producer.send_and_wait("orders", b"paid")
+            except aiokafka.errors.KafkaError as error:
+                return f"`{type(error).__name__}`"
+            return "nothing"
+
+        started = runner.run(start())
+        yield lambda: runner.run(send(started))
+        runner.run(started.stop())
+
+
+@contextmanager
+def sending_with_librdkafka(url, _):
+    """The same."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": url, "linger.ms": 0, "message.timeout.ms": 2000,
+         "socket.timeout.ms": 1000, "log_level": 0}
+    )  # fmt: skip
+    errors = []
+
+    def send(value=b"paid"):
+        producer.produce("orders", value, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(20) == 0
+        return f"`{errors[-1].name()}`" if errors[-1] else "nothing"
+
+    assert send(b"first") == "nothing"
+    yield send
+
+
+@contextmanager
+def sending_with_java(url, tmp_path):
+    """The same."""
+    jars = [
+        max(map(str, (Path.home() / ".m2/repository" / name).rglob("*[0-9].jar")), default="")
+        for name in ("org/apache/kafka/kafka-clients", "org/slf4j/slf4j-api")
+    ]
+    if not all([*jars, shutil.which("javac")]):
+        pytest.skip("Maven has no kafka-clients in its cache, or there is no JDK")
+    (tmp_path / "Send.java").write_text(SEND_JAVA)
+    with subprocess.Popen(
+        ["java", "-cp", ":".join(jars), tmp_path / "Send.java", url], text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+
+        def send():
+            return process.communicate("\n")[0].strip()
+
+        yield send
+
+
+SENDERS = {
+    "kafka-python": sending_with_kafka_python,
+    "aiokafka": sending_with_aiokafka,
+    "librdkafka": sending_with_librdkafka,
+    "Java": sending_with_java,
+}
+STORED = {"not stored": 0, "stored": 1, "stored later": 0, "stored twice": 2}
+
+
+def table_of_faults():
+    """The table's cells: how the fault is made, the client, and what is said of it."""
+    page = Path(__file__).parents[2] / "docs" / "testing.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("| fault | kafka-python "))
+    head, _, *rows = lines[start : lines.index("", start)]
+    for row in rows:
+        fault, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        for call in re.findall(r"`([^`]*)`", fault):
+            for title, cell in zip(head.strip("|").split("|")[1:], cells, strict=True):
+                name = next(name for name in SENDERS if name in title)
+                yield pytest.param(call, name, cell, id=f"{call}-{name}")
+
+
+@pytest.mark.parametrize(("call", "name", "said"), list(table_of_faults()))
+def test_what_a_client_makes_of_a_fault(broker, tmp_path, call, name, said):
+    """What its producer says, and how often its message is then stored, is what the guide says."""
+    fault = eval(f"faults.{call}", {"faults": broker.faults})  # from our own page
+    error, _, stored = said.partition(", ")
+    with SENDERS[name](broker.kafka_url, tmp_path) as send:
+        with fault:
+            assert (send(), values(broker).count(b"paid")) == (error, STORED[stored])
+        if stored == "stored later":
+            broker.wait_for_messages("orders", 2)

@@ -141,7 +141,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "pipeline": (
         "pulsemark pipeline audit --data-dir pulsemark-data --topic orders --by producer",
-        "pulsemark pipeline verify --data-dir pulsemark-data",
+        "pulsemark pipeline offload lake --data-dir pulsemark-data --format delta",
         "pulsemark pipeline audit --data-dir pulsemark-data --by producer --clock-errors",
     ),
     "config": (

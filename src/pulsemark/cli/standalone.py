@@ -1,4 +1,5 @@
-"""`pulsemark standalone`: run a broker in this process until SIGINT or SIGTERM.
+"""`pulsemark standalone`: run a broker in this process until SIGINT or SIGTERM, or with
+`--exit-on-stdin-close` until standard input ends.
 
 When the broker is ready, it prints one line with its addresses: text, or with `--json` one object
 with service_url, http_url, grpc_url and kafka_url (null if not served), the same names with _tls,
@@ -27,6 +28,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -100,12 +102,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(may be empty), and keep the counts; see docs/audit.md",
     )
     parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
-    _add_test_controls(parser)
+    _add_for_tests(parser)
     _add_logs(parser)
     add_json(parser)
 
 
-def _add_test_controls(parser: argparse.ArgumentParser) -> None:
+def _add_for_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test-controls",
         nargs="?",
@@ -119,6 +121,12 @@ def _add_test_controls(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="PATH",
         help="file with the token that these requests must have (needed with authentication)",
+    )
+    parser.add_argument(
+        "--exit-on-stdin-close",
+        action="store_true",
+        help="stop when standard input ends, which it does however the program that started the "
+        "broker ends (default: SIGINT and SIGTERM stop it)",
     )
 
 
@@ -319,11 +327,9 @@ def _reload(broker: Broker, args: argparse.Namespace) -> None:
 async def _serve(
     config: BrokerConfig, membership: Membership | None, args: argparse.Namespace
 ) -> None:
-    stop = asyncio.Event()
+    # Before the broker starts: a signal during the start must stop it in an orderly way too.
+    stop = _stop_event(args)
     loop = asyncio.get_running_loop()
-    # Set before the broker starts: a signal during the start must stop it in an orderly way too.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     async with (
         make_broker(config, membership, args) as broker,
         Collector(lambda: broker.services.is_idle),
@@ -337,6 +343,26 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, broker, args)
         _announce(broker, as_json=args.json)
         await stop.wait()
+
+
+def _stop_event(args: argparse.Namespace) -> asyncio.Event:
+    """Set by SIGINT, by SIGTERM, and with `--exit-on-stdin-close` by the end of standard input."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    def read_stdin() -> None:
+        with suppress(OSError):  # it was never open
+            while os.read(0, 4096):
+                pass
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(stop.set)
+
+    if args.exit_on_stdin_close:
+        # A thread, since a loop cannot wait for every kind of file.
+        threading.Thread(target=read_stdin, name="pulsemark-stdin", daemon=True).start()
+    return stop
 
 
 def make_broker(
@@ -558,10 +584,7 @@ def _run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
     from ..cluster.supervisor import Supervisor
 
     async def serve() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+        stop = _stop_event(args)
         level = config.log_level
         async with Supervisor(config, args.workers, log_level=level) as supervisor:
             _announce_workers(supervisor, as_json=args.json)

@@ -457,6 +457,7 @@ def history_message(
         lost_after=ends.lost_after or "",
         lost_before_ms=ends.lost_before_ms,
         has_holes=ends.has_holes,
+        stable_index=ends.stable_index,
     )
     for start in history.starts:
         message.epochs.add(
@@ -500,4 +501,5 @@ def ends_of_answer(message: pb.EpochsResponse) -> LogEnds:
         message.lost_after or None,
         message.lost_before_ms,
         message.has_holes,
+        message.stable_index if message.HasField("stable_index") else None,
     )

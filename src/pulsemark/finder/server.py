@@ -51,6 +51,7 @@ from grpc_reflection.v1alpha import reflection
 from ..ledger import FolderReader, TopicLog
 from ..ledger.tail_cache import Lru
 from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
+from ..maintenance.noted_transactions import follow_transactions
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError
@@ -490,6 +491,8 @@ class FolderSource:
         reader, log, folder = self._reader, self.log(topic), self._folder
         if folder is None or not isinstance(reader, FolderReader):
             return LogEnds(log.next_index)
+        written = log if isinstance(log, TopicLog) else log.log
+        follow_transactions(folder, [written])
         stamp = reader.names_stamp()
         if stamp is None or stamp != self._expected_stamp:
             self._expected, self._expected_stamp = expected_of(reader, folder), stamp

@@ -428,6 +428,12 @@ class TopicLog:
         transactions = self.transactions
         return self.end_position if transactions is None else transactions.stable_end(self)
 
+    @property
+    def stable_index(self) -> int:
+        """The index of the first message at or after the last stable position."""
+        transactions = self.transactions
+        return self.next_index if transactions is None else transactions.stable_index(self)
+
     def read_stable(
         self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
     ) -> list[Entry]:

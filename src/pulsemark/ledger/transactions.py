@@ -222,7 +222,7 @@ class Transactions:
         at = bisect_right(self._hidden, position, key=_START) - 1
         return at >= 0 and position < self._hidden[at].end
 
-    def _hidden_in(self, start: Position, end: Position) -> list[Stretch]:
+    def hidden_in(self, start: Position, end: Position) -> list[Stretch]:
         """The stretches of aborted entries with an entry in [start, end)."""
         with self._lock:
             hidden = self._hidden
@@ -233,14 +233,14 @@ class Transactions:
         """The positions of the aborted entries in [start, end)."""
         return [
             Position(each.start.ledger_id, entry_id)
-            for each in self._hidden_in(start, end)
+            for each in self.hidden_in(start, end)
             for entry_id in range(max(start, each.start).entry_id, min(end, each.end).entry_id)
         ]
 
     def hidden_messages(self, start: Position, end: Position, log: TransactionLog) -> int:
         """How many messages the aborted entries in [start, end) have."""
         count = 0
-        for each in self._hidden_in(start, end):
+        for each in self.hidden_in(start, end):
             first = each.first_index if each.start >= start else log.index_before(start)
             last = each.next_index if each.end <= end else log.index_before(end)
             count += last - first

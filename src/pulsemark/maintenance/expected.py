@@ -107,13 +107,17 @@ class LogEnds:
     """No message lost before the first one has a later time than this (unix milliseconds)."""
     has_holes: bool = False
     """Whether it is read in its compacted form: what is missing between entries is no loss."""
+    stable_index: int | None = None
+    """Messages from this one on are of a transaction that is open, or after one; None: none are."""
 
 
 def ends_of(log: TopicLog, expected: Expected) -> LogEnds:
     """The ends of a log."""
     before, segments = expected.lost_before(log), log.segments()
     until_ms = segments[0].header.entry_time_floor_ms if before and segments else 0
-    return LogEnds(log.next_index, before, expected.lost_after(log), until_ms)
+    after, stable_index = expected.lost_after(log), log.stable_index
+    stable = stable_index if stable_index < log.next_index else None
+    return LogEnds(log.next_index, before, after, until_ms, stable_index=stable)
 
 
 def lost_head(log: TopicLog, listed: Iterable[SegmentId]) -> Expected:

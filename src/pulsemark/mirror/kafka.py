@@ -224,8 +224,7 @@ class KafkaSourceTopic:
         if start > self._fetched:
             what = f"indexes {self._fetched} to {start - 1} are missing"
             self._ready.append(Gap(self._topic, what))
-            self._fetched = start
-            self._fill(start)
+            self._fetched = start  # the hole is filled up to its set, which may begin earlier
 
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
         """What has arrived. Raises ConnectionLostError, OtherSourceError, KafkaRefusedError."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from .audit import AuditLabels, audit
 from .audit_report import write_report
+from .commands import JOBS, Job
 from .compact import (
     CompactedTopic,
     compact_by_broker,
@@ -30,8 +31,7 @@ from .errors import (
     PipelineError,
     ReplayError,
 )
-from .inspection import verify
-from .jobs import JOBS, Job, run_job
+from .jobs import run_job
 from .offload import (
     DeltaTarget,
     IcebergTarget,
@@ -81,7 +81,6 @@ __all__ = [
     "replay",
     "run_job",
     "truncate_offloaded",
-    "verify",
     "verify_offload",
     "write_report",
 ]

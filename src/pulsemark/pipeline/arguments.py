@@ -8,18 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from ..finder.arguments import relative_time_ms
 from ..ledger import FolderReader, TopicNotFoundError
 from ..ledger.local.io.folder import MARKER_NAME
 from .errors import OptionError
-from .options import ReadOptions, full_topic_name, opened
+from .options import ReadOptions, full_topic_name, opened, parse_duration_ms
 from .plan import existing
+
+T = TypeVar("T")
 
 
 class Range(TypedDict, total=False):
@@ -165,47 +168,40 @@ def rate(text: str) -> float:
 DEFAULT_DATA_DIR = "pulsemark-data"
 """As in all commands that take a data folder."""
 
+_OPTION = re.compile(
+    r"--(?P<no>\[no-\])?(?P<name>[a-z-]+)"
+    r"(?: (?P<value>[^ \[]+?)(?P<mark>!|\.\.\.)?)?(?: \[(?P<default>.*?)\])?  +(?P<help>.+)"
+)
 
-def add_topics(
-    parser: argparse.ArgumentParser, *, store: bool = False, target: str | None = None
-) -> None:
-    """The data folder, and which of its topics; ``target`` is the help of a job that writes one."""
+
+def add_options(parser: argparse.ArgumentParser, table: str) -> None:
+    """Declare the options of a table: on each line a flag, its value, and after two blanks a help.
+
+    The value's name says its type (`_TYPES`); ``{a,b}`` are the values that it may have, ``!``
+    means that it is required, ``...`` that it may be repeated, ``[x]`` is the default. A line that
+    does not begin with a flag goes on with the help before it.
+    """
     place = parser.add_mutually_exclusive_group()
-    place.add_argument(
-        "--data-dir",
-        dest="path",
-        metavar="PATH",
-        default=DEFAULT_DATA_DIR,
-        help=f"the data folder; a broker may be writing to it (default: ./{DEFAULT_DATA_DIR})",
-    )
-    if store:
-        place.add_argument(
-            "--store",
-            dest="path",
-            metavar="zk://HOST:PORT/ledgers",
-            default=argparse.SUPPRESS,
-            help="read from BookKeeper, whose ZooKeeper this is, instead of a folder",
-        )
-    parser.add_argument(
-        "folders",
-        nargs="*",
-        metavar="FOLDER" if target is None else "TARGET",
-        help=argparse.SUPPRESS if target is None else target,
-    )
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-
-
-def add_fail_on_data_loss(parser: argparse.ArgumentParser) -> None:
-    """Whether lost messages end the job."""
-    parser.add_argument(
-        "--fail-on-data-loss",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="lost messages are an error (default); --no-fail-on-data-loss logs them, and goes on"
-        " with the others",
-    )
+    for line in re.split(r"\n(?=--)", table.strip()):
+        found = _OPTION.fullmatch(re.sub(r"\n\s*", " ", line))
+        assert found is not None, line
+        name, value, mark, default = found.group("name", "value", "mark", "default")
+        how: dict[str, Any] = {"help": found["help"]}
+        if found["no"]:
+            how |= {"action": argparse.BooleanOptionalAction, "default": True}
+        elif value is None:
+            how["action"] = "store_true"
+        elif value.startswith("{"):
+            how["choices"] = value[1:-1].split(",")
+        else:
+            how |= {"metavar": value, "type": _TYPES.get(value, str)}
+        how |= {"action": "append"} if mark == "..." else {"required": True} if mark else {}
+        how |= {} if default is None else {"default": default}
+        if name in ("data-dir", "store"):
+            how |= {"default": argparse.SUPPRESS} if name == "store" else {}
+            place.add_argument(f"--{name}", dest="path", **how)
+        else:
+            parser.add_argument(f"--{name}", **how)
 
 
 def take_folders(given: argparse.Namespace, *, writes: bool) -> None:
@@ -225,26 +221,16 @@ def take_folders(given: argparse.Namespace, *, writes: bool) -> None:
         raise OptionError("TARGET" if writes else "FOLDER", folder, reason)
 
 
-TIMES = "ms since the epoch, ISO-8601 (UTC unless it says otherwise), or relative: -1h"
+def argparse_type(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """An argparse type whose errors say what is wrong with the text."""
 
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
 
-def add_range(parser: argparse.ArgumentParser, *, store: bool = False) -> None:
-    """The data folder, its topics, and a range of them."""
-    add_topics(parser, store=store)
-    parser.add_argument("--starting-time", type=moment, metavar="TIME", help=f"begin here; {TIMES}")
-    parser.add_argument("--ending-time", type=moment, metavar="TIME", help="end here")
-
-
-def add_fixed_range(parser: argparse.ArgumentParser) -> None:
-    """The same, for a command that must mean the same when it is run again; also by index."""
-    add_topics(parser)
-    times = "ms since the epoch or ISO-8601 (UTC unless it says otherwise)"
-    parser.add_argument(
-        "--starting-time", type=_fixed_moment, metavar="TIME", help=f"begin here; {times}"
-    )
-    parser.add_argument("--ending-time", type=_fixed_moment, metavar="TIME", help="end here")
-    parser.add_argument("--starting-offsets", metavar="INDEX", help="begin with this index")
-    parser.add_argument("--ending-offsets", metavar="INDEX", help="end before this index")
+    return parsed
 
 
 def _fixed_moment(text: str) -> str:
@@ -261,6 +247,40 @@ def moment(text: str) -> str:
     return text if time_ms is None else str(max(time_ms, 0))
 
 
+_TYPES: dict[str, Callable[[str], Any]] = {
+    "TIME": moment,
+    "FIXED_TIME": _fixed_moment,
+    "AGE": argparse_type(parse_duration_ms),
+    "RATE": rate,
+    "N": positive,
+    "PORT": int,
+    "SECONDS": float,
+    "FILE": Path,
+}
+TOPICS = f"""
+--data-dir PATH [{DEFAULT_DATA_DIR}]  the data folder; a broker may be writing to it
+    (default: ./{DEFAULT_DATA_DIR})
+--topic NAME...  only this topic; may be repeated
+"""
+RANGE = f"""{TOPICS}
+--starting-time TIME  begin here; ms since the epoch, ISO-8601 (UTC unless it says otherwise), or
+    relative: -1h
+--ending-time TIME  end here
+"""
+FIXED_RANGE = f"""{TOPICS}
+--starting-time FIXED_TIME  begin here; ms since the epoch or ISO-8601 (UTC unless it says
+    otherwise)
+--ending-time FIXED_TIME  end here
+--starting-offsets INDEX  begin with this index
+--ending-offsets INDEX  end before this index
+"""
+"""For a command that must mean the same when it is run again; also by index."""
+LOSSES = """
+--[no-]fail-on-data-loss  lost messages are an error (default); --no-fail-on-data-loss logs them,
+    and goes on with the others
+"""
+
+
 def range_of(given: argparse.Namespace) -> Range:
     """The range that was given."""
     bounds: Range = {"starting_time": given.starting_time, "ending_time": given.ending_time}
@@ -268,11 +288,6 @@ def range_of(given: argparse.Namespace) -> Range:
         bounds["starting_offsets"] = given.starting_offsets
         bounds["ending_offsets"] = given.ending_offsets
     return bounds
-
-
-def check_range(given: argparse.Namespace) -> None:
-    """Check folder, topics and range before a session is started."""
-    checked_options(given.path, given.topic, **range_of(given))
 
 
 def check_file(option: str, file: str | os.PathLike[str]) -> None:

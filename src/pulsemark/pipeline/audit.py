@@ -27,12 +27,12 @@ reader can read it. Payloads are not read, so damage to only the payload is not 
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from ..audit.errors import AuditInputError
@@ -40,6 +40,7 @@ from ..audit.rows import parse_bucket_ms as bucket_ms_of
 from ..audit.rows import parse_tags
 from .arguments import Range, checked_options
 from .errors import OptionError
+from .options import ReadOptions
 from .session import register, require_spark
 
 if TYPE_CHECKING:
@@ -112,14 +113,13 @@ def audit(
     tags = parse_by(by)
     check_clock_errors(clock_errors, tags)
     options = checked_options(path, topics, **bounds)
-    from .job_sources import AUDIT_FORMAT, BUCKET_OPTION, NAMES_OPTION, TAGS_OPTION, AuditSource
+    from .job_sources import COUNTS, audit_tasks, counted
+    from .workers import rows_of
 
-    spark.dataSource.register(AuditSource)
-    reader = spark.read.format(AUDIT_FORMAT).options(**options)
-    reader = reader.option(TAGS_OPTION, json.dumps(tags))
-    reader = reader.option(NAMES_OPTION, json.dumps(clock_errors))
-    partial = reader.option(BUCKET_OPTION, str(bucket_ms)).load()
-    rows = _merged(partial, bucket_ms, tags, labels or AuditLabels())
+    read = ReadOptions.parse(options)
+    work = partial(counted, read, bucket_ms, tags, clock_errors)
+    parts = rows_of(spark, work, audit_tasks(read), COUNTS)
+    rows = _merged(parts, bucket_ms, tags, labels or AuditLabels())
     if clock_errors:
         errors = _clock_errors(spark, options, bucket_ms)
         rows = rows.join(errors, ["topic", "bucket_start", _PRODUCER], "left")
@@ -208,7 +208,7 @@ def parse_by(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _merged(
-    partial: DataFrame, bucket_ms: int, tags: Sequence[str], labels: AuditLabels
+    parts: DataFrame, bucket_ms: int, tags: Sequence[str], labels: AuditLabels
 ) -> DataFrame:
     """Merge the buckets of all slices into the report."""
     from pyspark.sql import functions as f
@@ -216,7 +216,7 @@ def _merged(
     sums = ("count", "doubtful_count", "control_count", "bytes", "out_of_order")
     lowest, highest = ("min_index", "expected_first", "loss"), ("max_index", "expected_end")
     merged = (
-        _ordered(partial)
+        _ordered(parts)
         .groupBy("topic", "bucket_start_ms", "tag_values")
         .agg(
             *(f.sum(name).alias(name) for name in sums),
@@ -227,7 +227,7 @@ def _merged(
     return _reported(_placed(merged), bucket_ms, tags, labels)
 
 
-def _ordered(partial: DataFrame) -> DataFrame:
+def _ordered(parts: DataFrame) -> DataFrame:
     """The partial rows with what is out of order in them.
 
     Each is of consecutive entries in one bucket. If a row before it, in the order of positions, is
@@ -238,7 +238,7 @@ def _ordered(partial: DataFrame) -> DataFrame:
 
     in_log = Window.partitionBy("topic").orderBy("ledger_id", "entry_id")
     is_late = f.max("bucket_start_ms").over(in_log) > f.col("bucket_start_ms")
-    return partial.withColumn("out_of_order", f.when(is_late, f.col("count")).otherwise(0))
+    return parts.withColumn("out_of_order", f.when(is_late, f.col("count")).otherwise(0))
 
 
 def _placed(merged: DataFrame) -> DataFrame:

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..finder import Finder
-from ..ledger import FolderReader, TopicLog, TopicNotFoundError
+from ..ledger import FolderReader, Position, TopicLog, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
+from ..maintenance.noted_transactions import follow_transactions
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, opened_store
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ..finder.search import IndexPlace
     from ..ledger.bookkeeper.address import StoreAddress
     from ..ledger.bookkeeper.reader import BookKeeperReader
-    from .remote_log import RemoteLog
 
 
 class FollowedLog(Protocol):
@@ -38,48 +38,12 @@ class FollowedLog(Protocol):
         """The id of the topic's log."""
 
     @property
-    def next_index(self) -> int:
-        """The index of the next message."""
+    def stable_index(self) -> int:
+        """The index of the next message that may be read."""
 
 
-class FollowedTopics(Protocol):
-    """The selected topics of a stream."""
-
-    names: Collection[str]
-    """The topics at the last refresh, with those that have no message yet."""
-    may_have_changed: bool
-    """Whether ledgers came or went at the last refresh, so that marks are compared again."""
-
-    def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
-        """The topics as they are now. Raises TopicNotFoundError."""
-
-    def losses(self) -> Iterable[DataLossError]:
-        """Topics that are lost, and messages that are lost behind the end of topics."""
-
-    def log_of(self, topic: str) -> TopicLog | None:
-        """A topic's own log, for a limit by bytes; None if it is elsewhere."""
-
-    def mark(self, topic: str, index: int) -> Mark | None:
-        """The mark of a stream that has all messages before an index; None if there is none."""
-
-    def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
-        """Check that the stream can go on. Raises DataLossError."""
-
-    def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
-        """A part of a topic; without bounds, those of the options. Raises DataLossError."""
-
-    def entry_with(self, topic: str, index: int) -> IndexPlace:
-        """The entry that holds a message. Raises IndexOutOfRangeError, CorruptEntryError."""
-
-    def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
-        """The slices as tasks."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
-class LogTopics:
-    """Topics that are read here, with one reader for all micro-batches."""
+class FollowedTopics:
+    """The selected topics of a stream, read with one reader for all micro-batches."""
 
     _reader: FolderReader | BookKeeperReader
 
@@ -88,29 +52,42 @@ class LogTopics:
         self._logs: dict[str, Any] = {}
         self._expected = Expected()
         self.names: Collection[str] = ()
+        """The topics at the last refresh, with those that have no message yet."""
         self.may_have_changed = True
+        """Whether ledgers came or went at the last refresh, so that marks are compared again."""
+
+    def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
+        """The topics as they are now. Raises TopicNotFoundError."""
+        raise NotImplementedError
+
+    def losses(self) -> Iterable[DataLossError]:
+        """Topics that are lost, and messages that are lost behind the end of topics."""
+        return ()
 
     def log_of(self, topic: str) -> TopicLog | None:
-        """A topic's log."""
+        """A topic's own log, for a limit by bytes; None if sizes are not known."""
         log: TopicLog = self._logs[topic]
         return log
 
     def mark(self, topic: str, index: int) -> Mark | None:
-        """As `marks.mark_of`."""
+        """The mark of a stream that has all messages before an index; None if there is none."""
         return mark_of(self._logs[topic], index)
 
     def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
-        """As `marks.check_place`."""
+        """Check that the stream can go on. Raises DataLossError."""
         check_place(self._logs[topic], index, mark, self._expected)
 
     def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
-        """A part of a topic."""
+        """A part of a topic; without bounds, those of the options. Raises DataLossError."""
         read = self._options
         bounded = replace(read, start=start or read.start, end=end or read.end)
-        return slice_of(self._logs[topic], bounded, self._expected)
+        return self._slice(self._logs[topic], bounded)
+
+    def _slice(self, log: Any, options: ReadOptions) -> Slice:
+        return slice_of(log, options, self._expected)
 
     def entry_with(self, topic: str, index: int) -> IndexPlace:
-        """As `Finder.by_index`."""
+        """The entry that holds a message. Raises IndexOutOfRangeError, CorruptEntryError."""
         return Finder(self._logs[topic]).by_index(index)
 
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
@@ -118,11 +95,11 @@ class LogTopics:
         return [LedgerPartition(task) for task in tasks_of(slices, self._logs, self._options)]
 
     def close(self) -> None:
-        """Close the reader."""
+        """Close what is open."""
         self._reader.close()
 
 
-class FolderTopics(LogTopics):
+class FolderTopics(FollowedTopics):
     """Topics of a folder: a refresh costs what has changed."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -148,6 +125,8 @@ class FolderTopics(LogTopics):
         new = [topic for topic in topics if topic not in self._logs and topic in there]
         if new:
             self._logs |= self._folder.logs(new, lost=ledgers)
+        if not self._options.uncommitted:
+            follow_transactions(self._options.path, self._logs.values())
         self.names = topics
         return self._logs
 
@@ -168,8 +147,8 @@ class FolderTopics(LogTopics):
         return [LedgerPartition(task, lost, segments_of(task, self._logs)) for task in tasks]
 
 
-class StoreTopics(LogTopics):
-    """Topics of a store. Lost ledgers are noticed when they are read."""
+class StoreTopics(FollowedTopics):
+    """Topics of a store. Lost ledgers are noticed when they are read, and not before."""
 
     def __init__(self, options: ReadOptions, store: StoreAddress) -> None:
         super().__init__(options)
@@ -183,6 +162,8 @@ class StoreTopics(LogTopics):
             raise TopicNotFoundError(absent[0])
         logs = {topic: log_in_store(self._store, topic) for topic in topics}
         self._logs = {topic: log for topic, log in logs.items() if log is not None}
+        if not self._options.uncommitted:
+            follow_transactions(self._store, self._logs.values())
         self.names = self._logs
         before = self._ledgers
         self._ledgers = {
@@ -191,36 +172,33 @@ class StoreTopics(LogTopics):
         self.may_have_changed = self._ledgers != before
         return self._logs
 
-    def losses(self) -> Iterable[DataLossError]:
-        """None are known before reading."""
-        return ()
-
     def log_of(self, topic: str) -> None:
         """None: a store does not tell sizes."""
         del topic
 
 
-class ServiceTopics:
+class ServiceTopics(FollowedTopics):
     """Named topics of a gRPC service.
 
     One log is told from another by the place of the last entry.
     """
 
-    may_have_changed = True
-
     def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
         assert options.service is not None, "the stream is of a service"
-        self._options = options
         self._client: SeekClient = options.service.client()
-        self._logs: dict[str, RemoteLog] = {}
-        self.names: Collection[str] = ()
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The topics as they are now."""
         from .remote_log import remote_topics
 
         names = self._options.topics.names
-        logs = remote_topics(self._client, names, missing_is_error=missing_is_error)
+        logs = remote_topics(
+            self._client,
+            names,
+            missing_is_error=missing_is_error,
+            uncommitted=self._options.uncommitted,
+        )
         self._logs = {name: logs[name] for name in self._options.select(logs)[0]}
         self.names = self._logs
         return self._logs
@@ -241,6 +219,7 @@ class ServiceTopics:
         log = self._logs[topic]
         if not log.first_index < index <= log.next_index:
             return None
+        position: Position
         position, first_index = log.entry_of(index - 1)
         return Mark(0, *position, "") if first_index < index else None
 
@@ -253,13 +232,10 @@ class ServiceTopics:
         if mark is not None and here is not None and here != mark:
             raise DataLossError(topic, None, index, why_other(mark))
 
-    def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
-        """A part of a topic."""
+    def _slice(self, log: Any, options: ReadOptions) -> Slice:
         from .remote_log import remote_slice
 
-        read = self._options
-        bounded = replace(read, start=start or read.start, end=end or read.end)
-        return remote_slice(self._logs[topic], bounded)
+        return remote_slice(log, options)
 
     def entry_with(self, topic: str, index: int) -> IndexPlace:
         """As `SeekClient.by_index`."""

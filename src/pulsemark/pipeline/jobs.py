@@ -3,7 +3,8 @@
 A job is a function that takes a SparkSession, so it can also run on a cluster; here it runs in a
 local session. Its result is printed as a table, or written to ``--out`` as CSV or Parquet.
 
-`JOBS` has of each job its options, what is checked before Spark starts, and what is called.
+`JOBS` (:mod:`.commands`) has of each job its options, and what is called. The session starts when
+it is first used: it takes seconds, and what is refused before costs nothing.
 
 What a job has done so far is a bar on a terminal. Spark knows its tasks, and most jobs have at
 least as many as there are cores. The bar is drawn by rich, twice a second, in a thread; it is gone
@@ -16,17 +17,16 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
-from functools import partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ..ledger import LedgerError
-from . import commands
-from .arguments import add_topics, check_new_folder, positive, take_folders
+from .arguments import add_options, check_new_folder, positive, take_folders
+from .commands import JOBS, Job
 from .errors import (
     DataLossError,
     JavaNotFoundError,
@@ -38,7 +38,7 @@ from .errors import (
     ReplayError,
 )
 from .job_files import new_folder
-from .session import local_session
+from .session import local_session, require_spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -94,11 +94,15 @@ def run_job(
         take_folders(given, writes=job.has_format)
         if given.out is not None:
             check_new_folder("--out", given.out)
-        job.check(given)
-        spark = local_session(f"pulsemark {name}", cores=given.cores)
-        with _spark_in_a_line():
-            with shown(spark.sparkContext, name, progress):
-                rows, problem = _done(job, spark, given)
+        with _spark_in_a_line(), ExitStack() as shows:
+
+            def start() -> SparkSession:
+                session = local_session(f"pulsemark {name}", cores=given.cores)
+                shows.enter_context(shown(session.sparkContext, name, progress))
+                return session
+
+            rows, problem = _done(job, cast("SparkSession", _LateSession(start)), given)
+            shows.close()
             _print(rows, given, out, show)
         if problem is not None:
             raise problem
@@ -109,6 +113,16 @@ def run_job(
         is_input = isinstance(error, PipelineError | LedgerError)
         return EXIT_BAD_INPUT if is_input and not isinstance(error, _FAILURES) else EXIT_FAILED
     return EXIT_OK
+
+
+class _LateSession:
+    """A session that is started when it is first used."""
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = cache(start)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._start(), name)
 
 
 _FLAGS = {"path": "--data-dir", "topics": "--topic"}
@@ -127,7 +141,10 @@ def _by_flag(error: Exception, parser: argparse.ArgumentParser) -> Exception:
 
 def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=job.summary)
-    job.add_options(parser)
+    target = "path or URI of the folder of the Parquet files or of the Delta table; made if missing"
+    text = target if job.has_format else argparse.SUPPRESS
+    parser.add_argument("folders", nargs="*", metavar="TARGET", help=text)
+    add_options(parser, job.options)
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="write the rows to this folder, do not print"
     )
@@ -148,6 +165,7 @@ def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
 @contextmanager
 def _spark_in_a_line() -> Iterator[None]:
     """Turn Spark's own errors, which fill a page, into a JobFailedError of one line."""
+    require_spark()
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -233,55 +251,6 @@ def table_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         ]
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One job: its summary, its options, and its function."""
-
-    summary: str
-    add_options: Callable[[argparse.ArgumentParser], None]
-    check: Callable[[argparse.Namespace], object]
-    """Checks the arguments before a session is started, which takes seconds."""
-    run: Callable[[SparkSession, argparse.Namespace], DataFrame]
-    has_format: bool = False
-    """Whether it writes a table: ``--format`` is the table's, and ``--out-format`` that of
-    ``--out``."""
-
-
-JOBS: Mapping[str, Job] = {
-    "audit": Job(
-        "count messages by topic and time, and the ones that are missing, also in another tier",
-        commands.add_audit_options,
-        commands.check_audit,
-        commands.run_audit,
-    ),
-    "verify": Job(
-        "check all bytes of a folder, and list what is damaged",
-        partial(add_topics, store=True),
-        commands.check_verify,
-        commands.run_verify,
-    ),
-    "offload": Job(
-        "copy what is new to a Parquet, Delta or Iceberg table, by hour of broker time",
-        commands.add_offload_options,
-        commands.check_offload,
-        commands.run_offload,
-        has_format=True,
-    ),
-    "compact": Job(
-        "keep the latest message of each key in the topics' compacted views",
-        commands.add_compact_options,
-        commands.check_compact,
-        commands.run_compact,
-    ),
-    "replay": Job(
-        "publish a range of messages again, to another topic or broker",
-        commands.add_replay_options,
-        commands.check_replay,
-        commands.run_replay,
-    ),
-}
 
 
 _EVERY_S = 0.5

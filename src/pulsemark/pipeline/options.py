@@ -169,6 +169,8 @@ class ReadOptions:
     mode: DecodeMode = DecodeMode.FAILFAST
     where: Where | None = None
     """The rows to read; None: all."""
+    uncommitted: bool = False
+    """Also messages of open and aborted transactions, and those after the first open one."""
     service: ServiceOptions | None = None
     """The gRPC service to read from, or"""
     store: StoreAddress | None = None
@@ -213,6 +215,7 @@ class ReadOptions:
             value_schema=given.get("valueSchema", _value_schema, None),
             registry_schemas=given.get("registrySchemas", str, None),
             mode=given.get("mode", _one_of(DecodeMode), usual_mode),
+            uncommitted=given.get("uncommitted", boolean, False),
             where=given.get("where", partial(_where, columns_of(rows)), None),
             service=service,
         )

@@ -24,14 +24,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..compaction.current_view import FolderForm, log_of_folder
 from ..finder.search import finder_of
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
+from ..ledger.transactions import Stretch
 from ..maintenance.expected import Expected, expected_of
+from ..maintenance.noted_transactions import follow_transactions
 from .errors import DataLossError
 from .filters import INDEX, TIME
 from .options import Bound, BoundKind, ReadOptions, opened_store
@@ -68,22 +70,13 @@ class Slice:
     end_index: int
     has_holes: bool = False
     """The topic's log is cleaned as Kafka's: what is missing between its entries is no loss."""
+    hidden: tuple[Stretch, ...] = ()
+    """The entries of aborted transactions in it: they count as control entries."""
 
     @property
     def message_count(self) -> int:
         """How many messages there are, control entries included."""
         return self.end_index - self.first_index
-
-    def to_json(self) -> list[object]:
-        """A list for JSON."""
-        holes = [True] if self.has_holes else []
-        return [self.topic, *self.start, *self.end, self.first_index, self.end_index, *holes]
-
-    @classmethod
-    def from_json(cls, values: Sequence[Any]) -> Slice:
-        """The slice of such a list."""
-        topic, *numbers = values
-        return cls(topic, Position(*numbers[:2]), Position(*numbers[2:4]), *numbers[4:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +135,8 @@ def _plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
         if absent:
             raise TopicNotFoundError(absent[0])
         logs = {topic: reader.log(topic) for topic in topics}
+        if not options.uncommitted:
+            follow_transactions(reader, logs.values())
         slices = [slice_of(log, options, Expected()) for log in logs.values()]
         tasks = tuple(tasks_of(slices, logs, options))
         return Plan(tasks, tuple({} for _ in tasks), frozenset(), {})
@@ -183,6 +178,8 @@ def selected(reader: FolderReader, options: ReadOptions) -> Selected:
     expected = expected_of(reader, options.path)
     names = existing(reader, options, expected)
     logs = reader.logs(names, lost=expected.lost_ledgers)
+    if not options.uncommitted:
+        follow_transactions(options.path, logs.values())
     return Selected(names, logs, expected, options.topics.pattern is not None)
 
 
@@ -225,22 +222,28 @@ def slice_of(log: TopicLog | FolderForm, options: ReadOptions, expected: Expecte
     if isinstance(log, FolderForm):
         lost_after = expected.lost_after(log.log)
         index_at = partial(_index_at, log)
-        extent = Extent(log.name, log.start_index, log.next_index, None, lost_after, 0, index_at)
+        end = log.log.stable_index
+        extent = Extent(log.name, min(log.start_index, end), end, None, lost_after, 0, index_at)
         return slice_between(log, *range_in(extent, options))
     segments = log.segments()
     floor_ms = segments[0].header.entry_time_floor_ms if segments else 1 << 63
     lost = expected.lost_before(log), expected.lost_after(log)
-    extent = Extent(
-        log.name, log.first_index, log.next_index, *lost, floor_ms, partial(_index_at, log)
-    )
+    end = log.stable_index
+    at = partial(_index_at, log)
+    extent = Extent(log.name, min(log.first_index, end), end, *lost, floor_ms, at)
     first, end = range_in(extent, options, end_before=partial(_end_before, log))
     _check_middle(log, first, end, options, expected)
     return slice_between(log, first, end)
 
 
+def written_log(log: TopicLog | FolderForm) -> TopicLog:
+    """The log itself, where it is read in another form."""
+    return log.log if isinstance(log, FolderForm) else log
+
+
 def _index_at(log: TopicLog | FolderForm, time_ms: int) -> int:
-    found = finder_of(log).by_time(time_ms)
-    return log.next_index if found.end else found.first_index
+    found, end = finder_of(log).by_time(time_ms), written_log(log).stable_index
+    return end if found.end else min(found.first_index, end)
 
 
 def _end_before(log: TopicLog, time_ms: int) -> int:
@@ -260,6 +263,7 @@ class Extent:
     topic: str
     first_index: int
     next_index: int
+    """Where it ends, or where the first open transaction begins."""
     lost_before: str | None
     """Why messages before the first one are lost; None: none are."""
     lost_after: str | None
@@ -330,7 +334,9 @@ def slice_between(log: TopicLog | FolderForm, first: int, end: int) -> Slice:
     last, last_first_index = entry_of(log, end)
     if last_first_index < end < log.next_index:
         last = log.next_position(last)
-    return Slice(log.name, start, last, first, end, has_holes)
+    known = written_log(log).transactions
+    hidden = () if known is None else (*known.hidden_in(start, last),)
+    return Slice(log.name, start, last, first, end, has_holes, hidden)
 
 
 def _check_middle(
@@ -357,7 +363,7 @@ def _index_of(extent: Extent, bound: Bound, fail: bool) -> int:
         reason = extent.lost_before or "the topic was trimmed"
         report(DataLossError(topic, bound.value, first, reason), fail)
     if bound.value > next_index:
-        reason = extent.lost_after or "the topic ends before"
+        reason = extent.lost_after or "the topic, or what is committed of it, ends before"
         report(DataLossError(topic, next_index, bound.value, reason), fail)
     return min(max(bound.value, first), next_index)
 
@@ -438,7 +444,7 @@ def segments_of(
 
 def _size_bytes(log: TopicLog | FolderForm, part: Slice) -> int:
     """The approximate size of a slice's part of the segments, in bytes."""
-    log = log.log if isinstance(log, FolderForm) else log
+    log = written_log(log)
     whole = sum(map(_end_offset, log.segments()))
     return whole * part.message_count // max(1, log.next_index - log.first_index)
 

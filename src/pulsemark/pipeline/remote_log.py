@@ -15,7 +15,8 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from ..finder.client import SeekClient
 from ..finder.errors import ServerUnavailableError
 from ..finder.messages import RemoteEntry
 from ..finder.search import IndexPlace
-from ..ledger import LATEST, CorruptEntryError, Position, TopicNotFoundError
+from ..ledger import LATEST, CorruptEntryError, EntryKind, Position, TopicNotFoundError
 from ..maintenance.expected import LogEnds
 from ..metadata.partition_names import partition_name
 from .decode.entries import EntryTable
@@ -48,6 +49,8 @@ class RemoteLog:
 
     client: SeekClient
     name: str
+    uncommitted: bool = False
+    """Whether messages of open transactions are read."""
     first_index: int = field(init=False)
     next_index: int = field(init=False)
     ends: LogEnds = field(init=False)
@@ -61,8 +64,14 @@ class RemoteLog:
     def refresh(self) -> None:
         """Ask for the topic's indexes again."""
         self.ends = self.client.ends(self.name)
-        self.next_index = self.ends.next_index
+        stable = None if self.uncommitted else self.ends.stable_index
+        self.next_index = self.ends.next_index if stable is None else stable
         self.first_index = min(self.client.by_time(self.name, 0).first_index, self.next_index)
+
+    @property
+    def stable_index(self) -> int:
+        """The next index that may be read."""
+        return self.next_index
 
     def entry_of(self, index: int) -> tuple[Position, int]:
         """The entry that holds the message ``index``, and the index of its first message."""
@@ -76,7 +85,12 @@ class RemoteLog:
 
 
 def remote_tables(
-    client: SeekClient, part: Slice, *, bodies: bool, on_damage: OnDamage
+    client: SeekClient,
+    part: Slice,
+    *,
+    bodies: bool,
+    on_damage: OnDamage,
+    uncommitted: bool = False,
 ) -> Iterator[EntryTable]:
     """The entries of a slice, in tables of up to some 8 MiB.
 
@@ -85,16 +99,13 @@ def remote_tables(
     Raises:
         ServerUnavailableError: the service stays away.
     """
-    topic, place, failures = part.topic, part.start, 0
+    topic, rest, failures = part.topic, part, 0
     while True:
         gathered: list[RemoteEntry] = []
         size_bytes, done = 0, False
         damage: CorruptEntryError | None = None
         try:
-            entries = client.read_entries(
-                topic, start=place, end=part.end, prefixes_only=not bodies
-            )
-            for entry in entries:
+            for entry in _entries(client, rest, bodies=bodies, uncommitted=uncommitted):
                 if entry.first_index >= part.end_index:
                     break
                 failures = 0
@@ -102,30 +113,58 @@ def remote_tables(
                 size_bytes += len(entry.prefix) + len(entry.body or b"")
                 if size_bytes >= RUN_BYTES or len(gathered) >= RUN_ENTRIES:
                     yield table_of_remote(gathered)
-                    place, gathered, size_bytes = _after(gathered[-1].position), [], 0
+                    rest, gathered, size_bytes = _rest(part, gathered[-1]), [], 0
                 if entry.index + 1 >= part.end_index:
                     break
             done = True
         except CorruptEntryError as error:
             damage = error
         except ServerUnavailableError as error:
-            if failures >= RETRIES:
-                raise
-            _log.warning("%s: no answer by gRPC; reading goes on after a pause: %s", topic, error)
-            time.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**failures))
-            failures += 1
+            failures = _paused(topic, failures, error)
         if gathered:
             yield table_of_remote(gathered)
-            place = _after(gathered[-1].position)
+            rest = _rest(part, gathered[-1])
         if damage is not None:
             on_damage(damage)
-            place = damage.next_position
+            rest = replace(rest, start=damage.next_position)
         elif done:
             return
 
 
-def _after(position: Position) -> Position:
-    return Position(position.ledger_id, position.entry_id + 1)
+def _paused(topic: str, failures: int, error: ServerUnavailableError) -> int:
+    """Wait after a failure; how many there are now. Raises the error if they are too many."""
+    if failures >= RETRIES:
+        raise error
+    _log.warning("%s: no answer by gRPC; reading goes on after a pause: %s", topic, error)
+    time.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**failures))
+    return failures + 1
+
+
+def _rest(part: Slice, last: RemoteEntry) -> Slice:
+    return replace(part, start=last.position.following, first_index=last.index + 1)
+
+
+def _entries(
+    client: SeekClient, part: Slice, *, bodies: bool, uncommitted: bool
+) -> Iterator[RemoteEntry]:
+    """The entries of a slice. Those that the service keeps back are of aborted transactions.
+
+    They are asked for where indexes are missing, and count as control entries.
+    """
+    read = partial(client.read_entries, part.topic)
+    place, index = part.start, part.first_index
+
+    def aborted(end: Position) -> Iterator[RemoteEntry]:
+        for each in read(start=place, end=end, prefixes_only=True, uncommitted=True):
+            yield replace(each, kind=EntryKind.CONTROL)
+
+    for entry in read(start=place, end=part.end, prefixes_only=not bodies, uncommitted=uncommitted):
+        if entry.first_index > index and not part.has_holes:
+            yield from aborted(entry.position)
+        yield entry
+        place, index = entry.position.following, entry.index + 1
+    if index < part.end_index and not part.has_holes:
+        yield from aborted(part.end)
 
 
 def table_of_remote(entries: Sequence[RemoteEntry]) -> EntryTable:
@@ -157,14 +196,18 @@ TASK_MESSAGES = 1 << 20
 
 
 def remote_topics(
-    client: SeekClient, names: Sequence[str], *, missing_is_error: bool = True
+    client: SeekClient,
+    names: Sequence[str],
+    *,
+    missing_is_error: bool = True,
+    uncommitted: bool = False,
 ) -> dict[str, RemoteLog]:
     """The topics of these names, sorted. Raises TopicNotFoundError."""
     found: dict[str, RemoteLog] = {}
     for name in names:
-        own = _partitions(client, name)
+        own = _partitions(client, name, uncommitted)
         try:
-            own[name] = RemoteLog(client, name)
+            own[name] = RemoteLog(client, name, uncommitted)
         except TopicNotFoundError:
             if not own and missing_is_error:
                 raise
@@ -172,12 +215,12 @@ def remote_topics(
     return dict(sorted(found.items()))
 
 
-def _partitions(client: SeekClient, name: str) -> dict[str, RemoteLog]:
+def _partitions(client: SeekClient, name: str, uncommitted: bool) -> dict[str, RemoteLog]:
     found: dict[str, RemoteLog] = {}
     while True:
         partition = partition_name(name, len(found))
         try:
-            found[partition] = RemoteLog(client, partition)
+            found[partition] = RemoteLog(client, partition, uncommitted)
         except TopicNotFoundError:
             return found
 
@@ -231,7 +274,7 @@ def remote_plan(options: ReadOptions) -> list[tuple[Slice, ...]]:
     """
     assert options.service is not None, "the read is of a service"
     with options.service.client() as client:
-        logs = remote_topics(client, options.topics.names)
+        logs = remote_topics(client, options.topics.names, uncommitted=options.uncommitted)
         slices = [
             remote_slice(log, options)
             for log in logs.values()

@@ -46,7 +46,7 @@ from .tasks import LedgerPartition, messages_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .value_form import ValueForm
+    from .values.form import ValueForm
 
 
 _TYPES: dict[str, DataType] = {
@@ -165,7 +165,7 @@ def form_of_values(options: ReadOptions) -> ValueForm | None:
     """
     if options.value_schema is None:
         return None
-    from .value_form import value_form
+    from .values.form import value_form
 
     with FolderReader(options.path) as reader:
         topics = existing(reader, options, expected_of(reader, options.path))

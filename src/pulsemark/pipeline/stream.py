@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..finder.search import IndexPlace
-    from .value_form import ValueForm
+    from .values.form import ValueForm
 
 _log = logging.getLogger(__name__)
 
@@ -262,7 +262,9 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._logs
 
     def _ends(self, logs: Mapping[str, FollowedLog]) -> Offset:
-        return {topic: {"index": log.next_index, "id": log.topic_id} for topic, log in logs.items()}
+        return {
+            topic: {"index": log.stable_index, "id": log.topic_id} for topic, log in logs.items()
+        }
 
     def _place(self, topic: str, log: FollowedLog, index: int) -> Place:
         """A place in a log as it is now, with its mark."""
@@ -288,7 +290,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check(self, topic: str, place: Place) -> None:
         """Check that what was read up to a place is still what the log has there."""
-        if self._trusted.get(topic) == place and place["index"] <= self._logs[topic].next_index:
+        if self._trusted.get(topic) == place and place["index"] <= self._logs[topic].stable_index:
             return
         try:
             mark = Mark.from_json(place.get("mark"))

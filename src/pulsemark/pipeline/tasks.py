@@ -15,7 +15,6 @@ Messages that are missing without a record that could be shown stay losses.
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -40,15 +39,16 @@ from ..ledger.local.io.folder import SegmentId
 from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
 from .decode.batches import BatchForm, entry_batches, needs_bodies, record_batches
 from .decode.entries import EntryTable
-from .decode.runs import read_tables
+from .decode.runs import OnDamage, read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions, opened_store
 from .plan import Slice, indexes_of, report
+from .workers import spare_the_collector
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.address import StoreAddress
     from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
-    from .value_form import ValueForm
+    from .values.form import ValueForm
 
 
 _log = logging.getLogger(__name__)
@@ -102,18 +102,26 @@ def _rows(
 
         with options.service.client() as client:
             for part in partition.slices:
-                tables = partial(remote_tables, client, part)
+                tables = partial(remote_tables, client, part, uncommitted=options.uncommitted)
                 yield from _rows_of_slice(tables, _unknown, part, options, schema, values)
         return
     for part, log in opened_slices(options, partition):
         if log is None:
             Continuity(part, fail=options.fail_on_data_loss).finish()
             continue
-        tables = partial(read_tables, log, part.start, part.end)
+        tables = partial(tables_of, log, part)
         indexes: Callable[[Position], Indexes | None] = _unknown
         if options.store is None and isinstance(log, TopicLog):
             indexes = partial(indexes_of, log)
         yield from _rows_of_slice(tables, indexes, part, options, schema, values)
+
+
+def tables_of(
+    log: TopicLog | FolderForm, part: Slice, *, bodies: bool, on_damage: OnDamage
+) -> Iterator[EntryTable]:
+    """The entries of a slice; those of aborted transactions are control entries."""
+    for table in read_tables(log, part.start, part.end, bodies=bodies, on_damage=on_damage):
+        yield table.with_hidden(part.hidden) if part.hidden and len(table) else table
 
 
 def _unknown(_: Position) -> None:
@@ -121,7 +129,7 @@ def _unknown(_: Position) -> None:
 
 
 def _rows_of_slice(
-    tables_of: Callable[..., Iterator[EntryTable]],
+    read: Callable[..., Iterator[EntryTable]],
     indexes: Callable[[Position], Indexes | None],
     part: Slice,
     options: ReadOptions,
@@ -133,7 +141,7 @@ def _rows_of_slice(
     form = _form(part, options, schema, values, open_all=bad.are_rows)
     entries = options.rows is RowKind.ENTRIES
     bodies = needs_bodies(schema) if entries else depth_of(schema.names) > Depth.LEDGER
-    tables = tables_of(
+    tables = read(
         bodies=bodies or form.open_all,
         on_damage=lambda damage: bad.damaged(damage, indexes(damage.position)),
     )
@@ -216,22 +224,6 @@ def log_in_store(reader: BookKeeperReader, topic: str) -> StoredLog | None:
         return reader.log(topic)
     except TopicNotFoundError:
         return None
-
-
-_spared = False
-
-
-def spare_the_collector() -> None:
-    """Exclude all loaded objects from garbage collection, once per worker.
-
-    Spark's daemon runs the collector after every task: 40 ms with all imported modules, 9 ms
-    without them.
-    """
-    global _spared
-    if not _spared:
-        gc.collect()
-        gc.freeze()
-        _spared = True
 
 
 Indexes = tuple[int, int]

@@ -1,6 +1,7 @@
 """What another tier has of a folder's messages, compared with the folder, which is the measure.
 
-Another tier is another data folder, a table that `offload` wrote, or counts in a file.
+Another tier is another data folder, or a table that `offload` wrote. Their indexes are compared, so
+it is known which messages differ. Consumers' counts are compared by `pulsemark audit compare`.
 
 =========  =====================================================================================
 missing    the folder has these messages, the other tier does not
@@ -9,20 +10,14 @@ doubled    the other tier has them more often than once
 lost       the folder itself has lost them, or files of the topic; the other tier may have them
 pending    an offload has not come so far yet; this is no problem
 =========  =====================================================================================
-
-Where both tiers have indexes, these are compared, so it is known which messages differ. Counts in
-a file are compared by topic and bucket.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from ..ledger import FolderReader
@@ -34,7 +29,7 @@ from .offload import DeltaTarget
 from .offload.manifest import MANIFEST_FOLDER, topic_folder
 from .offload.places import LocalPlace, Place, place_of
 from .offload.table import OffloadTable, ParquetFolder
-from .options import MAX_INDEX, ReadOptions, full_topic_name, select_topics
+from .options import ReadOptions, select_topics
 from .session import require_spark
 
 if TYPE_CHECKING:
@@ -127,29 +122,6 @@ def _surplus(topic: str, runs: Sequence[IndexRun], other: TopicIndexes) -> Itera
         yield Difference(topic, None, "doubled", other.doubled, None, None, None)
 
 
-def compare_counts(ours: Mapping[str, Sequence[IndexRun]], theirs: Counts) -> list[Difference]:
-    """The differences by topic and bucket.
-
-    Buckets before the first one that the other tier has counted are left out: it was not there yet.
-    """
-    found: list[Difference] = []
-    for topic in sorted({*ours, *theirs.by_topic}):
-        other = theirs.by_topic.get(topic, {})
-        counted: dict[int, int] = {}
-        for run in ours.get(topic, ()):
-            messages = run.end_index - run.first_index
-            counted[run.bucket_start_ms] = counted.get(run.bucket_start_ms, 0) + messages
-        began_ms = min(other, default=None)
-        for start_ms in sorted({*counted, *other}):
-            count, other_count = counted.get(start_ms, 0), other.get(start_ms, 0)
-            if count == other_count or (began_ms is not None and start_ms < began_ms):
-                continue
-            what = "missing" if count > other_count else "extra"
-            messages = abs(count - other_count)
-            found.append(Difference(topic, start_ms, what, messages, None, count, other_count))
-    return found
-
-
 OPTION = "against"
 _DELTA_LOG = "_delta_log"
 
@@ -166,7 +138,7 @@ class TopicIndexes:
 
 
 def kind_of(place: str | os.PathLike[str] | OffloadTable) -> str:
-    """``folder``, ``table`` or ``counts``. Raises OptionError for anything else."""
+    """``folder`` or ``table``. Raises OptionError for anything else."""
     if not isinstance(place, str | os.PathLike):
         return "table"
     found = _place(place)
@@ -180,13 +152,9 @@ def kind_of(place: str | os.PathLike[str] | OffloadTable) -> str:
             return "folder"
         if (path / MANIFEST_FOLDER).is_dir() or (path / _DELTA_LOG).is_dir():
             return "table"
-        if path.is_file() and path.suffix in (".json", ".jsonl", ".csv"):
-            return "counts"
-        if path.is_dir() and any(path.glob("part-*.csv")):
-            return "counts"
         reason = "does not exist"
         if path.exists():
-            reason = "is not a data folder, a table of an offload, or a .json, .jsonl or .csv file"
+            reason = "is not a data folder or a table of an offload"
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
     raise OptionError(OPTION, str(place), reason)
@@ -271,92 +239,6 @@ def _indexes_of_files(table: ParquetFolder, names: Iterable[str]) -> tuple[list[
         doubled += more
     joined, more = merged(ranges)
     return joined, doubled + more
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a tier has counted: by topic, by the first millisecond of a bucket."""
-
-    tier: str
-    by_topic: dict[str, dict[int, int]] = field(default_factory=dict)
-
-
-def read_counts(place: str | os.PathLike[str], bucket_ms: int, topic: str | None) -> Counts:
-    """The counts in a file of JSON, lines of JSON or CSV, or in a folder of CSV of `--out`.
-
-    Each row has ``count`` and ``bucket_start`` (ISO-8601) or ``bucket_start_ms``; ``topic``, unless
-    ``topic`` says which it is; and perhaps ``bucket_end`` or ``bucket_end_ms``, ``tier``, and
-    ``doubled``, which does not count. So the rows of `pulsemark audit` and of this job fit.
-
-    Raises:
-        OptionError: the file cannot be read, or a row is not of this form.
-    """
-    found = _place(place)
-    assert isinstance(found, LocalPlace), "kind_of says that it is a file of this machine"
-    path = found.folder
-    counts = Counts(path.stem)
-    try:
-        for number, row in enumerate(_rows(path), start=1):
-            try:
-                _add(counts, row, bucket_ms, topic)
-            except (KeyError, TypeError, ValueError, OverflowError) as error:
-                what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-                raise OptionError(OPTION, str(place), f"row {number} {what}") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, csv.Error) as error:
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise OptionError(OPTION, str(place), reason) from error
-    return counts
-
-
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    if path.is_dir():
-        for part in sorted(path.glob("part-*.csv")):
-            yield from _rows(part)
-        return
-    text = path.read_text(encoding="utf-8-sig")
-    if path.suffix == ".csv":
-        yield from csv.DictReader(text.splitlines())
-        return
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError:
-        content = [json.loads(line) for line in text.splitlines() if line.strip()]
-    if isinstance(content, dict):
-        content = content.get("rows", [content])
-    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise csv.Error("it is not a list of rows")
-    yield from content
-
-
-def _add(counts: Counts, row: Mapping[str, Any], bucket_ms: int, topic: str | None) -> None:
-    name = row.get("topic") or topic
-    if name is None:
-        raise KeyError("topic")
-    start_ms, end_ms = _time_ms(row, "bucket_start"), _time_ms(row, "bucket_end")
-    if start_ms is None:
-        if row.get("count") in (None, "", "0", 0):
-            return  # a topic without messages
-        raise KeyError("bucket_start")
-    if start_ms % bucket_ms or (end_ms is not None and end_ms - start_ms != bucket_ms):
-        raise ValueError(f"is of another bucket than one of {bucket_ms} ms")
-    count = int(str(row["count"])) - int(str(row.get("doubled") or 0))
-    if not 0 <= count <= MAX_INDEX:
-        raise ValueError(f"has the count {row['count']}")
-    buckets = counts.by_topic.setdefault(full_topic_name(str(name)), {})
-    buckets[start_ms] = buckets.get(start_ms, 0) + count
-    counts.tier = str(row.get("tier") or counts.tier)
-
-
-def _time_ms(row: Mapping[str, Any], name: str) -> int | None:
-    number = row.get(f"{name}_ms")
-    if number not in (None, ""):
-        return int(str(number))
-    value = row.get(name)
-    if value in (None, ""):
-        return None
-    moment = datetime.fromisoformat(str(value))
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
 
 
 IndexRange: TypeAlias = tuple[int, int]
@@ -454,18 +336,7 @@ class TierComparison:
         """The differences as rows."""
         from pyspark.sql import functions as f
 
-        rows = [
-            (
-                each.topic,
-                each.bucket_start_ms,
-                each.what,
-                each.messages,
-                each.indexes,
-                each.count,
-                each.other_count,
-            )
-            for each in self.differences
-        ]
+        rows = [astuple(each) for each in self.differences]
         schema = (
             "topic string, start_ms bigint, what string, messages bigint, indexes string,"
             " count bigint, other_count bigint"
@@ -489,7 +360,6 @@ def compare_tiers(
     *,
     bucket: str = "1 minute",
     tier: str = "broker",
-    by_source: bool = False,
     **bounds: Unpack[Range],
 ) -> TierComparison:
     """Compare a data folder, message by message, with another tier.
@@ -497,14 +367,12 @@ def compare_tiers(
     Args:
         spark: the Spark session.
         path: the data folder, which is the measure.
-        against: another data folder, the target of an `offload` (a folder, or an `OffloadTable`
-            such as `IcebergTarget`), or counts in a file (see `read_counts`).
+        against: another data folder, or the target of an `offload` (a folder, or an `OffloadTable`
+            such as `IcebergTarget`).
         topics: names; all topics by default.
-        bucket: width of the buckets in which differences are shown; counts have the same.
+        bucket: width of the buckets in which differences are shown.
         tier: the folder's label.
-        by_source: the other folder is a mirror's target: compare by the indexes of its source.
-        bounds: which messages of the folder are compared, see `Range`; with counts all buckets
-            that the range touches should be whole.
+        bounds: which messages of the folder are compared, see `Range`.
 
     Raises:
         MissingExtraError: pyspark, pyarrow or numpy is not installed.
@@ -515,27 +383,21 @@ def compare_tiers(
     require_spark()
     bucket_ms = parse_bucket_ms(bucket)
     kind = kind_of(against)
-    if by_source and kind != "folder":
-        raise OptionError("bySource", "true", "is for another data folder only")
     options = checked_options(path, topics, **bounds)
-    names = _topics_of(options)
-    name = str(against) if isinstance(against, str | os.PathLike) else against.name
-    if isinstance(against, str | os.PathLike) and kind == "counts":
-        only = names[0] if topics is not None and len(names) == 1 else None
-        counts = read_counts(against, bucket_ms, only)
-        if topics is not None:
-            counts.by_topic = {n: c for n, c in counts.by_topic.items() if n in names}
-        found = _found(spark, options, bucket_ms)
-        differences = [*compare_counts(found.runs, counts), *found.losses()]
-        return TierComparison(tier, counts.tier, bucket_ms, tuple(differences))
     found = _found(spark, options, bucket_ms)
-    ours = found.runs
     if kind == "table" or not isinstance(against, str | os.PathLike):
-        theirs = table_indexes(against, _log_ids(path, ours))
+        theirs = table_indexes(against, _log_ids(path, found.runs))
     else:
-        theirs = _folder_indexes(spark, against, names if topics is not None else None, by_source)
-    theirs = _inside(ours, theirs, is_whole=not any(value is not None for value in bounds.values()))
-    differences = [*compare_indexes(ours, theirs), *found.losses()]
+        theirs = _folder_indexes(
+            spark, against, _topics_of(options) if topics is not None else None
+        )
+    if any(value is not None for value in bounds.values()):
+        theirs = _inside(found.runs, theirs)
+    differences = [
+        *compare_indexes(found.runs, theirs),
+        *losses_of(found.gaps, found.reasons),
+    ]
+    name = str(against) if isinstance(against, str | os.PathLike) else against.name
     return TierComparison(tier, name, bucket_ms, tuple(differences))
 
 
@@ -547,10 +409,6 @@ class _Found:
     gaps: dict[str, list[IndexRange]] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
-    def losses(self) -> list[Difference]:
-        """As differences."""
-        return losses_of(self.gaps, self.reasons)
-
 
 def _topics_of(options: dict[str, str]) -> list[str]:
     read = ReadOptions.parse(options)
@@ -559,32 +417,29 @@ def _topics_of(options: dict[str, str]) -> list[str]:
     return list(names)
 
 
-def _found(
-    spark: SparkSession, options: dict[str, str], bucket_ms: int, *, by_source: bool = False
-) -> _Found:
+def _found(spark: SparkSession, options: dict[str, str], bucket_ms: int) -> _Found:
     """The runs of a folder by topic, and its losses, found by Spark's tasks."""
-    from .job_sources import BUCKET_OPTION, RUNS_FORMAT, SOURCE_OPTION, RunsSource
+    from .job_sources import RUNS, audit_tasks, runs
+    from .workers import rows_of
 
-    spark.dataSource.register(RunsSource)
-    reader: Any = spark.read.format(RUNS_FORMAT).options(**options)
-    reader = reader.option(BUCKET_OPTION, str(bucket_ms))
-    reader = reader.option(SOURCE_OPTION, json.dumps(by_source))
+    read = ReadOptions.parse(options)
+    work = partial(runs, read, bucket_ms)
     found = _Found()
-    for row in reader.load().collect():
+    for row in rows_of(spark, work, audit_tasks(read), RUNS).collect():
         topic = row["topic"]
         if row["loss"] is not None:
             found.reasons[topic] = row["loss"]
             continue
-        runs = found.runs.setdefault(topic, [])
+        of_topic = found.runs.setdefault(topic, [])
         if row["bucket_start_ms"] is not None:
-            runs.append(IndexRun(row["bucket_start_ms"], row["first_index"], row["end_index"]))
+            of_topic.append(IndexRun(row["bucket_start_ms"], row["first_index"], row["end_index"]))
         elif row["first_index"] is not None:
             found.gaps.setdefault(topic, []).append((row["first_index"], row["end_index"]))
     return found
 
 
 def _folder_indexes(
-    spark: SparkSession, path: str | os.PathLike[str], names: list[str] | None, by_source: bool
+    spark: SparkSession, path: str | os.PathLike[str], names: list[str] | None
 ) -> dict[str, TopicIndexes]:
     with FolderReader(path) as folder:
         there = folder.topics()
@@ -595,7 +450,7 @@ def _folder_indexes(
     options = checked_options(path, names)
     found = {}
     # One bucket: the other folder's times do not matter.
-    for topic, runs in _found(spark, options, 1 << 60, by_source=by_source).runs.items():
+    for topic, runs in _found(spark, options, 1 << 60).runs.items():
         ranges, doubled = merged((run.first_index, run.end_index) for run in runs)
         found[topic] = TopicIndexes(tuple(ranges), doubled)
     return found
@@ -609,17 +464,13 @@ def _log_ids(
 
 
 def _inside(
-    ours: dict[str, list[IndexRun]], theirs: dict[str, TopicIndexes], *, is_whole: bool
+    ours: dict[str, list[IndexRun]], theirs: dict[str, TopicIndexes]
 ) -> dict[str, TopicIndexes]:
-    """With a range only what lies between our first and last message can be compared."""
-    if is_whole:
-        return theirs
+    """What lies before our last message: with a range no more can be compared."""
     found = {}
-    for topic, other in theirs.items():
-        runs = ours.get(topic, ())
-        if not runs:
-            continue
-        end = max(run.end_index for run in runs)
-        ranges = tuple((first, min(last, end)) for first, last in other.ranges if first < end)
-        found[topic] = TopicIndexes(ranges, other.doubled, other.end_index)
+    for topic, runs in ours.items():
+        other, end = theirs.get(topic), max((run.end_index for run in runs), default=0)
+        if other is not None and runs:
+            inside = ((first, min(last, end)) for first, last in other.ranges if first < end)
+            found[topic] = replace(other, ranges=tuple(inside))
     return found

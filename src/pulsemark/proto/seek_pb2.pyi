@@ -280,7 +280,7 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_index: _Optional[int] = ..., position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class EpochsResponse(_message.Message):
-    __slots__ = ("epochs", "next_index", "lost_before", "lost_after", "lost_before_ms", "ledgers", "has_holes")
+    __slots__ = ("epochs", "next_index", "lost_before", "lost_after", "lost_before_ms", "ledgers", "has_holes", "stable_index")
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
     LOST_BEFORE_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +288,7 @@ class EpochsResponse(_message.Message):
     LOST_BEFORE_MS_FIELD_NUMBER: _ClassVar[int]
     LEDGERS_FIELD_NUMBER: _ClassVar[int]
     HAS_HOLES_FIELD_NUMBER: _ClassVar[int]
+    STABLE_INDEX_FIELD_NUMBER: _ClassVar[int]
     epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
     next_index: int
     lost_before: str
@@ -295,7 +296,8 @@ class EpochsResponse(_message.Message):
     lost_before_ms: int
     ledgers: _containers.RepeatedCompositeFieldContainer[LedgerExtent]
     has_holes: bool
-    def __init__(self, epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping[str, object]]]] = ..., next_index: _Optional[int] = ..., lost_before: _Optional[str] = ..., lost_after: _Optional[str] = ..., lost_before_ms: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[LedgerExtent, _Mapping[str, object]]]] = ..., has_holes: bool = ...) -> None: ...
+    stable_index: int
+    def __init__(self, epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping[str, object]]]] = ..., next_index: _Optional[int] = ..., lost_before: _Optional[str] = ..., lost_after: _Optional[str] = ..., lost_before_ms: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[LedgerExtent, _Mapping[str, object]]]] = ..., has_holes: bool = ..., stable_index: _Optional[int] = ...) -> None: ...
 
 class LedgerExtent(_message.Message):
     __slots__ = ("first", "end_entry_id", "first_index", "epoch")

@@ -68,17 +68,19 @@ class Producer:
         (found,) = answer.results_by_topic_v3_and_below
         return {e.partition_index: e.partition_error_code for e in found.results_by_partition}
 
-    def send(self, topic: str, *values: bytes, named: bool = True, version: int = 7) -> Any:
+    def send(
+        self, topic: str, *values: bytes, named: bool = True, version: int = 7, index: int = 0
+    ) -> Any:
         """Produce; its code. From version 12 on, it adds the partition."""
-        sequence = self.sequences.get(topic, 0)
+        sequence = self.sequences.get((topic, index), 0)
         state = (self.producer_id, self.epoch, sequence)
         records = record_set(values, producer=state, transactional=True)
-        fields = produce_fields([(topic, 0, records)], -1)
+        fields = produce_fields([(topic, index, records)], -1)
         fields["transactional_id"] = self.name if named else None
         answer = self.raw.call(ProduceRequest, version, **fields)
         code = answer.responses[0].partition_responses[0].error_code
         if not code:
-            self.sequences[topic] = sequence + len(values)
+            self.sequences[topic, index] = sequence + len(values)
         return code
 
     def end(self, *, commits: bool, version: int = 3) -> Any:

@@ -13,7 +13,6 @@ from pulsemark.ledger import FolderLockedError, TopicNotFoundError
 from pulsemark.pipeline.errors import DataLossError, JobFailedError, OptionError
 from pulsemark.pipeline.offload import truncate_offloaded, verify_offload
 from pulsemark.pipeline.offload.places import LocalPlace
-from pulsemark.pipeline.offload.table import place_lock
 
 HOUR_MS = 3_600_000
 
@@ -289,7 +288,7 @@ def test_one_run_at_a_time(folder: Any, run: Any, make_table: Any) -> None:
     run.copy(folder, make_table())
     topic.single(b"y")
     with (
-        place_lock(make_table().place),
+        make_table().lock(),
         pytest.raises(OptionError, match="another offload is writing to it"),
     ):
         run.copy(folder, make_table())

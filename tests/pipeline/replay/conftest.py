@@ -16,7 +16,7 @@ from pyspark.sql import types
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.ledger import EntryKind, FolderReader, Position
 from pulsemark.pipeline.replay import ReplayOptions, ReplayResult, replay
-from pulsemark.pipeline.replay.stream import ReplaySource
+from pulsemark.pipeline.workers import WorkSource
 
 
 class TasksHere:
@@ -26,41 +26,33 @@ class TasksHere:
         self.sparkContext = SimpleNamespace(defaultParallelism=parallelism)
         self.dataSource = SimpleNamespace(register=lambda source: None)
         self.tasks: list[tuple[int, ...]] = []
-        self._options: dict[str, str] = {}
 
     @property
     def read(self) -> TasksHere:
         """A reader."""
-        self._options = {}
         return self
 
     def format(self, name: str) -> Self:
-        """Of the replay only."""
-        assert name == ReplaySource.name()
-        return self
-
-    def options(self, **options: str) -> Self:
-        """Several options."""
-        self._options |= options
+        """Of work only."""
+        assert name == WorkSource.name()
         return self
 
     def option(self, name: str, value: str) -> Self:
-        """One option."""
-        self._options[name] = value
+        """The work."""
+        self._source = WorkSource({name: value})
         return self
 
     def load(self) -> Self:
         """Nothing runs yet."""
         return self
 
-    def collect(self) -> list[dict[str, Any]]:
+    def collect(self) -> list[tuple[Any, ...]]:
         """Run the tasks."""
-        source = ReplaySource({name.lower(): text for name, text in self._options.items()})
-        reader = source.reader(types.StructType())
-        rows = []
+        reader = self._source.reader(types.StructType())
+        rows: list[tuple[Any, ...]] = []
         for partition in reader.partitions():
-            self.tasks.append(partition.numbers)  # type: ignore[attr-defined]
-            rows += [{"number": n, "progress": text} for n, text in reader.read(partition)]
+            self.tasks.append(tuple(number for number, *_ in partition.value.parts))
+            rows += reader.read(partition)
         return rows
 
 

@@ -53,7 +53,7 @@ from ...ledger import (
 )
 from ...ledger.cursors.cursor_store import CursorStore
 from ...ledger.local.catalog import Catalog
-from ...maintenance.expected import LogEnds, ends_of, lost_head
+from ...maintenance.expected import Expected, LogEnds, ends_of, lost_head
 from ...metadata import StampError
 from ...proto.cursor_pb2 import CursorRecord
 from ...proto.pulsar_api_pb2 import ServerError
@@ -310,7 +310,7 @@ class _BrokerTopics:
         """
         log, catalog = self.opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
-            return LogEnds(log.next_index)
+            return ends_of(log, Expected())
         ends = ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
         is_cleaned = self.opened(topic).read_log is not log
         return replace(ends, has_holes=True) if is_cleaned else ends

@@ -20,10 +20,10 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
@@ -58,6 +58,7 @@ from ..topics.schemas import (
     MAX_DEFINITION_BYTES,
     STRATEGY,
     Facts,
+    SchemaRules,
     SchemaVersion,
     examine,
     live_of,
@@ -584,9 +585,9 @@ async def register(request: Request, subject: str) -> Response:
     known = await _find(request, posted, found.live)
     if known is not None:
         return _answer({"id": known.id})
-    if not await _is_writable(request, found):
+    if not await MODE.in_force(request, found):
         raise RegistryError(42205, f"Subject {subject} is in read-only mode")
-    strategy = await _strategy(request, found)
+    strategy = await COMPATIBILITY.in_force(request, found)
     _check_types(found, posted, strategy)
     schemas = request.services.schemas
     number = await schemas.register(
@@ -625,194 +626,109 @@ async def _own(request: Request, found: _Subject) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(stored or b"{}"))
 
 
-async def _set(request: Request, found: _Subject, policy: str, value: Any) -> None:
+async def _set(request: Request, found: _Subject | None, policy: str, value: Any) -> None:
+    """Set a policy of a subject, or of the namespace. Raises RegistryError."""
     services = request.services
-    if found.topic is not None:
+    if found is None:
+        namespace, need = _namespace(request), NEEDS["Administer"]
+        if not services.authorizer.allows(request.principal, need, Target.of_namespace(namespace)):
+            raise RegistryError(40301, "User is denied operation Administer on all subjects")
+        await services.topics.policy_store.set_in_namespace(namespace, policy, value)
+    elif found.topic is not None:
         try:
             await services.topics.policy_store.set_in_topic(found.topic, policy, value)
         except RefusedError as error:
             raise RegistryError(40401, f"Subject '{found.name}': {error.message}") from error
-        return
-    found.shown(deleted=True)
-    own = {**await _own(request, found), policy: value}
-    left = {name: each for name, each in own.items() if each is not None}
-    text = json.dumps(left).encode() if left else None
-    await services.topics.catalog_writer.put(CONFIG_KIND, str(found.place), text)
+    else:
+        found.shown(deleted=True)
+        own = {**await _own(request, found), policy: value}
+        left = {name: each for name, each in own.items() if each is not None}
+        text = json.dumps(left).encode() if left else None
+        await services.topics.catalog_writer.put(CONFIG_KIND, str(found.place), text)
 
 
-async def _strategy(request: Request, found: _Subject) -> str:
-    own = (await _own(request, found)).get(STRATEGY)
-    return str(own) if own else _global_strategy(request)
+class _Setting(NamedTuple):
+    """What the namespace has, and each subject may have of its own: a policy of Pulsar's."""
+
+    policy: str
+    in_namespace: Callable[[SchemaRules, TopicName], Any]
+    #: The field of an answer, and of a request and the answer to that.
+    shown_as: str
+    posted_as: str
+    #: The policy's values by the registry's names, and the reverse.
+    values: Mapping[str, Any]
+    names: Mapping[Any, str]
+    invalid_code: int
+    absent_code: int
+
+    async def of(self, request: Request, found: _Subject | None) -> Any:
+        """What a subject has of its own, or the namespace has; None: it has nothing."""
+        if found is not None:
+            return (await _own(request, found)).get(self.policy)
+        place = subject_place(_namespace(request), "-")
+        return self.in_namespace(request.services.schemas.rules, place)
+
+    async def in_force(self, request: Request, found: _Subject) -> Any:
+        """What counts for a subject."""
+        own = await self.of(request, found)
+        return await self.of(request, None) if own is None else own
+
+    async def show(self, request: Request, subject: str | None = None) -> Response:
+        """What a subject has, or the namespace has for subjects with nothing of their own."""
+        found = None if subject is None else await _subject(request, "Read", subject)
+        own = await self.of(request, found)
+        if own is None:
+            if not request.flag("defaultToGlobal"):
+                what = f"subject-level {self.posted_as}"
+                reason = f"Subject '{subject}' does not have {what} configured"
+                raise RegistryError(self.absent_code, reason)
+            own = await self.of(request, None)
+        return _answer({self.shown_as: self.names[own]})
+
+    async def set(self, request: Request, subject: str | None = None) -> Response:
+        """Set it for a subject, or for the namespace."""
+        name = str((await _body(request)).get(self.posted_as)).upper()
+        if name not in self.values:
+            reason = f"Invalid {self.posted_as}. Valid values are {', '.join(self.values)}"
+            raise RegistryError(self.invalid_code, reason)
+        found = None if subject is None else await _subject(request, "Administer", subject)
+        await _set(request, found, self.policy, self.values[name])
+        return _answer({self.posted_as: name})
+
+    async def unset(self, request: Request, subject: str | None = None) -> Response:
+        """Unset it; the answer has what was set, or in force in the namespace."""
+        found = None if subject is None else await _subject(request, "Administer", subject)
+        before = await self.of(request, found)
+        if before is None:
+            raise RegistryError(40401, f"Subject '{subject}' not found.")
+        await _set(request, found, self.policy, None)
+        return _answer({self.shown_as: self.names[before]})
 
 
-def _global_strategy(request: Request) -> str:
-    return request.services.schemas.rules.strategy(subject_place(_namespace(request), "-"))
-
-
-async def _is_writable(request: Request, found: _Subject) -> bool:
-    own = (await _own(request, found)).get(ALLOWS_UPDATE)
-    return _is_globally_writable(request) if own is None else bool(own)
-
-
-def _is_globally_writable(request: Request) -> bool:
-    return request.services.schemas.rules.allows_update(subject_place(_namespace(request), "-"))
-
-
-def _mode(allows_update: object) -> str:
-    return "READWRITE" if allows_update else "READONLY"
-
-
-def _defaults(request: Request) -> bool:
-    return request.flag("defaultToGlobal")
-
-
-@routes.get("/config", _NEED)
-async def config(request: Request) -> Response:
-    """The compatibility of subjects that have none of their own."""
-    return _answer({"compatibilityLevel": SHOWN_LEVELS[_global_strategy(request)]})
-
-
-@routes.get("/config/{subject}", _NEED)
-async def config_of(request: Request, subject: str) -> Response:
-    """A subject's compatibility."""
-    found = await _subject(request, "Read", subject)
-    own = (await _own(request, found)).get(STRATEGY)
-    if own is None and not _defaults(request):
-        raise RegistryError(
-            40408, f"Subject '{subject}' does not have subject-level compatibility configured"
-        )
-    return _answer({"compatibilityLevel": SHOWN_LEVELS[own or _global_strategy(request)]})
-
-
-async def _level(request: Request) -> str:
-    level = str((await _body(request)).get("compatibility")).upper()
-    if level not in LEVELS:
-        raise RegistryError(
-            42203,
-            "Invalid compatibility level. Valid values are none, backward, forward, full, "
-            "backward_transitive, forward_transitive, and full_transitive",
-        )
-    return level
-
-
-@routes.put("/config", needs.AUTHENTICATED)
-async def set_config(request: Request) -> Response:
-    """Set the namespace's compatibility."""
-    level = await _level(request)
-    await _set_globally(request, STRATEGY, LEVELS[level])
-    return _answer({"compatibility": level})
-
-
-@routes.put("/config/{subject}", _NEED)
-async def set_config_of(request: Request, subject: str) -> Response:
-    """Set a subject's compatibility."""
-    level = await _level(request)
-    found = await _subject(request, "Administer", subject)
-    await _set(request, found, STRATEGY, LEVELS[level])
-    return _answer({"compatibility": level})
-
-
-@routes.delete("/config", _NEED)
-async def unset_config(request: Request) -> Response:
-    """Unset the namespace's compatibility; the answer has what was in force."""
-    before = SHOWN_LEVELS[_global_strategy(request)]
-    await _set_globally(request, STRATEGY, None)
-    return _answer({"compatibilityLevel": before})
-
-
-@routes.delete("/config/{subject}", _NEED)
-async def unset_config_of(request: Request, subject: str) -> Response:
-    """Unset a subject's compatibility; the answer has what was set."""
-    found = await _subject(request, "Administer", subject)
-    own = (await _own(request, found)).get(STRATEGY)
-    if own is None:
-        raise RegistryError(40401, f"Subject '{subject}' not found.")
-    await _set(request, found, STRATEGY, None)
-    return _answer({"compatibilityLevel": SHOWN_LEVELS[own]})
-
-
-async def _set_globally(request: Request, policy: str, value: Any) -> None:
-    namespace, authorizer = _namespace(request), request.services.authorizer
-    if not authorizer.allows(
-        request.principal, needs.tenant_admin(), Target.of_namespace(namespace)
-    ):
-        raise RegistryError(40301, "User is denied operation Administer on all subjects")
-    await request.services.topics.policy_store.set_in_namespace(namespace, policy, value)
-
-
-@routes.get("/mode", _NEED)
-async def mode(request: Request) -> Response:
-    """The mode of subjects that have none of their own."""
-    return _answer({"mode": _mode(_is_globally_writable(request))})
-
-
-@routes.get("/mode/{subject}", _NEED)
-async def mode_of(request: Request, subject: str) -> Response:
-    """A subject's mode."""
-    found = await _subject(request, "Read", subject)
-    own = (await _own(request, found)).get(ALLOWS_UPDATE)
-    if own is None and not _defaults(request):
-        raise RegistryError(
-            40409, f"Subject '{subject}' does not have subject-level mode configured"
-        )
-    return _answer({"mode": _mode(_is_globally_writable(request) if own is None else own)})
-
-
-async def _wanted_mode(request: Request) -> str:
-    wanted = str((await _body(request)).get("mode")).upper()
-    if wanted not in MODES:
-        raise RegistryError(42204, f"Invalid mode. Valid values are {', '.join(MODES)}")
-    return wanted
-
-
-@routes.put("/mode", _NEED)
-async def set_mode(request: Request) -> Response:
-    """Set the namespace's mode."""
-    wanted = await _wanted_mode(request)
-    await _set_globally(request, ALLOWS_UPDATE, MODES[wanted])
-    return _answer({"mode": wanted})
-
-
-@routes.put("/mode/{subject}", _NEED)
-async def set_mode_of(request: Request, subject: str) -> Response:
-    """Set a subject's mode."""
-    wanted = await _wanted_mode(request)
-    found = await _subject(request, "Administer", subject)
-    await _set(request, found, ALLOWS_UPDATE, MODES[wanted])
-    return _answer({"mode": wanted})
-
-
-@routes.delete("/mode/{subject}", _NEED)
-async def unset_mode_of(request: Request, subject: str) -> Response:
-    """Unset a subject's mode; the answer has what was set."""
-    found = await _subject(request, "Administer", subject)
-    own = (await _own(request, found)).get(ALLOWS_UPDATE)
-    if own is None:
-        raise RegistryError(40401, f"Subject '{subject}' not found.")
-    await _set(request, found, ALLOWS_UPDATE, None)
-    return _answer({"mode": _mode(own)})
+COMPATIBILITY = _Setting(
+    STRATEGY, SchemaRules.strategy, "compatibilityLevel", "compatibility", LEVELS, SHOWN_LEVELS,
+    invalid_code=42203, absent_code=40408,
+)  # fmt: skip
+MODE = _Setting(
+    ALLOWS_UPDATE, SchemaRules.allows_update, "mode", "mode", MODES,
+    {allowed: name for name, allowed in MODES.items()}, invalid_code=42204, absent_code=40409,
+)  # fmt: skip
+for _path, _setting in (("/config", COMPATIBILITY), ("/mode", MODE)):
+    for _place in (_path, f"{_path}/{{subject}}"):
+        routes.get(_place, _NEED)(_setting.show)
+        routes.put(_place, _NEED)(_setting.set)
+        if _place != "/mode":
+            routes.delete(_place, _NEED)(_setting.unset)
 
 
 @routes.post(f"{_COMPATIBILITY}/{{version}}", _NEED)
-async def compatibility_with(request: Request, subject: str, version: str) -> Response:
-    """Whether the schema of the body is compatible with one version."""
-    posted = await _posted(request)
-    found = await _subject(request, "Read", subject)
-    return await _compared(request, found, posted, [found.version(version, deleted=False)])
-
-
 @routes.post(_COMPATIBILITY, _NEED)
-async def compatibility(request: Request, subject: str) -> Response:
-    """Whether the schema of the body could be registered now."""
+async def compatibility(request: Request, subject: str, version: str = "") -> Response:
+    """Whether the schema of the body could be registered now, or is compatible with a version."""
     posted = await _posted(request)
     found = await _subject(request, "Read", subject)
-    return await _compared(request, found, posted, found.live)
-
-
-async def _compared(
-    request: Request, found: _Subject, posted: SchemaVersion, among: list[SchemaVersion]
-) -> Response:
-    strategy = await _strategy(request, found)
+    among = [found.version(version, deleted=False)] if version else found.live
+    strategy = await COMPATIBILITY.in_force(request, found)
     existing = [one.schema for one in among]
     messages: list[str] = []
     try:

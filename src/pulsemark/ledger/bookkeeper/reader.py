@@ -8,7 +8,7 @@ confirmation of the one before, so the newest entry may be missing until then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 from ...coordination import Coordination, CoordinationError, NodeMissingError, connect
 from ..errors import CatalogError, TopicNotFoundError
 from ..run import Run, RunHeader, chain_of
+from ..store import TRANSACTIONS_NOTE_KIND
 from ..topic_log import TopicLog
 from .address import DEFAULT_ROOT, StoreAddress
 from .client.errors import FAILURES, BookKeeperError, LedgerMissingError
@@ -173,6 +174,20 @@ class BookKeeperReader:
         if gone:
             raise OSError(f"{topic}: the entries of ledgers {gone} are in tiered storage only")
         return await self._pulsar_runs(topic, [info.ledger_id for info in infos])
+
+    def transactions_notes(self, logs: Mapping[str, StoredLog]) -> dict[str, bytes]:
+        """The notes on the transactions of logs, by the same keys. Raises CatalogError."""
+        return self._run(self._transactions_notes(logs))
+
+    async def _transactions_notes(self, logs: Mapping[str, StoredLog]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for key, log in logs.items():
+            own = self._names.get(log.name)
+            if own is not None:
+                paths = Paths(own.rsplit("/", 2)[0])
+                note = await self._get(paths.value(TRANSACTIONS_NOTE_KIND, str(log.topic_id)))
+                found |= {} if note is None else {key: note}
+        return found
 
     def cursors(self, topic: str) -> list[PulsarCursor]:
         """What Pulsar stores of a topic's subscriptions. Raises CatalogError."""

@@ -44,7 +44,7 @@ from .payloads import with_messages_of_sets
 from .protoscan import ABSENT, Want
 
 if TYPE_CHECKING:
-    from ..value_decoding import Decoder, Reasons
+    from ..values.decoding import Decoder, Reasons
 
 
 BATCH_ROWS = 65_536

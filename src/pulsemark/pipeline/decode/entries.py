@@ -7,11 +7,12 @@ are in one buffer. If an entry was read without its body, only its prefix is in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...ledger import Entry, EntryKind, Position
+from ...ledger.transactions import Stretch
 from .octets import Bools, Bytes, Ints, once, spread
 from .protoscan import ABSENT, Want, scan
 
@@ -84,6 +85,17 @@ class EntryTable:
             self.ends[rows],
             self.sizes[rows],
         )
+
+    def with_hidden(self, hidden: Sequence[Stretch]) -> EntryTable:
+        """The same with these entries, in order, as control entries, as consumers see them."""
+        mine = [each for each in hidden if each.start.ledger_id == int(self.ledger_ids[0])]
+        if not mine:
+            return self
+        starts = np.array([each.start.entry_id for each in mine], np.int64)
+        ends = np.array([each.end.entry_id for each in mine], np.int64)
+        at = np.searchsorted(starts, self.entry_ids, "right") - 1
+        aborted = (at >= 0) & (self.entry_ids < ends[at])
+        return replace(self, kinds=np.where(aborted, EntryKind.CONTROL, self.kinds))
 
     def with_messages(self) -> EntryTable:
         """Only what consumers see: producers' entries that hold messages."""

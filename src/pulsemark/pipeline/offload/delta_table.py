@@ -11,7 +11,6 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.util import find_spec
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, OptionError
 from ..job_files import sync_written
-from .manifest import HOUR_MS, Head, Manifest, OffloadedFile, load_manifest, write_manifest
+from .manifest import HOUR_MS, Head, Manifest, OffloadedFile, write_manifest
 from .places import LocalPlace, Place, place_of
-from .table import TableChangedError, beside, place_lock
+from .table import OffloadTable, TableChangedError, beside
 
 if TYPE_CHECKING:
     import deltalake
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 APPLICATION = "pulsemark-offload"
 
 
-class DeltaTarget:
+class DeltaTarget(OffloadTable):
     """A Delta table, named by its folder's path or URI.
 
     Raises MissingExtraError: deltalake is not installed. Its methods raise OptionError for a table
@@ -52,7 +51,6 @@ class DeltaTarget:
         self.name = str(target)
         self.storage_options = dict(storage_options or {})
         self._table: deltalake.DeltaTable | None = None
-        self._loaded = Manifest()
 
     @cached_property
     def place(self) -> Place:
@@ -67,7 +65,7 @@ class DeltaTarget:
     def schema(self) -> pa.Schema | None:
         import pyarrow as pa
 
-        from ..arrow_types import plain_type
+        from ..values.types import plain_type
 
         table = self._open()
         if table is None:
@@ -111,15 +109,10 @@ class DeltaTarget:
     def rejected(self) -> DeltaTarget:
         return DeltaTarget(beside(self.name), storage_options=self.storage_options)
 
-    def lock(self) -> AbstractContextManager[None]:
-        return place_lock(self.place)
-
-    def load(self) -> Manifest:
+    def _head(self) -> Head | None:
         table = self._open()
         version = None if table is None else table.transaction_version(APPLICATION)
-        head = None if version is None else Head.from_int(version)
-        self._loaded = load_manifest(self.place, head, self._loaded)
-        return self._loaded
+        return None if version is None else Head.from_int(version)
 
     def commit(self, added: Manifest) -> None:
         from deltalake.exceptions import CommitFailedError

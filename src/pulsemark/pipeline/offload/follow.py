@@ -88,14 +88,15 @@ class OffloadFollower:
 
     def _lag(self, log: TopicLog, log_id: int) -> Lag:
         reached = self._copied.get((log.name, log_id), log.first_index)
-        if reached >= log.next_index:
+        end = log.stable_index
+        if reached >= end:
             return Lag(0, 0.0)
         try:
-            places = max(reached - 1, log.first_index), log.next_index - 1
+            places = max(reached - 1, log.first_index), end - 1
             first, last = (Finder(log).by_index(index).time_ms for index in places)
         except (IndexOutOfRangeError, CorruptEntryError):
             first = last = 0
-        return Lag(log.next_index - reached, max(0, last - first) / 1000)
+        return Lag(end - reached, max(0, last - first) / 1000)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of this moment, for a registry of Prometheus."""

@@ -17,12 +17,13 @@ So a run that was killed and repeated gives the same table as one that was not.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...ledger import FolderReader, TopicLog
@@ -177,7 +178,7 @@ def offload(
     check_table(table, options, layout)
     upkeep = upkeep or Upkeep()
     upkeep.check(table, layout)
-    run = _Run(spark, table, options, texts, rows_per_file, layout, rejects=rejects)
+    run = _Run(spark, table, options, rows_per_file, layout, rejects=rejects)
     return run.until_done(upkeep)
 
 
@@ -252,7 +253,6 @@ class _Run:
         spark: SparkSession,
         table: OffloadTable,
         options: ReadOptions,
-        texts: dict[str, str],
         rows_per_file: int,
         layout: Layout,
         *,
@@ -261,7 +261,6 @@ class _Run:
         self._spark = spark
         self._table = table
         self._options = options
-        self._texts = texts
         self._rows_per_file = rows_per_file
         self._layout = layout
         self._rejects = rejects and layout.upserts
@@ -410,33 +409,18 @@ class _Run:
         added: Manifest,
     ) -> Manifest:
         """Let the workers write all pieces; what the manifest gets by them."""
-        from .writer import ACCESS_OPTION, OFFLOAD_FORMAT, PLAN_OPTION, OffloadSource
+        from ..workers import results_of
+        from .writer import write_pieces
 
         place = self._table.place
-        plan = {
-            "target": place.uri,
-            "form": form.to_json(),
-            "run": run,
-            "lost": sorted(lost),
-            "tasks": [
-                [piece.to_json() for piece in task]
-                for task in packed(pieces, lambda piece: piece.part)
-            ],
-        }
-        self._spark.dataSource.register(OffloadSource)
-        reader = self._spark.read.format(OFFLOAD_FORMAT).options(**self._texts)
-        if place.access:
-            reader = reader.option(ACCESS_OPTION, json.dumps(dict(place.access)))
-        rows = reader.option(PLAN_OPTION, json.dumps(plan)).load().collect()
-        written = [json.loads(row[0]) for row in rows]
+        facts = place.uri, dict(place.access), run, self._options, lost, form
+        tasks = packed(pieces, lambda piece: piece.part)
+        written = results_of(self._spark, partial(write_pieces, *facts), tasks)
         files, rejected = (
-            sorted(
-                (OffloadedFile.from_json(each[at]) for each in written if each[at] is not None),
-                key=lambda file: (file.topic, file.log_id, file.first_index),
-            )
-            for at in (0, 1)
+            tuple(sorted(filter(None, of_all), key=attrgetter("topic", "log_id", "first_index")))
+            for of_all in zip(*written, strict=True)
         )
-        return replace(added, files=tuple(files), rejected=tuple(rejected))
+        return replace(added, files=files, rejected=rejected)
 
 
 MERGED_ROWS = 2_000_000

@@ -15,12 +15,12 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 
 from ...metadata import crc32c
-from ..arrow_types import merged_type
 from ..columns import COLUMNS, VALUE_BYTES, VALUE_ERROR, arrow_schema_of
 from ..errors import OptionError, SchemaConflictError
 from ..options import DecodeMode, ReadOptions
-from ..registry import registered_schemas
-from ..value_form import Reader, ValueForm, readers_of, schema_key
+from ..values.form import Reader, ValueForm, readers_of, schema_key
+from ..values.registry import registered_schemas
+from ..values.types import merged_type
 from .manifest import PERIODS_MS, Layout
 from .table import OffloadTable
 

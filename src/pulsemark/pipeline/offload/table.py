@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import base64
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import OptionError, PipelineError
 from ..job_files import run_lock
 from .manifest import (
     MANIFEST_FOLDER,
+    Head,
     Manifest,
     load_manifest,
     newest_head,
@@ -62,35 +64,56 @@ class TableChangedError(PipelineError):
     """Another process has changed the table since it was read. The run plans again."""
 
 
-class OffloadTable(Protocol):
+_NEEDS = "needs --format delta or iceberg"
+
+
+class OffloadTable(ABC):
     """A table of offloaded messages, partitioned by topic and time."""
 
-    @property
-    def name(self) -> str:
-        """How the user names it."""
+    name: str
+    """How the user names it."""
+    constants: bool
+    """Whether the files have the columns ``topic`` and ``hour`` themselves."""
+    format: str
+    """``parquet``, ``delta`` or ``iceberg``."""
+    widens: bool
+    """Whether the format takes a wider type for a column that it has."""
+    _loaded = Manifest()
 
     @property
+    @abstractmethod
     def place(self) -> Place:
         """Where its files are. Raises OptionError."""
 
-    @property
-    def constants(self) -> bool:
-        """Whether the files have the columns ``topic`` and ``hour`` themselves."""
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other runs out, if all users of its place see one another's locks.
 
-    @property
-    def format(self) -> str:
-        """``parquet``, ``delta`` or ``iceberg``."""
+        Raises OptionError if another one writes to it. An object store has no locks.
+        """
+        place = self.place
+        if not isinstance(place, LocalPlace):
+            return nullcontext()
+        taken = "another offload is writing to it"
+        return run_lock(place.folder / MANIFEST_FOLDER, "target", place.folder, taken)
 
-    @property
-    def widens(self) -> bool:
-        """Whether the format takes a wider type for a column that it has."""
+    def load(self) -> Manifest:
+        """The manifest that counts now. Raises OptionError."""
+        self._loaded = load_manifest(self.place, self._head(), self._loaded)
+        return self._loaded
 
+    @abstractmethod
+    def _head(self) -> Head | None:
+        """The head of that manifest, by the table as it is now."""
+
+    @abstractmethod
     def schema(self) -> pa.Schema | None:
         """The columns now; None if it does not exist. Raises OptionError."""
 
+    @abstractmethod
     def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         """Make the table if it is missing. Raises OptionError if it has other partitions."""
 
+    @abstractmethod
     def evolve(self, schema: pa.Schema) -> None:
         """Give it these columns, which are all that it has and some more, or wider ones.
 
@@ -98,15 +121,11 @@ class OffloadTable(Protocol):
             TableChangedError: another process has changed it.
         """
 
+    @abstractmethod
     def rejected(self) -> OffloadTable:
         """The table beside it, for rows that it cannot take."""
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Keep other runs out as far as the place can. Raises OptionError."""
-
-    def load(self) -> Manifest:
-        """The manifest that counts now. Raises OptionError."""
-
+    @abstractmethod
     def commit(self, added: Manifest) -> None:
         """Let files count, all of them or none; durable when it returns.
 
@@ -127,13 +146,17 @@ class OffloadTable(Protocol):
         Raises:
             TableChangedError: the table is not as it was at ``load``.
         """
+        raise OptionError("writeMode", "upsert", _NEEDS)
 
     def compact_files(self) -> None:
         """Make few files of many, by the library of the format."""
+        raise OptionError("compactFiles", "true", _NEEDS)
 
     def expire_snapshots(self, age_ms: int) -> None:
         """Forget earlier states, and remove files that only they have."""
+        raise OptionError("expireSnapshots", str(age_ms), _NEEDS)
 
+    @abstractmethod
     def remove_before(self, added: Manifest, column: str) -> None:
         """Remove what is filed before the manifest's time, by a column of partitions.
 
@@ -141,11 +164,13 @@ class OffloadTable(Protocol):
             TableChangedError: the table is not as it was at ``load``.
         """
 
+    @abstractmethod
     def data_paths(self) -> set[str]:
         """The table's files now, relative to its place; other files with their full names."""
 
     def indexes_of(self, topic: str) -> Indexes:
         """The column ``__index`` of a topic's rows, as the table's readers see them, unsorted."""
+        raise OptionError("target", self.name, "has lost files")
 
 
 def table_of(target: OffloadTable | str | os.PathLike[str]) -> OffloadTable:
@@ -153,17 +178,6 @@ def table_of(target: OffloadTable | str | os.PathLike[str]) -> OffloadTable:
     if isinstance(target, str | os.PathLike):
         return ParquetFolder(target)
     return target
-
-
-def place_lock(place: Place) -> AbstractContextManager[None]:
-    """Only one run at a time writes to a place, if all its users see one another's locks.
-
-    Raises OptionError if another one does. An object store has no locks.
-    """
-    if not isinstance(place, LocalPlace):
-        return nullcontext()
-    taken = "another offload is writing to it"
-    return run_lock(place.folder / MANIFEST_FOLDER, "target", place.folder, taken)
 
 
 def format_of(place: Place) -> str | None:
@@ -193,10 +207,7 @@ def beside(name: str) -> str:
     return f"{path.rstrip('/')}_rejected{mark}{query}"
 
 
-_NEEDS = "needs --format delta or iceberg"
-
-
-class ParquetFolder:
+class ParquetFolder(OffloadTable):
     """Parquet files in a folder, named by path or URI."""
 
     constants = False
@@ -205,15 +216,15 @@ class ParquetFolder:
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
         self.name = str(target)
-        self._loaded = Manifest()
 
     @cached_property
     def place(self) -> Place:
-        """See `OffloadTable`."""
         return place_of(self.name)
 
+    def _head(self) -> Head | None:
+        return newest_head(self.place)
+
     def schema(self) -> pa.Schema | None:
-        """See `OffloadTable`."""
         text = self.load().schema
         return unpacked_schema(text) if text else None
 
@@ -224,38 +235,16 @@ class ParquetFolder:
         """The next manifest names the columns."""
 
     def rejected(self) -> ParquetFolder:
-        """See `OffloadTable`."""
         return ParquetFolder(beside(self.name))
 
-    def lock(self) -> AbstractContextManager[None]:
-        """See `OffloadTable`."""
-        return place_lock(self.place)
-
-    def load(self) -> Manifest:
-        """See `OffloadTable`."""
-        self._loaded = load_manifest(self.place, newest_head(self.place), self._loaded)
-        return self._loaded
-
     def commit(self, added: Manifest) -> None:
-        """See `OffloadTable`. Two runs at once in an object store are noticed by their users."""
+        """Two runs at once in an object store are noticed by their users."""
         if newest_head(self.place) != added.head:
             raise TableChangedError(f"{self.name} has a new manifest")
         write_manifest(self.place, added)
 
-    def upsert(self, added: Manifest, rows: pa.Table) -> None:
-        """Never called: files of a folder cannot be changed."""
-        raise OptionError("writeMode", "upsert", _NEEDS)
-
-    def compact_files(self) -> None:
-        """Never called: readers would see rows twice, or not at all."""
-        raise OptionError("compactFiles", "true", _NEEDS)
-
-    def expire_snapshots(self, age_ms: int) -> None:
-        """Never called: a folder has no earlier states."""
-        raise OptionError("expireSnapshots", str(age_ms), _NEEDS)
-
     def remove_before(self, added: Manifest, column: str) -> None:
-        """See `OffloadTable`. Files that a killed run leaves are removed by the next one."""
+        """Files that a killed run leaves are removed by the next one."""
         before = self.load()
         if before.expired_ms < added.expired_ms:
             self.commit(added)
@@ -264,12 +253,8 @@ class ParquetFolder:
                 self.place.remove(file.path)
 
     def data_paths(self) -> set[str]:
-        """See `OffloadTable`: what a reader of the folder finds."""
+        """What a reader of the folder finds."""
         if not isinstance(self.place, LocalPlace):
             return {file.path for file in self.load().files}
         folder = self.place.folder
         return {path.relative_to(folder).as_posix() for path in folder.glob("topic=*/*/[!._]*")}
-
-    def indexes_of(self, topic: str) -> Indexes:
-        """Never called: no other program rewrites the files of a folder."""
-        raise OptionError("target", self.name, "has lost files")

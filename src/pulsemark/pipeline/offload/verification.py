@@ -29,9 +29,10 @@ from ...ledger import (
 )
 from ...ledger.local.folder_reader import FolderLog
 from ...maintenance.expected import Expected, expected_of
+from ...maintenance.noted_transactions import follow_transactions
 from ..errors import OptionError
 from ..marks import Mark, loss_since
-from ..plan import entry_of
+from ..plan import entry_of, slice_between
 from .manifest import OffloadedFile
 from .places import Place, file_checksum
 from .table import OffloadTable, ParquetFolder, table_of
@@ -98,6 +99,7 @@ def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[Topic
     problems = _problems(table, there, upserts=upserts)
     with FolderReader(path) as reader:
         logs = reader.logs({topic for topic, _ in by_log}, lost=expected.lost_ledgers)
+        follow_transactions(path, logs.values())
         return [
             _check_log(log, files, _same_log(logs.get(log[0]), log[1]), problems, expected)
             for log, files in sorted(by_log.items())
@@ -327,14 +329,13 @@ def missing_in(file: OffloadedFile, log: TopicLog | None) -> int:
 
     If a part of the range is lost in the ledgers, the file must have something of it.
     """
-    from ..decode.runs import read_tables
+    from ..tasks import tables_of
 
     if log is None or file.first_index < log.first_index:
         return 0
-    start, _ = entry_of(log, file.first_index)
-    end, _ = entry_of(log, file.end_index)
     messages = indexes = 0
-    for table in read_tables(log, start, end, bodies=False, on_damage=_no_message):
+    part = slice_between(log, file.first_index, file.end_index)
+    for table in tables_of(log, part, bodies=False, on_damage=_no_message):
         messages += int(table.counts[table.kinds != EntryKind.CONTROL].sum())
         indexes += int(table.counts.sum())
     lost = file.end_index - file.first_index - indexes

@@ -12,16 +12,13 @@ complete, and does not write them again.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import IO, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from ...finder import Finder
 from ...ledger.local.folder_reader import FolderLog
@@ -32,7 +29,7 @@ from ..marks import Mark, mark_of
 from ..options import ReadOptions
 from ..plan import Slice, entry_of, row_of, segments_of, slice_between
 from ..tasks import LedgerPartition, messages_of
-from ..value_form import ValueForm
+from ..values.form import ValueForm
 from .manifest import (
     CHANGES_FOLDER,
     LAST_HOUR_MS,
@@ -54,7 +51,7 @@ from .schema import (
     rows_schema,
     without_partitions,
 )
-from .table import packed_schema, unpacked_schema, unsorted
+from .table import packed_schema, unsorted
 
 FOOTER_KEY = b"pulsemark.piece"
 _COUNTS_KEY = b"pulsemark.counts"
@@ -91,27 +88,25 @@ class FileForm:
         schema = rejected_schema(self.layout.columns)
         return schema if self.constants else without_partitions(schema, Layout(()))
 
-    def to_json(self) -> dict[str, Any]:
-        """An object for JSON."""
-        return {
-            "layout": asdict(self.layout),
-            "schema": packed_schema(self.schema),
-            "constants": self.constants,
-            "values": None if self.values is None else self.values.to_json(),
-            "rejected": self.rejected,
-        }
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> FileForm:
-        """The form of such an object."""
-        layout, values = content["layout"], content["values"]
-        return cls(
-            Layout(**{**layout, "columns": tuple(layout["columns"])}),
-            unpacked_schema(content["schema"]),
-            content["constants"],
-            None if values is None else ValueForm.from_json(values),
-            content["rejected"],
-        )
+def write_pieces(
+    target: str,
+    access: Mapping[str, str],
+    run: str,
+    options: ReadOptions,
+    lost: frozenset[int],
+    form: FileForm,
+    pieces: Sequence[Piece],
+) -> Iterator[tuple[OffloadedFile, OffloadedFile | None]]:
+    """Write the files of one task, in a worker; ``access`` is what the target needs (`Place`)."""
+
+    def opened(uri: str) -> Place:
+        return iceberg_place(uri, access) if access else place_of(uri)
+
+    rejected = None if form.rejected is None else opened(form.rejected)
+    writer = PieceWriter(opened(target), rejected, run, options, lost, form)
+    for piece in pieces:
+        yield writer.write(piece)
 
 
 class PieceWriter:
@@ -126,12 +121,8 @@ class PieceWriter:
         lost: frozenset[int],
         form: FileForm,
     ) -> None:
-        self._place = place
-        self._rejected = rejected
-        self._run = run
-        self._options = options
-        self._lost = lost
-        self._form = form
+        self._place, self._rejected, self._run = place, rejected, run
+        self._options, self._lost, self._form = options, lost, form
         typed = None if form.values is None else form.schema
         self._rows_schema = rows_schema(form.layout.columns, typed, errors=rejected is not None)
 
@@ -183,10 +174,11 @@ class PieceWriter:
 
         A run that leaves lost messages out, or has other columns, writes other files.
         """
-        part, mark = piece.part, None if piece.mark is None else piece.mark.to_json()
-        names = [part.topic, piece.log_id, part.first_index, part.end_index, mark]
-        names += [self._form.to_json(), self._options.fail_on_data_loss]
-        return json.dumps(names).encode()
+        form, part = self._form, piece.part
+        place = part.topic, piece.log_id, part.first_index, part.end_index, piece.mark
+        form_facts = form.layout, packed_schema(form.schema), form.constants, form.values
+        more = form.rejected, self._options.fail_on_data_loss
+        return repr((*place, *form_facts, *more)).encode()
 
     @staticmethod
     def _counts_if_complete(place: Place, path: str, identity: bytes) -> tuple[int, int] | None:
@@ -301,69 +293,6 @@ class PieceWriter:
         return pc.equal(pc.binary_length(values), 0).fill_null(True)
 
 
-OFFLOAD_FORMAT = "pulsemark-offload"
-PLAN_OPTION = "offloadPlan"
-ACCESS_OPTION = "offloadSecret"
-"""How the workers reach the target; Spark hides options of such names in its plans."""
-
-
-@dataclass(frozen=True)
-class PiecesPartition(InputPartition):
-    """One task: some files."""
-
-    pieces: tuple[Piece, ...]
-
-
-class OffloadSource(DataSource):
-    """``spark.read.format("pulsemark-offload")``: writes the files of a plan."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return OFFLOAD_FORMAT
-
-    def schema(self) -> str:
-        """An `OffloadedFile` as JSON."""
-        return "file string"
-
-    def reader(self, schema: StructType) -> OffloadReader:
-        """The reader."""
-        options = dict(self.options)
-        plan = json.loads(options.pop(PLAN_OPTION.lower()))
-        access = json.loads(options.pop(ACCESS_OPTION.lower(), "{}"))
-        return OffloadReader(ReadOptions.parse(options), plan, access)
-
-
-class OffloadReader(DataSourceReader):
-    """The tasks of the plan."""
-
-    def __init__(self, options: ReadOptions, plan: dict[str, Any], access: dict[str, str]) -> None:
-        self._options = options
-        self._access = access
-        self._plan = plan
-
-    def partitions(self) -> list[InputPartition]:
-        """The pieces, as they were planned."""
-        return [
-            PiecesPartition(tuple(Piece.from_json(values) for values in task))
-            for task in self._plan["tasks"]
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        """Write the files of one task."""
-        assert isinstance(partition, PiecesPartition), "the partitions are our own"
-        form = FileForm.from_json(self._plan["form"])
-        place = self._place(self._plan["target"])
-        rejected = None if form.rejected is None else self._place(form.rejected)
-        lost = frozenset(self._plan["lost"])
-        writer = PieceWriter(place, rejected, self._plan["run"], self._options, lost, form)
-        for piece in partition.pieces:
-            yield (json.dumps([each and asdict(each) for each in writer.write(piece)]),)
-
-    def _place(self, uri: str) -> Place:
-        return iceberg_place(uri, self._access) if self._access else place_of(uri)
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What one file will hold."""
@@ -376,18 +305,6 @@ class Piece:
     """Those to open, so that a worker reads no headers of other topics."""
     mark: Mark | None
     """Of the entry with the last message."""
-
-    def to_json(self) -> list[object]:
-        """A list for JSON."""
-        mark = None if self.mark is None else self.mark.to_json()
-        return [self.path, self.log_id, self.hour_ms, self.segments, mark, *self.part.to_json()]
-
-    @classmethod
-    def from_json(cls, values: list[Any]) -> Piece:
-        """The piece of such a list."""
-        path, log_id, hour_ms, segments, mark, *part = values
-        ids = tuple((each[0], each[1]) for each in segments)
-        return cls(path, log_id, hour_ms, Slice.from_json(part), ids, Mark.from_json(mark))
 
 
 def pieces_of(

@@ -7,10 +7,9 @@ published by one task in its order; topics are divided among the tasks by their 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
 from ...client import ClientError, RequestRefusedError
@@ -22,7 +21,7 @@ from ..marks import loss_since, mark_of
 from ..options import Bound, BoundKind, ReadOptions
 from ..plan import Selected, Slice, divided, entry_of, report, selected, slice_of
 from ..session import require_spark
-from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
+from .checkpoint import Checkpoint, Part, ReplayPlan
 from .options import ReplayOptions, name_of, packed, service_of, settings_of, target_topic_of
 
 if TYPE_CHECKING:
@@ -92,12 +91,13 @@ def replay(
     """
     require_spark()
     options = options.checked()
+    function = None if options.function is None else packed(options.function)
     texts = checked_options(path, topics, **bounds)
     texts["failOnDataLoss"] = str(fail_on_data_loss).lower()
     check_folder("checkpoint", checkpoint)
     names = [topics] if isinstance(topics, str) else topics
-    function = None if options.function is None else name_of(options.function)
-    settings = settings_of(path, names, texts, options, function)
+    said = None if options.function is None else name_of(options.function)
+    settings = settings_of(path, names, texts, options, said)
     place = Checkpoint(checkpoint)
     with place.lock():
         read = ReadOptions.parse(texts)
@@ -107,8 +107,8 @@ def replay(
                 report(error, read.fail_on_data_loss)
             plan = _plan(place, settings, found, read, options)
             left = _left(plan, found, place, read)
-        lost = sorted(found.expected.lost_ledgers)
-        return replayed(spark, texts, plan, left, lost, place, options)
+        lost = found.expected.lost_ledgers
+        return replayed(spark, read, plan, left, lost, place, options, function)
 
 
 def _left(
@@ -208,26 +208,30 @@ def check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
 
 def replayed(
     spark: SparkSession,
-    texts: dict[str, str],
+    read: ReadOptions,
     plan: ReplayPlan,
     left: dict[int, int],
-    lost: list[int],
+    lost: frozenset[int],
     place: Checkpoint,
     options: ReplayOptions,
+    function: str | None,
 ) -> ReplayResult:
     """What the parts of a plan published, and how far each has come."""
     progress = {n: place.progress(n, part) for n, part in enumerate(plan.parts)}
     if left:
-        tasks = divided(left, spark.sparkContext.defaultParallelism)
-        content = {**_content(plan, place, options, tasks), "lost": lost}
-        from .stream import PLAN_OPTION, REPLAY_FORMAT, TOKEN_OPTION, ReplaySource
+        from ..workers import results_of
+        from .stream import ReplayTask, replay_parts
 
-        spark.dataSource.register(ReplaySource)
-        reader = spark.read.format(REPLAY_FORMAT).options(**texts)
-        if options.token is not None:
-            reader = reader.option(TOKEN_OPTION, options.token)
-        for row in reader.option(PLAN_OPTION, json.dumps(content)).load().collect():
-            progress[row["number"]] = Progress(**json.loads(row["progress"]))
+        shares = divided(left, spark.sparkContext.defaultParallelism)
+        to_all = (
+            *(read, options.with_fields(function=None), function),
+            *(str(place.path), lost, len(shares)),
+        )
+        tasks = [
+            ReplayTask(*to_all, tuple((n, plan.parts[n], plan.producer_name(n)) for n in share))
+            for share in shares
+        ]
+        progress |= dict(results_of(spark, replay_parts, tasks))
     return ReplayResult(
         tuple(
             TopicResult(
@@ -243,20 +247,6 @@ def replayed(
             for number, part in enumerate(plan.parts)
         )
     )
-
-
-def _content(
-    plan: ReplayPlan, place: Checkpoint, options: ReplayOptions, tasks: list[list[int]]
-) -> dict[str, object]:
-    """What the workers need."""
-    return {
-        "tasks": tasks,
-        "parts": [asdict(part) for part in plan.parts],
-        "names": [plan.producer_name(number) for number in range(len(plan.parts))],
-        "checkpoint": str(place.path),
-        "options": asdict(options.with_fields(function=None, token=None)),
-        "function": None if options.function is None else packed(options.function),
-    }
 
 
 def _check_whole_entries(part: Slice, first_of: int, next_of: int) -> None:

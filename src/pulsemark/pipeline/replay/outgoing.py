@@ -20,12 +20,11 @@ from ...ledger import TopicLog
 from ..columns import arrow_schema_of
 from ..decode.batches import BatchForm, record_batches
 from ..decode.entries import EntryTable
-from ..decode.runs import read_tables
 from ..errors import DecodeError, ReplayError
 from ..options import EntryLimits
 from ..plan import Slice
 from ..sink import Batch, Message
-from ..tasks import Continuity
+from ..tasks import Continuity, tables_of
 from .options import ReplayFunction, ReplayMessage
 
 _COLUMNS = (
@@ -50,7 +49,7 @@ class Outgoing:
 def _tables(log: TopicLog, part: Slice, *, fail_on_data_loss: bool) -> Iterator[EntryTable]:
     """The range's entries with messages. Raises DataLossError if some are missing."""
     continuity = Continuity(part, fail=fail_on_data_loss)
-    for table in read_tables(log, part.start, part.end, bodies=True, on_damage=continuity.damaged):
+    for table in tables_of(log, part, bodies=True, on_damage=continuity.damaged):
         continuity.check(table)
         yield table.with_messages()
     continuity.finish()

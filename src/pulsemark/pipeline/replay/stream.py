@@ -29,17 +29,12 @@ on where the checkpoint and the target are.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from ...client import (
     ConnectionLostError,
@@ -55,13 +50,13 @@ from ...client import (
     WaitTimeoutError,
 )
 from ...ledger import FolderReader, TopicLog
+from ...maintenance.noted_transactions import follow_transactions
 from ...metadata import MessageFormatError, read_message_metadata
 from ...proto import pulsar_api_pb2 as pb
 from ..errors import ReplayError
 from ..options import ReadOptions
-from ..plan import Slice, entry_of
-from ..tasks import spare_the_collector
-from ..value_form import schema_key, stored_schemas
+from ..plan import slice_between
+from ..values.form import schema_key, stored_schemas
 from .checkpoint import Checkpoint, Part, Progress
 from .options import ReplayFunction, ReplayOptions, service_of, unpacked
 from .outgoing import Outgoing, mapped_entries, untouched_entries
@@ -187,6 +182,7 @@ class PartReplay:
             raise ReplayError(self.part.topic, "was deleted in the source")
         if log.topic_id != self.part.log_id:
             raise ReplayError(self.part.topic, "was deleted in the source and created again")
+        follow_transactions(self.read.path, [log])
         return log
 
     def _publish(self, target: TargetTopic, log: TopicLog, schemas: SchemaCarrier) -> None:
@@ -206,11 +202,7 @@ class PartReplay:
         end_index = self.part.end_index
         if next_index >= end_index:
             return iter(())
-        start, _ = entry_of(log, next_index)
-        end, end_first_index = entry_of(log, end_index)
-        if end_first_index < end_index < log.next_index:
-            end = log.next_position(end)
-        part = Slice(self.part.topic, start, end, next_index, end_index)
+        part = slice_between(log, next_index, end_index)
         fails = self.read.fail_on_data_loss
         if self.function is None:
             return untouched_entries(log, part, fail_on_data_loss=fails)
@@ -282,71 +274,32 @@ class SchemaCarrier:
         return ReplayError(self._part.topic, f"schema version {number}: {reason}")
 
 
-REPLAY_FORMAT = "pulsemark-replay"
-PLAN_OPTION = "replayPlan"
-TOKEN_OPTION = "replayToken"  # noqa: S105
-"""An option of its own: Spark does not show options with such names."""
+@dataclass(frozen=True, slots=True)
+class ReplayTask:
+    """Parts of a plan that one task replays, one after another, and what all tasks have alike."""
+
+    read: ReadOptions
+    options: ReplayOptions
+    function: str | None
+    """As `options.packed` makes it."""
+    checkpoint: str
+    lost: frozenset[int]
+    tasks: int
+    """How many share the rate limits."""
+    parts: tuple[tuple[int, Part, str], ...]
+    """Each with its number in the plan, and the name of its producer."""
 
 
-@dataclass(frozen=True)
-class PartsPartition(InputPartition):
-    """One task: the numbers of its parts."""
-
-    numbers: tuple[int, ...]
-
-
-class ReplaySource(DataSource):
-    """``spark.read.format("pulsemark-replay")``: replays the parts of a plan."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return REPLAY_FORMAT
-
-    def schema(self) -> str:
-        """The number of a part, and its `Progress` as JSON."""
-        return "number int, progress string"
-
-    def reader(self, schema: StructType) -> ReplayReader:
-        """The reader."""
-        options = dict(self.options)
-        plan = json.loads(options.pop(PLAN_OPTION.lower()))
-        plan["options"]["token"] = options.pop(TOKEN_OPTION.lower(), None)
-        return ReplayReader(ReadOptions.parse(options), plan)
-
-
-class ReplayReader(DataSourceReader):
-    """One partition for each task of the plan."""
-
-    def __init__(self, read: ReadOptions, plan: dict[str, Any]) -> None:
-        self._read = read
-        self._plan = plan
-
-    def partitions(self) -> list[InputPartition]:
-        """The tasks, as they were planned."""
-        return [PartsPartition(tuple(numbers)) for numbers in self._plan["tasks"]]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str]]:
-        """Replay the parts of one task, one after another."""
-        assert isinstance(partition, PartsPartition), "the partitions are our own"
-        spare_the_collector()
-        plan = self._plan
-        options = ReplayOptions(**plan["options"])
-        function = None if plan["function"] is None else unpacked(plan["function"])
-        paces = Paces(options, len(plan["tasks"]))
-        for number in partition.numbers:
-            replay = PartReplay(
-                self._read,
-                options,
-                Checkpoint(plan["checkpoint"]),
-                number,
-                Part.from_json(plan["parts"][number]),
-                plan["names"][number],
-                paces,
-                function,
-                frozenset(plan["lost"]),
-            )
-            yield number, json.dumps(asdict(replay.run()))
+def replay_parts(task: ReplayTask) -> Iterator[tuple[int, Progress]]:
+    """Replay the parts of one task, in a worker; how far each has come, by its number."""
+    function = None if task.function is None else unpacked(task.function)
+    paces = Paces(task.options, task.tasks)
+    for number, part, name in task.parts:
+        place = Checkpoint(task.checkpoint)
+        replay = PartReplay(
+            task.read, task.options, place, number, part, name, paces, function, task.lost
+        )
+        yield number, replay.run()
 
 
 COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)

@@ -23,7 +23,7 @@ final class Broker implements AutoCloseable {
         String program = System.getenv().getOrDefault("PULSEMARK", "pulsemark");
         process = new ProcessBuilder(
                 program, "standalone", "--storage", "memory", "--port", "0", "--http-port", "0", "--json",
-                "--test-controls")
+                "--test-controls", "--exit-on-stdin-close")
                 .redirectError(ProcessBuilder.Redirect.INHERIT)
                 .start();
         BufferedReader output =

@@ -23,11 +23,11 @@ from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from ..proto.pulsar_api_pb2 import Schema
-from .decode.gather import gather, registry_ids
-from .decode.protoscan import ABSENT
-from .errors import OptionError
-from .value_decoding import Decoder, Reasons
+from ...proto.pulsar_api_pb2 import Schema
+from ..decode.gather import gather, registry_ids
+from ..decode.protoscan import ABSENT
+from ..errors import OptionError
+from .decoding import Decoder, Reasons
 
 OPTION = "registrySchemas"
 

@@ -37,7 +37,8 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.json
-from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType
 
 Reasons = dict[int, str]
 """By row: why its value cannot be decoded."""
@@ -288,23 +289,23 @@ MAX_DEPTH = 64
 MAX_SIZE = 10_000
 """The most types that a schema may consist of. Records that name each other can be very many."""
 
-_PRIMITIVES: dict[str, tuple[spark.DataType, pa.DataType]] = {
-    "boolean": (spark.BooleanType(), pa.bool_()),
-    "int": (spark.IntegerType(), pa.int32()),
-    "long": (spark.LongType(), pa.int64()),
-    "float": (spark.FloatType(), pa.float32()),
-    "double": (spark.DoubleType(), pa.float64()),
-    "string": (spark.StringType(), pa.string()),
-    "bytes": (spark.BinaryType(), pa.binary()),
-    "fixed": (spark.BinaryType(), pa.binary()),
-    "enum": (spark.StringType(), pa.string()),
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
 }
-_TIMES: dict[tuple[str, str], tuple[spark.DataType, pa.DataType]] = {
-    ("int", "date"): (spark.DateType(), pa.date32()),
-    ("long", "timestamp-millis"): (spark.TimestampType(), pa.timestamp("ms", "UTC")),
-    ("long", "timestamp-micros"): (spark.TimestampType(), pa.timestamp("us", "UTC")),
-    ("long", "local-timestamp-millis"): (spark.TimestampNTZType(), pa.timestamp("ms")),
-    ("long", "local-timestamp-micros"): (spark.TimestampNTZType(), pa.timestamp("us")),
+_TIMES: dict[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
 _WIDER = ({"int", "long"}, "long"), ({"float", "double"}, "double")
 _MAX_PRECISION = 38
@@ -420,21 +421,9 @@ class AvroType:
             raise ValueError(f"decimal({precision}, {scale}) has no type in Spark")
         return precision, scale
 
-    def spark_type(self) -> spark.DataType:
+    def spark_type(self) -> DataType:
         """Spark's type."""
-        decimal = self._decimal()
-        if decimal is not None:
-            return spark.DecimalType(*decimal)
-        if self.kind == "record":
-            return spark.StructType(
-                [spark.StructField(name, field.spark_type()) for name, field in self.fields.items()]
-            )
-        if self.item is not None:
-            item = self.item.spark_type()
-            if self.kind == "array":
-                return spark.ArrayType(item)
-            return spark.MapType(spark.StringType(), item)
-        return _TIMES.get((self.kind, self.logical), _PRIMITIVES[self.kind])[0]
+        return from_arrow_type(self.arrow_type(times=True), prefer_timestamp_ntz=True)
 
     def arrow_type(self, *, times: bool) -> pa.DataType:
         """Arrow's type of decoded values; without ``times``, times are the numbers as stored."""
@@ -449,7 +438,7 @@ class AvroType:
             item = self.item.arrow_type(times=times)
             return pa.list_(item) if self.kind == "array" else pa.map_(pa.string(), item)
         plain = _PRIMITIVES[self.kind]
-        return (_TIMES.get((self.kind, self.logical), plain) if times else plain)[1]
+        return _TIMES.get((self.kind, self.logical), plain) if times else plain
 
     def kinds(self) -> set[str]:
         """All kinds and logical types of this schema and of those in it."""

@@ -1,6 +1,6 @@
 """Values of Protobuf: a descriptor as an Avro definition, and messages as rows of that type.
 
-One language for types serves all of them (see `value_decoding`). Protobuf's types become:
+One language for types serves all of them (see `decoding`). Protobuf's types become:
 
 ========================================  ============================================
 Protobuf                                  Avro
@@ -36,8 +36,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from .arrow_types import merged_type
-from .value_decoding import ArrayBuilder, Reasons, avro_type, reason_of_error
+from .decoding import ArrayBuilder, Reasons, avro_type, reason_of_error
+from .types import merged_type
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 _UNSIGNED = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}

@@ -14,24 +14,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..ledger.local.io.folder import CATALOG_NAME
-from ..ledger.store import SCHEMA_KIND
-from ..maintenance.verify_catalog import read_properties
-from ..metadata.partition_names import partition_of
-from ..metadata.schema_list import unpack_schemas
-from ..proto.pulsar_api_pb2 import Schema
-from .errors import OptionError
-from .options import LATEST_SCHEMA
+from ...ledger.local.io.folder import CATALOG_NAME
+from ...ledger.store import SCHEMA_KIND
+from ...maintenance.verify_catalog import read_properties
+from ...metadata.partition_names import partition_of
+from ...metadata.schema_list import unpack_schemas
+from ...proto.pulsar_api_pb2 import Schema
+from ..errors import OptionError
+from ..options import LATEST_SCHEMA
+from .decoding import AvroDecoder, AvroType, Decoder, JsonDecoder, avro_type
 from .registry import RegisteredSchema, RegistryDecoder, registered_schemas
-from .value_decoding import AvroDecoder, AvroType, Decoder, JsonDecoder, avro_type
 
 OPTION = "valueSchema"
 DECODED_TYPES = {
@@ -54,10 +53,10 @@ class Reader:
         """Its type. Raises ValueError: Spark has none for it."""
         if self.kind != Schema.ProtobufNative:
             return avro_type(json.loads(self.definition))
-        from . import protobuf_values
+        from . import protobuf
 
-        message = protobuf_values.native_descriptor(self.definition)
-        return avro_type(protobuf_values.avro_definition(message))
+        message = protobuf.native_descriptor(self.definition)
+        return avro_type(protobuf.avro_definition(message))
 
     def spark_type(self) -> DataType:
         """Spark's type of the column ``value``."""
@@ -101,20 +100,6 @@ class ValueForm:
             return decoder
         return RegistryDecoder(decoder, is_protobuf=reader.kind == Schema.ProtobufNative)
 
-    def to_json(self) -> list[Any]:
-        """A list for JSON."""
-        readers = {key: [each.kind, each.definition] for key, each in self.readers.items()}
-        registry = None if self.registry is None else [astuple(each) for each in self.registry]
-        return [self.folder, self.wanted, readers, registry]
-
-    @classmethod
-    def from_json(cls, values: list[Any]) -> ValueForm:
-        """The form of such a list."""
-        folder, wanted, readers, registry = values
-        known = {key: Reader(*each) for key, each in readers.items()}
-        given = None if registry is None else tuple(RegisteredSchema(*each) for each in registry)
-        return cls(folder, wanted, known, given)
-
 
 def _decoder_of(reader: Reader, versions: Mapping[int, Reader], final: pa.DataType) -> Decoder:
     if reader.kind == Schema.Json:
@@ -122,7 +107,7 @@ def _decoder_of(reader: Reader, versions: Mapping[int, Reader], final: pa.DataTy
     definitions = {n: each.definition for n, each in versions.items() if each.kind == reader.kind}
     if reader.kind == Schema.Avro:
         return AvroDecoder(definitions, json.loads(reader.definition), final)
-    from .protobuf_values import ProtobufDecoder
+    from .protobuf import ProtobufDecoder
 
     return ProtobufDecoder(definitions, reader.definition, final)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from pulsemark.pipeline.value_decoding import AvroDecoder, JsonDecoder, avro_type
+from pulsemark.pipeline.values.decoding import AvroDecoder, JsonDecoder, avro_type
 
 ITEM = {"type": "record", "name": "Item", "fields": [{"name": "n", "type": "long"}]}
 ORDER = {

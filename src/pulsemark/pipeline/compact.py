@@ -1,26 +1,46 @@
-"""The topics' own compacted views, which consumers read with `readCompacted`.
+"""Compaction as a job: the latest message of each key.
 
-A broker makes them for its folder, so where a broker runs it is asked through its REST API. The
-views of a folder that no process uses are made here, by the same code.
+estimate_compaction  what a compaction would keep and write, in parallel by topic
+compact_folder       make the compacted views of a folder that no broker uses
+compact_by_broker    let the broker make them, through its REST API
+
+The topics' own compacted views are what consumers read with `readCompacted`. Which messages are
+kept is decided by the package `compaction`, for all of them.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...client import AdminClient, ClientError
-from ...compaction.cleaner import limits_of
-from ...compaction.compaction import DEFAULT_LIMITS, CompactionReport, compact
-from ...compaction.current_view import newest_view
-from ...ledger import FolderReader, LocalStore
-from ..arguments import checked_options
-from ..errors import JobFailedError, OptionError
-from ..options import ReadOptions, parse_admin_url
-from ..subscription import resource_of
+from ..client import AdminClient, ClientError
+from ..compaction.cleaner import limits_of
+from ..compaction.compaction import (
+    DEFAULT_LIMITS,
+    MAX_UNCOMPRESSED_BYTES,
+    CompactionReport,
+    compact,
+    estimate,
+)
+from ..compaction.current_view import newest_view
+from ..compaction.keys import Limits
+from ..ledger import FolderReader, LocalStore
+from ..ledger.errors import CompactionFailedError
+from ..maintenance.noted_transactions import follow_transactions
+from .arguments import checked_options
+from .errors import JobFailedError, OptionError
+from .options import ReadOptions, parse_admin_url
+from .plan import packed, report, selected, slice_of
+from .session import require_spark
+from .subscription import resource_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _POLL_S = 0.2
 
@@ -63,6 +83,72 @@ def figures_of(report: CompactionReport) -> CompactedTopic:
         report.bytes_read,
         report.bytes_written,
     )
+
+
+STAGES = (1, 2)
+
+
+def estimate_compaction(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    topics: str | Sequence[str] | None = None,
+    *,
+    tombstone_stage: int = 1,
+    tombstone_property: str | None = None,
+    fail_on_data_loss: bool = True,
+) -> list[CompactedTopic]:
+    """What a compaction would read, keep and write, by topic. Nothing is written.
+
+    Args:
+        spark: the Spark session; its workers see the folder under this path.
+        path: the data folder. A broker may be writing to it.
+        topics: names; all topics by default.
+        tombstone_stage: what deletes a key in Kafka's magic 2 (KIP-87): 1, the flag or a null
+            value; 2, the flag alone.
+        tombstone_property: a message of Pulsar's deletes its key if this property's last value is
+            "true".
+        fail_on_data_loss: False: messages that are missing are logged and left out.
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow, numpy or cramjam is not installed.
+        OptionError: an argument is malformed.
+        ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
+        TopicNotFoundError: a named topic does not exist.
+        DataLossError: messages are missing.
+    """
+    require_spark()
+    if tombstone_stage not in STAGES:
+        raise OptionError("tombstoneStage", str(tombstone_stage), "is not 1 or 2")
+    if tombstone_property == "":
+        raise OptionError("tombstoneProperty", tombstone_property, "is empty")
+    fail = str(fail_on_data_loss).lower()
+    options = ReadOptions.parse({**checked_options(path, topics), "failOnDataLoss": fail})
+    with FolderReader(options.path) as reader:
+        found = selected(reader, options)
+        for error in found.lost_topics():
+            report(error, options.fail_on_data_loss)
+        slices = [slice_of(log, options, found.expected) for log in found.logs.values()]
+    from .workers import results_of
+
+    limits = Limits(MAX_UNCOMPRESSED_BYTES, tombstone_stage, tombstone_property)
+    work = partial(_estimates, options.path, found.expected.lost_ledgers, limits)
+    tasks = [[part.topic for part in task] for task in packed(slices, lambda part: part)]
+    return sorted(results_of(spark, work, tasks), key=lambda each: each.topic)
+
+
+def _estimates(
+    path: Path, lost: Collection[int], limits: Limits, topics: Sequence[str]
+) -> Iterator[CompactedTopic]:
+    """The figures of one task's topics."""
+    with FolderReader(path) as folder:
+        logs = folder.logs(topics, lost=lost)
+        follow_transactions(path, logs.values())
+        for topic, log in logs.items():
+            try:
+                figures = estimate(log, newest_view(folder, topic, log.topic_id), limits)
+            except CompactionFailedError as error:
+                raise JobFailedError(str(error)) from error
+            yield figures_of(figures)
 
 
 def compact_folder(
