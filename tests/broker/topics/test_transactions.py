@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -325,13 +326,13 @@ def test_nothing_of_a_commit_counts_before_its_decision_is_durable(client, broke
         transactions = one.services.transactions.coordinator
         ledger = one.services.topics.open_topics[TOPIC].ledger
         transaction = transactions.get(0, txn["txnid_least_bits"])
-        store, may_store = transactions._store, asyncio.Event()
+        write, may_store = transactions.metadata.write, threading.Event()
 
-        async def store_late(*given: Any, **named: Any) -> None:
-            await may_store.wait()
-            await store(*given, **named)
+        def write_late(changes: Any) -> None:
+            may_store.wait()
+            write(changes)
 
-        transactions._store = store_late
+        transactions.metadata.write = write_late
         ends = [
             asyncio.ensure_future(transactions.end(transaction, committed=True)) for _ in range(2)
         ]
