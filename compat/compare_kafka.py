@@ -30,6 +30,7 @@ from typing import Any
 from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
+from pulsemark.kafka.messages import CONSUMER_PROTOCOL
 
 sys.path.insert(0, str(Path(__file__).parent))
 from differential.normalize import differences
@@ -106,6 +107,9 @@ def _peers(ours: str, theirs: str, version: str) -> list[Peer]:
     if version[0] >= "4":
         # It says so for librdkafka's sake, and closes connections that send older ones (KIP-896).
         served[ProduceRequest.API_KEY] = (3, served[ProduceRequest.API_KEY][1])
+    else:
+        # 3.9 says that it serves them, and answers with 35.
+        served = {key: each for key, each in served.items() if key not in CONSUMER_PROTOCOL}
     number = f"{time.time_ns():x}"
     converts = tuple(map(int, version.split(".")[:2])) < (3, 0)
     return [

@@ -1,12 +1,23 @@
 """Transactions over topics of several brokers: their coordinator is one of them."""
 
+import hmac
+import json
+import time
+import urllib.error
+import urllib.request
 from contextlib import ExitStack, suppress
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from pulsemark.broker.ownership import INNER_PATH, SIGNATURE_HEADER
+from pulsemark.broker.topics import participants
+from pulsemark.client import RequestRefusedError
+from pulsemark.proto.pulsar_api_pb2 import ServerError
+from pulsemark.testing import RawClient
 from pulsemark.testing.raw_kafka import RawKafka
 from pulsemark.wire import TopicName
+from tests.support.transaction_client import COORDINATOR, TransactionClient, received
 
 from ..kafka.handlers.test_transactions import Producer as KafkaProducer
 from .test_kafka import create, metadata, thread_of
@@ -17,7 +28,6 @@ SETTINGS = {
     "kafka_group_initial_rebalance_delay_ms": 0,
     "kafka_default_partitions": PARTITIONS,
 }
-JOURNAL = TopicName.parse("persistent://public/default/kafka-groups")
 LIMIT_S = 60
 
 
@@ -29,8 +39,8 @@ def servers_of(brokers):
 class Worker:
     """A transactional producer that goes on after errors, as an application does."""
 
-    def __init__(self, brokers, name="worker"):
-        self._brokers, self._name = brokers, name
+    def __init__(self, brokers, name="worker", timeout_ms=60_000):
+        self._brokers, self._name, self._timeout_ms = brokers, name, timeout_ms
         self.begin()
 
     def begin(self):
@@ -39,6 +49,7 @@ class Worker:
             {
                 "bootstrap.servers": servers_of(self._brokers),
                 "transactional.id": self._name,
+                "transaction.timeout.ms": self._timeout_ms,
                 "topic.metadata.refresh.interval.ms": 500,
                 "reconnect.backoff.max.ms": 200,
                 "retry.backoff.max.ms": 200,
@@ -119,11 +130,6 @@ def committed(brokers, count):
     return sorted(found)
 
 
-def coordinator_of(brokers):
-    """The broker that coordinates."""
-    return next(one for one in brokers.running if one.member.owns(JOURNAL))
-
-
 def test_a_transaction_over_partitions_of_two_brokers(brokers):
     """What is committed is seen in all partitions, with its offsets; what is aborted is not."""
     brokers.start(**SETTINGS), brokers.start(**SETTINGS)
@@ -172,19 +178,23 @@ def test_a_set_adds_its_partition_at_whichever_broker(brokers, eventually):
         assert committed(brokers, len(wanted)) == wanted
 
 
-def _unloads(bundle_of):
+def unloads(topic):
+    """A topic's bundle is given away by the broker that has it."""
+
     def happens(brokers):
         for one in brokers.running:
-            bundle = one.member.bundle_of(bundle_of(one))
+            bundle = one.member.bundle_of(TopicName.parse(topic))
             one.call(lambda _, one=one, bundle=bundle: one.member.ownership.give(bundle))
 
     return happens
 
 
-def _expires(is_coordinator):
+def expires(topic, *, is_owner=True):
+    """The broker that has a topic loses its session; or the other one does."""
+
     def happens(brokers):
         for one in brokers.running:
-            if one.member.owns(JOURNAL) is is_coordinator:
+            if one.member.owns(TopicName.parse(topic)) is is_owner:
                 one.call(lambda _, one=one: _expired(one))
 
     return happens
@@ -194,14 +204,18 @@ async def _expired(thread):
     thread.member.session.expire()
 
 
-EVENTS = {
-    "the coordinator's bundle is given away": _unloads(lambda _: JOURNAL),
-    "a partition's bundle is given away": _unloads(
-        lambda _: TopicName.parse("persistent://public/default/t-partition-0")
-    ),
-    "the coordinator loses its session": _expires(True),
-    "the other broker loses its session": _expires(False),
-}
+def events(coordinator, topic):
+    """What happens to brokers, by its name."""
+    return {
+        "the coordinator's bundle is given away": unloads(coordinator),
+        "a topic's bundle is given away": unloads(topic),
+        "the coordinator loses its session": expires(coordinator),
+        "the other broker loses its session": expires(coordinator, is_owner=False),
+    }
+
+
+JOURNAL = "persistent://public/default/kafka-groups"
+EVENTS = events(JOURNAL, "persistent://public/default/t-partition-0")
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -224,3 +238,171 @@ def test_a_transaction_goes_on_after(brokers, event):
         worker.run(values, commits=commits, between=between)
         wanted += values if commits else []
     assert committed(brokers, len(wanted)) == sorted(wanted)
+
+
+# -- Pulsar's clients ------------------------------------------------------------------------------
+
+ON = {"transaction_coordinator_enabled": True}
+READY = (ServerError.ServiceNotReady, ServerError.TransactionCoordinatorNotFound)
+
+
+class Sides:
+    """Transactions of a client that asks each broker itself: it looks up before each command."""
+
+    def __init__(self, brokers, closing):
+        self._brokers, self._closing = brokers, closing
+
+    def at(self, topic):
+        """A client of the broker that serves a topic."""
+        owner = self._brokers.owner(topic)
+        raw = self._closing.enter_context(RawClient.from_url(owner.service_url))
+        return TransactionClient(raw)
+
+    def coordinated(self, ask):
+        """What the coordinator answers, once it is ready."""
+        for _ in range(LIMIT_S * 5):
+            try:
+                return ask(self.at(COORDINATOR))
+            except RequestRefusedError as refusal:
+                if refusal.error not in READY:
+                    raise
+            time.sleep(0.2)
+        pytest.fail(f"no coordinator within {LIMIT_S} s")
+
+
+@pytest.fixture
+def sides(brokers):
+    """Two brokers with transactions, and a client."""
+    brokers.start(**ON), brokers.start(**ON)
+    with ExitStack() as closing:
+        yield Sides(brokers, closing)
+
+
+def spread(brokers):
+    """A topic of each broker, by whether it is the coordinator's."""
+    found: dict[bool, str] = {}
+    mine = brokers.owner(COORDINATOR)
+    for number in range(50):
+        topic = f"persistent://public/default/t{number}"
+        found.setdefault(brokers.owner(topic) is mine, topic)
+        if len(found) == 2:
+            return found
+    pytest.fail("all topics have one owner")
+
+
+def begun(sides, topics):
+    """A transaction that has sent to each topic and acknowledged a message of it."""
+    for topic in topics:
+        client = sides.at(topic)
+        client.raw.subscribe(topic, "s", earliest=True)
+        client.raw.create_producer(topic).send(b"input")
+        client.raw.close()
+    txn = sides.coordinated(lambda one: one.begin())
+    sides.coordinated(lambda one: one.add(txn, *topics))
+    for topic in topics:
+        client = sides.at(topic)
+        client.send(client.raw.create_producer(topic), b"output", txn)
+        consumer = client.raw.subscribe(topic, "s", earliest=True)
+        consumer.flow(10)
+        client.ack(consumer, consumer.receive().message_id, txn)
+        client.raw.close()
+    return txn
+
+
+def left(sides, topic):
+    """What a consumer gets that comes now; its acknowledgements are not counted."""
+    for _ in range(LIMIT_S):
+        try:
+            client = sides.at(topic)
+            consumer = client.raw.subscribe(topic, "s", earliest=True)
+        except RequestRefusedError:
+            time.sleep(0.5)
+            continue
+        consumer.flow(10)
+        found = received(consumer)
+        client.raw.close()
+        return found
+    pytest.fail(f"{topic} is not served within {LIMIT_S} s")
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("event", [None, *EVENTS])
+def test_pulsars_transactions_over_topics_of_two_brokers(
+    brokers, sides, eventually, event, committed
+):
+    """Messages and acknowledgements of both brokers' topics count together, or not at all, though
+    the coordinator or a topic moves to another broker before the end.
+    """
+    topics = spread(brokers)
+    txn = begun(sides, topics.values())
+    for topic in topics.values():
+        assert left(sides, topic) == []
+    if event is not None:
+        events(COORDINATOR, topics[False])[event](brokers)
+    sides.coordinated(lambda one: one.end(txn, committed=committed))
+    wanted = [b"output"] if committed else [b"input"]
+    for topic in topics.values():
+        eventually(lambda topic=topic: left(sides, topic) == wanted, f"{topic} has {wanted}")
+    assert sides.coordinated(lambda one: one.begin()) != txn
+
+
+@pytest.mark.parametrize("kind", ["Pulsar's", "Kafka's"])
+def test_nobody_has_to_ask_for_a_coordinator(brokers, eventually, monkeypatch, kind):
+    """The coordinator's broker has gone, and so has the client. The brokers of topics with an open
+    transaction ask for the next coordinator, which aborts it when its time is over.
+    """
+    monkeypatch.setattr(participants, "CHECK_INTERVAL_S", 0.5)
+    for _ in range(2):
+        brokers.start(**ON, **SETTINGS)
+    coordinator = COORDINATOR if kind == "Pulsar's" else JOURNAL
+    brokers.owner("persistent://public/default/t")
+    if kind == "Pulsar's":
+        with ExitStack() as closing:
+            sides = Sides(brokers, closing)
+            topic = spread(brokers)[False]
+            client = sides.at(topic)
+            producer = client.raw.create_producer(topic)
+            txn = sides.coordinated(lambda one: one.begin(timeout_ms=3_000))
+            sides.coordinated(lambda one: one.add(txn, topic))
+            client.send(producer, b"output", txn)
+    else:
+        worker = Worker(brokers, timeout_ms=3_000)
+        worker.producer.begin_transaction()
+        for number in range(PARTITIONS):
+            worker.producer.produce("t", b"v", partition=number)
+        worker.producer.flush(LIMIT_S)
+    owner = next(one for one in brokers.running if one.member.owns(TopicName.parse(coordinator)))
+    other = next(one for one in brokers.running if one is not owner)
+    opened = other.broker.services.topics.open_topics
+    assert any(one.ledger.stable_end < one.ledger.end_position for one in opened.values())
+    if kind == "Kafka's":
+        del worker.producer
+    owner.close()
+    brokers.running.remove(owner)
+
+    def aborted():
+        known = [one.ledger.transactions for one in opened.values() if one.ledger.transactions]
+        return not any(one.open for one in known) and any(one.aborted for one in known)
+
+    eventually(aborted, "the transaction is aborted")
+
+
+def test_only_brokers_can_end_a_transaction_in_a_topic(brokers):
+    """A call that is not signed with the brokers' secret is refused, whatever it says."""
+    brokers.start(**ON)
+    (only,) = brokers.running
+    inner = only.broker.services.inner
+    body = json.dumps(["persistent://public/default/t", participants.END, {}]).encode()
+    signatures = "", "00", "\u00ff", hmac.digest(b"", body, "sha256").hex()
+    for signature in signatures:
+        asked = urllib.request.Request(
+            f"{only.http_url}{INNER_PATH}public/default/t",
+            method="POST",
+            data=body,
+            headers={"content-type": "application/json", SIGNATURE_HEADER: signature},
+        )
+        with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(asked):
+            pass
+        assert refused.value.code == 401
+        refused.value.close()
+    assert len(inner.secret) == 32

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.request
 
+import kafka_exactly_once
 import psutil
 import pulsar
 import pytest
@@ -183,6 +184,23 @@ def test_kafka_clients_of_workers(workers, eventually):
 
     eventually(has_all, "all messages")
     consumer.close()
+
+
+def test_each_order_is_settled_once_by_workers(workers):
+    """The example of exactly once, on topics of two workers, each of which is killed (SIGKILL)."""
+    started = workers("--workers", "2", "--kafka-port", "0")
+    servers = ",".join(one["kafka_url"].rpartition("/")[2] for one in started["workers"])
+    kafka_exactly_once.publish_orders(servers, 60)
+    settling = kafka_exactly_once.start_worker(servers)
+    try:
+        for number, one in enumerate(started["workers"]):
+            kafka_exactly_once.settlements(servers, 20 * (number + 1))
+            os.kill(one["pid"], signal.SIGKILL)
+        found = kafka_exactly_once.settlements(servers, 60)
+    finally:
+        settling.kill()
+        settling.wait()
+    assert sorted(found) == list(range(60))
 
 
 def polled(consumer):

@@ -156,7 +156,7 @@ def test_a_body_that_is_cut_short_is_refused(length):
     assert connection.unanswered == 0
 
 
-@pytest.mark.parametrize("version", range(9))
+@pytest.mark.parametrize("version", range(13))
 def test_a_large_body_of_many_parts_is_left_for_a_thread(version):
     """A Produce is large by its records, which are not decoded: it is left for its sets."""
     one = produce_fields([("topic", 0, b"r" * 300_000)], -1) | {"transactional_id": "tx"}
@@ -176,13 +176,15 @@ def test_a_large_body_of_many_parts_is_left_for_a_thread(version):
         (ProduceRequest, one | {"topic_data": few}),
         lists,
     ):
-        connection.receive(frame(kind, version, **fields))
+        highest = APIS[kind.API_KEY].highest
+        connection.receive(frame(kind, min(version, highest), **fields))
     asked = [request.undecoded is not None for request in taken(connection)]
     assert asked == [False, True, False, True]
 
 
+@pytest.mark.parametrize("version", [7, 12])
 @pytest.mark.parametrize("topics", [1, 7_000])
-def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatch, topics):
+def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatch, topics, version):
     """The limit counts sets, over any number of topics, and topics without sets."""
     monkeypatch.setattr(connection_module, "MAX_SETS", 20_000)
     topic = ProduceRequest.TopicProduceData
@@ -198,7 +200,7 @@ def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatc
             for number in range(-(-count // each))
         ]
         connection.receive(
-            frame(ProduceRequest, 7, **produce_fields([], -1) | {"topic_data": data})
+            frame(ProduceRequest, version, **produce_fields([], -1) | {"topic_data": data})
         )
         (request,) = taken(connection)
         if is_served:
@@ -209,15 +211,49 @@ def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatc
                 decode_body(request)
 
 
-def test_topics_without_sets_count_as_sets(monkeypatch):
+@pytest.mark.parametrize("version", [7, 12])
+def test_topics_without_sets_count_as_sets(monkeypatch, version):
     """They take memory, too."""
     monkeypatch.setattr(connection_module, "MAX_SETS", 20_000)
     connection = Connection(1 << 24)
     data = [ProduceRequest.TopicProduceData(name="t", partition_data=[])] * 20_001
-    connection.receive(frame(ProduceRequest, 7, **produce_fields([], -1) | {"topic_data": data}))
+    fields = produce_fields([], -1) | {"topic_data": data}
+    connection.receive(frame(ProduceRequest, version, **fields))
     (request,) = taken(connection)
     with pytest.raises(ProtocolError, match="more than 20000 sets"):
         decode_body(request)
+
+
+def test_a_produce_with_tagged_fields_is_refused():
+    """No version has one. The codec would copy all that follows for each of them."""
+    sent = frame(ProduceRequest, 12, **produce_fields([("t", 0, b"r" * 100)], -1))
+    assert sent[-3:] == bytes(3)
+    for struct_from_the_end in range(3):
+        at = len(sent) - 1 - struct_from_the_end
+        tagged = bytearray(sent[:at] + b"\x01\x07\x01x" + sent[at + 1 :])
+        struct.pack_into(">i", tagged, 0, len(tagged) - 4)
+        connection = Connection(1 << 24)
+        connection.receive(bytes(tagged))
+        with pytest.raises(ProtocolError, match="tagged"):
+            connection.take()
+
+
+@pytest.mark.parametrize("tagged", [8, 2_000])
+def test_tagged_fields_cost_no_more_than_their_bytes(tagged):
+    """The codec copies all that follows for each struct that has some."""
+    topics = (
+        bytes(16) + b"\x02t" + (b"\x01\x07\x01x" if n < tagged else b"\0") for n in range(2_000)
+    )
+    body = b"\xd1\x0f" + b"".join(topics) + bytes(3)
+    head = struct.pack(">hhih", 3, 12, 1, 1) + b"c\0"
+    connection = Connection(LIMIT)
+    connection.receive(struct.pack(">i", len(head + body)) + head + body)
+    if tagged < 16:
+        (request,) = taken(connection)
+        assert len(request.body.topics) == 2_000
+    else:
+        with pytest.raises(ProtocolError, match="too many places"):
+            connection.take()
 
 
 def test_kafka_python_takes_the_broker_for_the_kafka_whose_requests_it_serves():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulsemark.client.connection import RawConsumer
+from pulsemark.metadata import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RawProducer
@@ -127,3 +128,8 @@ class TransactionClient:
         """Acknowledge in a transaction."""
         number = consumer.consumer_id
         self.raw.request(lambda request_id: ack(request_id, number, [message_id], txn, up_to=up_to))
+
+
+def received(consumer: RawConsumer) -> list[bytes]:
+    """The payloads that are there."""
+    return [bytes(payload_of(message.headers_and_payload)) for message in consumer.drain()]

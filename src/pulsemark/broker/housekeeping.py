@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ from .topics.registry import Topics
 
 if TYPE_CHECKING:
     from .services import Session
-    from .topics.transactions import Transactions
+    from .topics.participants import Participants
+    from .topics.transactions import Coordination
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +38,11 @@ class Housekeeping:
         sessions: Collection[Session],
         topics: Topics,
         cache: CacheFigures,
-        transactions: Transactions | None = None,
+        transacting: Sequence[Participants | Coordination] = (),
     ) -> None:
         self._sessions = sessions
         self._topics = topics
-        self._transactions = transactions
+        self._transacting = transacting
         self._cache = cache
         self._loop = asyncio.get_running_loop()
         self._rates_at_s = self._loop.time()
@@ -79,8 +80,10 @@ class Housekeeping:
             with _logged(cursor):
                 cursor.persist()
             yield
-        if self._transactions is not None:
-            self._transactions.check_time()
+        for one in self._transacting:
+            with _logged(one):
+                one.check_time(now_s)
+            yield
         elapsed_s = now_s - self._rates_at_s
         if elapsed_s >= RATES_INTERVAL_S:
             self._rates_at_s = now_s

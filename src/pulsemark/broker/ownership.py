@@ -191,7 +191,8 @@ class InnerCalls:
 
     async def answered(self, name: TopicName, body: bytes, signature: str) -> Any:
         """The answer to another broker, as it is sent. Raises PermissionError, NotOwnedError."""
-        if self.cluster is None or not hmac.compare_digest(self._signature(body), signature):
+        expected = self._signature(body).encode()
+        if self.cluster is None or not hmac.compare_digest(expected, signature.encode()):
             raise PermissionError
         full, what, facts = json.loads(body)
         if full != str(name):

@@ -227,9 +227,6 @@ class Broker:
 
     async def _start(self) -> None:
         config = self.config
-        if config.transaction_coordinator_enabled and self._membership is not None:
-            reason = "brokers that share topics have no transactions of Pulsar's clients"
-            raise ConfigError("transaction_coordinator_enabled", True, reason)
         try:
             stampers = StamperChain.from_names(config.stampers)
         except StampError as error:
@@ -254,10 +251,14 @@ class Broker:
         )
         if self._kafka is not None:
             services.kafka_place = self._kafka.place(self._advertised_host())
+        if services.transactions is not None and self._membership is None:
+            await services.transactions.load()
         self._housekeeping = _started_work(services)
         self.listening.start()
         if self._membership is not None:
-            await self._membership.join(self._services)
+            await self._membership.join(services)
+            if services.transactions is not None and services.cluster is not None:
+                services.transactions.follow(services.cluster)
         if self._kafka is not None:
             await self._kafka.open(services, self._advertised_host(), self.kafka_handlers())
             self._kafka.start()
@@ -408,6 +409,7 @@ class Broker:
         topics = self._services.topics
         await self._services.cleaning.close()
         await self._services.lifetimes.close()
+        await self._services.participants.settled()
         if self._services.transactions is not None:
             await self._services.transactions.settled()
         await topics.rule_keeping.settled()
@@ -469,14 +471,12 @@ def _started_work(services: Services) -> Housekeeping:
     services.cleaning.start()
     services.lifetimes.start()
     services.auditor.start()
-    if services.transactions is not None:
-        services.transactions.start()
     return Housekeeping(
         services.config,
         services.sessions,
         services.topics,
         services.cache.cache,
-        services.transactions,
+        [services.participants, *filter(None, [services.transactions])],
     )
 
 
@@ -537,10 +537,9 @@ async def _transacting(
     participants = Participants(topics, inner, run_blocking)
     transactions = None
     if config.transaction_coordinator_enabled:
-        from .topics.transactions import Transactions  # few brokers have them
+        from .topics.transactions import Coordination  # few brokers have them
 
-        transactions = Transactions(topics, config, run_blocking)
-        await transactions.load()
+        transactions = Coordination(topics, participants, inner, config, run_blocking)
     return {"inner": inner, "participants": participants, "transactions": transactions}
 
 

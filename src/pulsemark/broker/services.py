@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .topics.participants import Participants
     from .topics.registry import Topics
     from .topics.schemas import Schemas
-    from .topics.transactions import Transactions
+    from .topics.transactions import Coordination
 
     #: A session of this broker. The first connection imports it.
     Session: TypeAlias = connection_session.Session["Services"]
@@ -85,7 +85,7 @@ class Services:
     sessions_made: int = 0
     http_connections: set[Closable] = field(default_factory=set)
     #: Transactions of Pulsar's clients; None without `transactionCoordinatorEnabled`.
-    transactions: Transactions | None = None
+    transactions: Coordination | None = None
     #: The endpoint for Kafka's clients; None without `kafka_port`.
     kafka: Endpoint | None = None
     #: Where Kafka's clients reach this broker; None without `kafka_port`.

@@ -116,6 +116,9 @@ class Storage(Protocol):
     def delete_topic(self, name: str) -> None:
         """Remove a topic with all that it has. Blocks."""
 
+    def metadata_of(self, name: str) -> MetadataStore:
+        """Where what goes with a topic is stored, beside its entries: it has the same owner."""
+
     def freeing(self, work: Callable[[], T]) -> T:
         """Do work that frees space, or must be possible on a full disk. Blocks."""
 

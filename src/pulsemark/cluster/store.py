@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ..broker.storage import CacheFigures
 from ..broker.topics.refreshing import TOPIC_KIND
 from ..ledger import Cursor, ManagedLedger, TopicNotFoundError, TopicStore
+from ..ledger.store import MetadataStore
 from .bundle_ownership import Stores
 from .shared_catalog import SharedCatalog
 
@@ -109,6 +110,10 @@ class ClusterStore:
         if store is None:
             raise TopicNotFoundError(topic)
         return store
+
+    def metadata_of(self, name: str) -> MetadataStore:
+        """That of the topic's bundle. Raises as `store_of`."""
+        return self.store_of(name).catalog
 
     # -- topics -----------------------------------------------------------------------------------
 

@@ -161,6 +161,8 @@ RECORDS_MARK = os.urandom(16)
 """Stands in a response for the records of one partition. No client can know it."""
 #: A larger body can be thousands of small structs, which take long to decode.
 DECODED_AT_ONCE_BYTES = LARGE_BYTES
+#: A decoder may copy a body of more than so many bytes so many times.
+COPIED_BYTES, COPIES = KIB, 16
 #: A Produce with so few sets takes no time: its records are not decoded.
 DECODED_AT_ONCE_SETS = 200
 #: A Produce with more sets is refused: decoded they would take a hundred times its size.
@@ -200,7 +202,7 @@ class Request:
 
 
 class Connection:
-    """One connection. `max_frame_bytes` limits requests with records (see `apis` for the others).
+    """One connection. `max_frame_bytes` limits requests with records.
 
     `pending_bytes` are received and not yet a whole request. `memory` is shared with the other
     connections of the event loop.
@@ -525,6 +527,8 @@ def _decode(api: Api, version: int, data: memoryview) -> Any:
     )
     if api.key == PRODUCE and len(data) > LARGE_BYTES:
         decode = _without_copies(decode)
+    elif flexible and len(data) > COPIED_BYTES:
+        decode = _with_few_copies(decode, COPIES * len(data))
     body, end = decode(data, 0)
     if end > len(data):
         # Its strings and bytes are slices, which are cut short without an error.
@@ -540,6 +544,23 @@ def _without_copies(decode: Any) -> Any:
     nothing else.
     """
     return FunctionType(decode.__code__, {**decode.__globals__, "bytes": memoryview})
+
+
+def _with_few_copies(decode: Any, most_bytes: int) -> Any:
+    """A decoder that copies so many bytes at most; else it raises ValueError.
+
+    For each struct with tagged fields kafka-python's decoders copy all that follows.
+    """
+    left = most_bytes
+
+    def copied(view: Buffer) -> bytes:
+        nonlocal left
+        left -= len(view)
+        if left < 0:
+            raise ValueError("it has tagged fields in too many places")
+        return bytes(view)
+
+    return FunctionType(decode.__code__, {**decode.__globals__, "bytes": copied})
 
 
 class Memory:

@@ -39,6 +39,8 @@ CONTROL_NOTE_KIND = "control-entries"
 """The ledgers with control entries, and where these are (`topic_log.ControlPositions`)."""
 TRANSACTIONS_NOTE_KIND = "transactions"
 """What is known of a topic's transactions (`transactions.Transactions`)."""
+PENDING_ACKS_KIND = "pending-acks"
+"""What open transactions have acknowledged of a topic's subscriptions, by topic id."""
 FOLLOWS_KIND = "follows"
 """Kind of the values of a follower's folder: `FOLLOWS_PLACE` says which place it follows; other
 keys are topics without entries, with the index of their next message."""

@@ -64,6 +64,10 @@ class StoreCore:
         """The engine's metadata; its calls block."""
         return self.engine.metadata
 
+    def metadata_of(self, _name: str) -> MetadataStore:
+        """The metadata; a store of one bundle of topics is for that bundle alone."""
+        return self.catalog
+
     def transactions_noter(self, topic_id: int) -> Callable[[bytes], None]:
         """What stores the note of a topic's transactions. It raises CatalogError."""
         return partial(self.catalog.put, TRANSACTIONS_NOTE_KIND, str(topic_id))

@@ -24,6 +24,7 @@ from .store import (
     CLEANER_PROPERTY_KIND,
     CONTROL_NOTE_KIND,
     DELETING_KIND,
+    PENDING_ACKS_KIND,
     SEEN_PROPERTY_KIND,
     TRANSACTIONS_NOTE_KIND,
     VIEW_PROPERTY_KIND,
@@ -262,6 +263,7 @@ class TopicStore(StoreCore):
         for kind in (
             VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND,
             TRANSACTIONS_NOTE_KIND,
+            PENDING_ACKS_KIND,
         ):  # fmt: skip
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,17 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part
+from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part, PendingAcks
 from pulsemark.broker.topics import transactions
-from pulsemark.broker.topics.transactions import Transaction, _restored, _row
 from pulsemark.client import RequestRefusedError, SendRefusedError
-from pulsemark.client.connection import RawConsumer
 from pulsemark.ledger import Position
-from pulsemark.metadata import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import BrokerProcess, PulsarBroker, RawClient, running_broker
 from pulsemark.wire import MessageId
-from tests.support.transaction_client import TransactionClient
+from tests.support.transaction_client import TransactionClient, received
 
 TOPIC, OTHER = "persistent://public/default/orders", "persistent://public/default/paid"
 ON = {"transaction_coordinator_enabled": True}
@@ -37,11 +35,6 @@ def client(broker: PulsarBroker) -> Iterator[TransactionClient]:
     """A client of that broker."""
     with RawClient.from_url(broker.service_url) as raw:
         yield TransactionClient(raw)
-
-
-def received(consumer: RawConsumer) -> list[bytes]:
-    """The payloads that are there."""
-    return [bytes(payload_of(message.headers_and_payload)) for message in consumer.drain()]
 
 
 def test_clients_that_look_up_over_http_find_the_coordinator(broker):
@@ -230,7 +223,7 @@ def test_a_transaction_keeps_nothing_of_what_is_too_much(client, broker, monkeyp
     with pytest.raises(SendRefusedError, match="at most 2 topics"):
         client.send(producer, b"x", txn)
     client.end(txn, committed=True)
-    assert not broker.broker.services.transactions.by_number
+    assert not broker.broker.services.transactions.coordinator.by_number
     assert received(consumer) == []
 
 
@@ -295,20 +288,23 @@ def test_kill_9_keeps_open_transactions(tmp_path: Path, committed):
             assert client.begin() != txn
 
 
-PLACES = st.tuples(st.text(max_size=3), st.text(max_size=3))
 POSITIONS = st.builds(Position, st.integers(0, 3), st.integers(0, 40))
 PARTS = st.one_of(st.just(WHOLE), st.builds(Part, st.integers(1, 2**70), st.integers(1, 2)))
 
 
 @settings(max_examples=50)
 @given(
-    st.dictionaries(
-        st.tuples(st.text(max_size=3), st.text(max_size=3)), st.dictionaries(POSITIONS, PARTS)
-    )
+    st.dictionaries(st.text(max_size=3), st.dictionaries(POSITIONS, PARTS, min_size=1)),
+    st.none() | st.tuples(st.text(max_size=3), POSITIONS),
 )
-def test_what_is_stored_is_what_was_acknowledged(acks):
-    """A transaction's row has all of its acknowledgements, however they lie."""
-    transaction = Transaction(3, 1, 2, "me", topics={"full": "a"}, acks=acks)
-    found = _restored(3, _row(transaction))
-    assert found.acks == acks
-    assert (found.owner, found.topics, found.timeout_ms) == ("me", {"full": "a"}, 2)
+def test_what_is_stored_is_what_was_acknowledged(acks, up_to):
+    """A subscription's row has all of its pending acknowledgements, however they lie."""
+    pending = PendingAcks()
+    for transaction, acked in acks.items():
+        pending.add(transaction, acked)
+    pending.cumulative = up_to
+    found = PendingAcks.of(json.loads(json.dumps(pending.row())))
+    assert found.single == acks
+    assert found.cumulative == up_to
+    places = {place for acked in acks.values() for place in acked}
+    assert all(found.bits_in(place) == pending.bits_in(place) for place in places)

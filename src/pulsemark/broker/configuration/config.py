@@ -344,7 +344,7 @@ class BrokerConfig(PolicyDefaults):
     #: format without a policy of their own or of their namespace (docs/control-entries.md).
     leader_epochs_enabled: bool = False
 
-    #: Whether Pulsar's clients may use transactions. Not with `--store` and `--workers`.
+    #: Whether Pulsar's clients may use transactions.
     transaction_coordinator_enabled: bool = False
     #: Transactions that have not ended; above it none can begin.
     max_active_transactions_per_coordinator: int = setting(10_000, kind=limit(1))

@@ -115,17 +115,17 @@ async def _ack_in_transaction(
     answer: Callable[[BaseException | None], None] | None,
 ) -> None:
     """Acknowledge for a transaction. The receipt follows when it is durable."""
-    coordinator, ids = session.services.transactions, command.message_id
+    coordination, ids = session.services.transactions, command.message_id
+    most, least = command.txnid_most_bits, command.txnid_least_bits
     refusal = None
     try:
-        if coordinator is None or not subscription.topic.is_persistent:
+        if coordination is None or not subscription.topic.is_persistent:
             text = "Server don't support transaction ack!"
             raise java_refusal(ServerError.NotAllowedError, "NotAllowedException", text)
-        transaction = coordinator.open_one(command.txnid_most_bits, command.txnid_least_bits)
         if command.ack_type != CommandAck.Cumulative:
-            await coordinator.ack(transaction, subscription, ids)
+            await coordination.ack(most, least, subscription, ids)
         elif len(ids) == 1:
-            await coordinator.ack_up_to(transaction, subscription, ids[0])
+            await coordination.ack_up_to(most, least, subscription, ids[0])
     except RefusedError as error:
         refusal = error
     if answer is not None:

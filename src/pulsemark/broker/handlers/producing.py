@@ -337,10 +337,10 @@ def _append_checked(
     stamp = None
     # As in Pulsar: half of an id names no transaction.
     if command.HasField("txnid_most_bits") and command.HasField("txnid_least_bits"):
-        coordinator = session.services.transactions
-        if coordinator is None or sender.mirror is not None:
+        coordination = session.services.transactions
+        if coordination is None or sender.mirror is not None:
             raise RefusedError(ServerError.NotAllowedError, "Transaction buffer disable!")
-        stamp = coordinator.stamp_of(command.txnid_most_bits, command.txnid_least_bits, topic)
+        stamp = coordination.stamp_of(command.txnid_most_bits, command.txnid_least_bits, topic)
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission

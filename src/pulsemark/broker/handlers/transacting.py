@@ -16,12 +16,12 @@ from ...wire import commands
 from ..errors import RefusedError
 from ..security import needs
 from ..security.authorization import Target
-from .checks import CommandTable, check_name, parse_topic
+from .checks import CommandTable, check_name
 
 if TYPE_CHECKING:
     from ...wire import TopicName
     from ..services import Session
-    from ..topics.transactions import Transaction, Transactions
+    from ..topics.transactions import Coordination, Transaction, Transactions
 
 PRODUCE, CONSUME, SUPER_USER = needs.topic("PRODUCE"), needs.topic("CONSUME"), needs.SUPER_USER
 TransactionId = tuple[int, int]
@@ -29,32 +29,32 @@ TransactionId = tuple[int, int]
 Work = Callable[["Session", "Transactions", Any], Awaitable[TransactionId]]
 
 
-def coordinator_of(session: Session) -> Transactions:
-    """The broker's coordinator. Raises `RefusedError`: it has none."""
-    coordinator = session.services.transactions
-    if coordinator is None:
+def coordination_of(session: Session) -> Coordination:
+    """What the broker has for transactions. Raises `RefusedError`: they are off."""
+    coordination = session.services.transactions
+    if coordination is None:
         raise RefusedError(ServerError.NotAllowedError, "Transactions are not enabled.")
-    return coordinator
+    return coordination
 
 
 def connect(session: Session, command: pb.CommandTcClientConnectRequest) -> None:
     """The client wants to use a coordinator."""
-    refusal = None
+    refusal, coordination = None, coordination_of(session)
     try:
-        coordinator_of(session).check_id(command.tc_id)
+        coordination.coordinator.check_id(command.tc_id)
     except RefusedError as error:
-        if session.services.transactions is None:
-            raise
         refusal = error
     answer = BaseCommand.TC_CLIENT_CONNECT_RESPONSE
     session.write(_response(answer, command.request_id, None, refusal))
 
 
 def _handled(answer: BaseCommand.Type, work: Work, session: Session, command: Any) -> None:
-    coordinator = coordinator_of(session)
-    session.run(
-        command.request_id, _answered(answer, work(session, coordinator, command), session, command)
-    )
+    coordination = coordination_of(session)
+
+    async def working() -> TransactionId:
+        return await work(session, coordination.coordinator, command)
+
+    session.run(command.request_id, _answered(answer, working(), session, command))
 
 
 async def _answered(
@@ -97,10 +97,11 @@ async def add_topics(
 ) -> TransactionId:
     """The transaction will send to these topics."""
     transaction = _own(session, coordinator, command)
-    names = [(parse_topic(session, each), each) for each in command.partitions]
+    names = [(session.services.topics.parse(each), each) for each in command.partitions]
     for name, _ in names:
         _check_may(session, PRODUCE, Target.of_topic(name))
     await coordinator.add_topics(transaction, names)
+    await coordination_of(session).announce(0, transaction.number, [name for name, _ in names])
     return 0, transaction.number
 
 
@@ -112,7 +113,7 @@ async def add_subscriptions(
     places: list[tuple[TopicName, str, str]] = []
     for each in command.subscription:
         check_name("subscription's name", each.subscription)
-        places.append((parse_topic(session, each.topic), each.subscription, each.topic))
+        places.append((session.services.topics.parse(each.topic), each.subscription, each.topic))
     for name, subscription, _ in places:
         _check_may(session, CONSUME, Target.of_topic(name, subscription))
     named = [((str(name), one), given) for name, one, given in places]

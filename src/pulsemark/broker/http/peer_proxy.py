@@ -43,6 +43,8 @@ async def elsewhere(
     assert cluster is not None, "a broker alone serves every topic"
     name = TopicName.parse(error.topic)
     of_path = dict(zip(route.names, values, strict=True))
+    if not {"topic", "namespace"} & of_path.keys():
+        return await _one_topic(request, route, values, cluster, name)
     if "topic" not in of_path:
         return await _each_bundle(request, cluster, of_path, name)
     last = route.parts[-1]

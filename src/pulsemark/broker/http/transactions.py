@@ -16,7 +16,7 @@ from ..security import needs
 from ..security.authorization import Target
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
-from ..topics.transactions import Transaction, Transactions, id_text
+from ..topics.transactions import COORDINATOR, Transaction, Transactions, id_text
 from .messages import HttpError, Request, Response
 from .names import find_subscription, long_value, open_one_log
 from .route import Routes, TopicPath
@@ -43,12 +43,22 @@ async def of_another_broker(request: Request, path: TopicPath) -> Response:
 
 
 def _coordinator(request: Request) -> Transactions:
-    """The broker's coordinator. Raises `HttpError` 503."""
-    found = request.services.transactions
-    if found is None:
+    """The coordinator. Raises `NotOwnedError`, and `HttpError` 503 if there is none."""
+    _check_is_on(request)
+    services = request.services
+    if services.cluster is not None:
+        services.cluster.check_owned(COORDINATOR)
+    assert services.transactions is not None
+    try:
+        return services.transactions.coordinator
+    except RefusedError as refusal:
+        raise HttpError(503, refusal.message) from refusal
+
+
+def _check_is_on(request: Request) -> None:
+    if request.services.transactions is None:
         text = "This Broker is not configured with transactionCoordinatorEnabled=true."
         raise HttpError(503, text)
-    return found
 
 
 def _found(request: Request, most: str, least: str) -> Transaction:
@@ -132,15 +142,15 @@ async def in_buffer_stats(request: Request, path: TopicPath, most: str, least: s
 async def buffer_stats(request: Request, path: TopicPath) -> Response:
     """Show a topic's transactions."""
     topic = await _topic(request, path)
-    ledger, coordinator = topic.ledger, _coordinator(request)
+    ledger = topic.ledger
     known = ledger.transactions
     last = ledger.previous_position(ledger.stable_end)
     stats: dict[str, Any] = {
         "state": "Ready",
         "maxReadPosition": f"{last.ledger_id}:{last.entry_id}",
         "ongoingTxnSize": 0 if known is None else len(known.open),
-        "recoverStartTime": coordinator.loading_began_ms,
-        "recoverEndTime": coordinator.loaded_ms,
+        "recoverStartTime": topic.opened_ms,
+        "recoverEndTime": topic.opened_ms,
         "totalAbortedTransactions": 0 if known is None else len(known.aborted),
     }
     if request.query.get("lowWaterMarks") == "true":
@@ -191,12 +201,12 @@ async def position_stats(
 
 
 async def _topic(request: Request, path: TopicPath) -> Topic:
-    _coordinator(request)
+    _check_is_on(request)
     return await open_one_log(request, path, what=OF_PARTITIONED)
 
 
 async def _subscription(request: Request, path: TopicPath, name: str) -> Subscription:
-    _coordinator(request)
+    _check_is_on(request)
     return await find_subscription(request, path, name, what=OF_PARTITIONED)
 
 

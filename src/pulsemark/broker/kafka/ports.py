@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ...kafka.endpoint import Endpoint, Handler
 from ...kafka.errors import Code, KafkaError
 from ...kafka.ports import KafkaOptions, Ports
-from ...kafka.records import Producer
+from ...kafka.records import Producer, producer_of
 from ...kafka.topic_settings import FORMAT_VERSION, SETTINGS, is_name
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
@@ -77,7 +77,10 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 JOURNAL = "kafka-groups"
-CHECK = "check of a Kafka client's transaction"
+CHECK, STATE = "check of a Kafka client's transaction", "state of a Kafka client's transaction"
+"""What brokers ask the one that coordinates: whether a batch may be stored, and whether a
+transaction has ended.
+"""
 PROPERTY_KIND = "kafka"
 """The kind of the catalog's properties that only this endpoint uses."""
 
@@ -164,6 +167,16 @@ class KafkaServer:
         endpoint = Endpoint(ports, kafka_options(self._config, host), handlers)
         await endpoint.start()
         services.inner.answering[CHECK] = partial(_checked, endpoint)
+        services.inner.answering[STATE] = partial(_state_of, endpoint)
+        journal = cast("BrokerPorts", ports).topics.name_of(JOURNAL)
+
+        async def has_ended(_topic: Topic, transaction: str) -> bool | None:
+            if producer_of(transaction) is None:
+                return None  # not one of Kafka's clients
+            ended = await services.inner.ask(journal, STATE, transaction=transaction)
+            return bool(ended)
+
+        services.participants.coordinators.append(has_ended)
         services.kafka = self._endpoint = endpoint
 
     def start(self) -> None:
@@ -211,6 +224,14 @@ async def _checked(
         passes = refusal.code in (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS)
         return Code.NOT_ENOUGH_REPLICAS if passes else refusal.code, refusal.message
     return 0, found
+
+
+async def _state_of(endpoint: Endpoint, _journal: TopicName, *, transaction: str) -> bool:
+    """The answer to a broker with an open transaction: whether it has ended everywhere else."""
+    try:
+        return endpoint.transactions.has_ended(transaction)
+    except KafkaError as refusal:
+        raise RefusedError(ServerError.ServiceNotReady, refusal.message) from refusal
 
 
 def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:

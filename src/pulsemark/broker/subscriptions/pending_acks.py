@@ -4,13 +4,14 @@ They are pending: no consumer gets these messages meanwhile, and they still coun
 subscription's backlog. When the transaction is committed they go to the cursor; when it is aborted
 the messages are delivered again. A message that one transaction has acknowledged cannot be
 acknowledged by another one. Of a batch single messages may be pending, each in a transaction of its
-own.
+own. They are stored with the topic (`topics.participants`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ...ledger import Position
 from ...ledger.cursors.ack_state import bits_of, words_of
@@ -26,14 +27,14 @@ WORD_BITS = 64
 
 
 class Part(NamedTuple):
-    """Messages of an entry, bit n for message n, of so many words."""
+    """Messages of one entry: bit n for message n, and the mask's length in words of 64 bits."""
 
     bits: int
     words: int
 
     @property
     def ack_set(self) -> list[int]:
-        """The words with a bit for each of the other messages, as a client would send them."""
+        """As Pulsar's `ack_set`: a bit that is set is a message that is *not* in this part."""
         return words_of(~self.bits & ((1 << self.words * WORD_BITS) - 1))
 
     def joined(self, other: Part) -> Part:
@@ -64,6 +65,36 @@ class PendingAcks:
         """The ids of the transactions that have acknowledged something."""
         return {*self.single, *(() if self.cumulative is None else self.cumulative[:1])}
 
+    def row(self) -> dict[str, Any]:
+        """As it is stored; entries that follow one another are one item."""
+        single = {}
+        for transaction, acked in self.single.items():
+            runs = groupby(
+                enumerate(sorted(acked.items())),
+                lambda item: (item[1][0].ledger_id, item[1][0].entry_id - item[0], item[1][1]),
+            )
+            rows = single[transaction] = list[list[int]]()
+            for (ledger_id, _, part), run in runs:
+                ids = [position.entry_id for _, (position, _) in run]
+                rows.append([ledger_id, ids[0], ids[-1], *part])
+        return {"single": single, "cumulative": self.cumulative}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """What `row` says."""
+        pending = cls()
+        for transaction, rows in row["single"].items():
+            acked = {
+                Position(ledger_id, entry_id): Part(bits, words)
+                for ledger_id, first, last, bits, words in rows
+                for entry_id in range(first, last + 1)
+            }
+            pending.add(transaction, acked)
+        if row["cumulative"] is not None:
+            transaction, position = row["cumulative"]
+            pending.cumulative = transaction, Position(*position)
+        return pending
+
     def bits_in(self, position: Position) -> int:
         """The messages of an entry that are pending; all bits are set if all of them are."""
         if self.cumulative is not None and position <= self.cumulative[1]:
@@ -73,8 +104,9 @@ class PendingAcks:
     def remaining(
         self, position: Position, remaining: Sequence[int] | None, messages: int
     ) -> list[int]:
-        """The ack set of an entry whose cursor has this one (None: nothing is acknowledged),
-        without what is pending; [] if nothing remains.
+        """The entry's ack set without what is pending; [] if nothing remains.
+
+        `remaining` is the ack set of its cursor; None: nothing is acknowledged.
         """
         everything = (1 << max(messages, 1)) - 1
         left = everything if remaining is None else bits_of(remaining, max(messages, 1))
@@ -98,7 +130,7 @@ class PendingAcks:
         if not mine:
             self.single.pop(transaction, None)
 
-    def of(self, transaction: str) -> tuple[Acked, Position | None]:
+    def made_by(self, transaction: str) -> tuple[Acked, Position | None]:
         """What a transaction has acknowledged, and up to where cumulatively."""
         acked = dict(self.single.get(transaction, {}))
         if self.cumulative is None or self.cumulative[0] != transaction:
@@ -107,7 +139,7 @@ class PendingAcks:
 
     def forget(self, transaction: str) -> None:
         """A transaction has ended."""
-        acked, up_to = self.of(transaction)
+        acked, up_to = self.made_by(transaction)
         self.remove(transaction, acked)
         if up_to is not None:
             self.cumulative = None

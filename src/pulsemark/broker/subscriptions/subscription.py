@@ -490,7 +490,7 @@ class Subscription:
         """What a transaction has acknowledged is acknowledged for good, durably, or given back."""
         if self.pending_acks is None:
             return
-        acked, up_to = self.pending_acks.of(transaction)
+        acked, up_to = self.pending_acks.made_by(transaction)
         if committed:
             for number, (position, part) in enumerate(acked.items(), start=1):
                 await when_read(self._ack_for_good, position, part)

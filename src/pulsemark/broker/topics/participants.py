@@ -4,22 +4,30 @@ The coordinator of a transaction may be another broker. It decides how the trans
 then has each topic told (`end`): the broker that serves a topic ends the transaction there. This is
 repeated until it has succeeded, and done twice it does no harm: no transaction's id is used again.
 
-A topic takes nothing of a transaction that has ended, or of which its coordinator does not know
-that it is in the topic: nobody would end it there. So before the first message it asks the
-coordinator (`join`). The answer counts if the end has not overtaken it.
+A topic refuses messages of a transaction until the coordinator has registered the topic in it:
+otherwise nobody would end it there. So before the first message, or the first acknowledgement, it
+asks the coordinator (`join`). The answer is ignored if the transaction has ended meanwhile.
+
+Where brokers share topics, each asks now and then about the transactions that are open in its
+topics (`check_time`). So a coordinator whose broker has died is taken over by another one, though
+no client asks for it; and what its coordinator does not know is aborted.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING
 
 from ...ledger import LedgerError
+from ...ledger.store import PENDING_ACKS_KIND
 from ...proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
+from ..cooperative import Background
 from ..errors import RefusedError
 from ..storage import stored
+from ..subscriptions.pending_acks import PendingAcks
 from .topic_names import NameLocks
 
 if TYPE_CHECKING:
@@ -27,6 +35,9 @@ if TYPE_CHECKING:
     from .registry import RunBlocking, Topics
     from .topic import Topic
 
+CHECK_INTERVAL_S = 10.0
+REFUSED_MAX = 1_000
+"""Refused transactions of a topic that are remembered; others are asked about again."""
 END = "end of a transaction"
 """The kind of question by which a coordinator tells the broker of a topic."""
 
@@ -36,39 +47,62 @@ class Joined:
 
     def __init__(self) -> None:
         self._ids: dict[Hashable, str] = {}
+        self._keys: dict[str, set[Hashable]] = {}
+        """By the transaction's id."""
+        self._refused: dict[Hashable, str] = {}
         self._asking = 0
         self._ended_meanwhile: set[str] = set()
 
     def get(self, key: Hashable) -> str | None:
-        """The id of the transaction that was joined by this key."""
+        """The id of the transaction that is registered under this key."""
         return self._ids.get(key)
 
     async def join(self, key: Hashable, ask: Callable[[], Awaitable[str]]) -> None:
-        """Let a transaction write, if its coordinator names it. Raises what ``ask`` raises."""
+        """Let a transaction write, if its coordinator names it. Raises what ``ask`` raises.
+
+        Whether it may write says `get`.
+        """
         self._asking += 1
         try:
             transaction = await ask()
             if transaction not in self._ended_meanwhile:
                 self._ids[key] = transaction
+                self._keys.setdefault(transaction, set()).add(key)
         finally:
             self._asking -= 1
             if not self._asking:
                 self._ended_meanwhile.clear()
 
+    def refusal(self, key: Hashable) -> str:
+        """Why a transaction may never write again; "": that is not known."""
+        return self._refused.get(key, "")
+
+    def refuse(self, key: Hashable, reason: str) -> None:
+        """A transaction may never write again."""
+        if len(self._refused) >= REFUSED_MAX:
+            self._refused.clear()
+        self._refused[key] = reason
+
     def ended(self, transaction: str) -> None:
         """A transaction writes no more."""
         if self._asking:
             self._ended_meanwhile.add(transaction)
-        self._ids = {key: each for key, each in self._ids.items() if each != transaction}
+        for key in self._keys.pop(transaction, ()):
+            if self._ids[key] == transaction:
+                del self._ids[key]
 
 
 class Participants:
     """The topics of all brokers, as a coordinator reaches them."""
 
     def __init__(self, topics: Topics, inner: InnerCalls, run_blocking: RunBlocking) -> None:
-        self._topics, self._run_blocking = topics, run_blocking
-        self._ask = inner.ask
-        self._ending = NameLocks()
+        self._topics, self._inner, self._run_blocking = topics, inner, run_blocking
+        self._ending, self._keeping = NameLocks(), NameLocks()
+        self._background = Background()
+        self._checked_at_s = 0.0
+        #: Each says whether a transaction has ended that is open in a topic: True, False, or None
+        #: if the transaction is not of its kind. It raises `RefusedError` if that is not known.
+        self.coordinators: list[Callable[[Topic, str], Awaitable[bool | None]]] = []
         inner.answering[END] = self._end_here
 
     async def end(
@@ -79,7 +113,7 @@ class Participants:
         Nothing happens if there is no such topic any more. Raises `RefusedError`.
         """
         facts = {"transaction": transaction, "commits": commits, "subscription": subscription}
-        await self._ask(name, END, **facts)
+        await self._inner.ask(name, END, **facts)
 
     async def _end_here(
         self, name: TopicName, *, transaction: str, commits: bool, subscription: str | None
@@ -91,11 +125,15 @@ class Participants:
                 return  # it was deleted
             raise
         if subscription is None:
-            await self.end_in(topic, transaction, commits=commits)
-        elif (one := topic.subscriptions.get(subscription)) is not None:
+            await self._end_in(topic, transaction, commits=commits)
+            return
+        topic.joined.ended(transaction)
+        if (one := topic.subscriptions.get(subscription)) is not None:
             await one.transaction_ended(transaction, committed=commits)
+        if topic.pending_acks_stored is not None:
+            await self.keep_pending(topic)
 
-    async def end_in(self, topic: Topic, transaction: str, *, commits: bool) -> None:
+    async def _end_in(self, topic: Topic, transaction: str, *, commits: bool) -> None:
         """Append the control entry that ends a transaction, if it is open in the topic."""
         topic.joined.ended(transaction)
         # Who asks again meanwhile gets no answer before the entry is durable.
@@ -116,3 +154,71 @@ class Participants:
             topic.counters.committed_transactions += 1
         else:
             topic.counters.aborted_transactions += 1
+
+    # -- pending acknowledgements ---------------------------------------------------------------
+
+    async def restore(self, topic: Topic) -> None:
+        """Let the subscriptions of a topic that is opened have what transactions acknowledged."""
+        ledger = topic.ledger
+        try:
+            stored = await self._run_blocking(
+                ledger.store.catalog.get, PENDING_ACKS_KIND, str(ledger.topic_id)
+            )
+        except (LedgerError, OSError) as error:
+            raise RefusedError(ServerError.PersistenceError, str(error)) from error
+        topic.pending_acks_stored = stored
+        for name, row in json.loads(stored or b"{}").items():
+            if name in topic.subscriptions:
+                topic.subscriptions[name].pending_acks = PendingAcks.of(row)
+
+    async def keep_pending(self, topic: Topic) -> None:
+        """Store what transactions have acknowledged in a topic; durable on return.
+
+        What is acknowledged meanwhile is stored together. Raises `RefusedError`.
+        """
+        async with self._keeping.held(topic.name):
+            ones = topic.subscriptions.values()
+            rows = {one.name: one.pending_acks.row() for one in ones if one.pending_acks}
+            value = json.dumps(rows, separators=(",", ":")).encode() if rows else None
+            if value == topic.pending_acks_stored:
+                return
+            ledger = topic.ledger
+            change = PENDING_ACKS_KIND, str(ledger.topic_id), value
+            try:
+                await self._run_blocking(ledger.store.catalog.write, [change])
+            except (LedgerError, OSError) as error:
+                raise RefusedError(ServerError.PersistenceError, str(error)) from error
+            topic.pending_acks_stored = value
+
+    # -- what nobody has ended ------------------------------------------------------------------
+
+    def check_time(self, now_s: float) -> None:
+        """Ask about the first open transaction of each topic, every few seconds."""
+        if self._inner.cluster is None or now_s < self._checked_at_s + CHECK_INTERVAL_S:
+            return
+        self._checked_at_s = now_s
+        for topic in tuple(self._topics.open_topics.values()):
+            known, ledger = topic.ledger.transactions, topic.ledger
+            if known is not None and known.stable_end(ledger) < ledger.end_position:
+                for transaction in (*known.open,)[:1]:
+                    self.check(topic, transaction)
+            for one in topic.subscriptions.values():
+                if one.pending_acks:
+                    self.check(topic, next(iter(one.pending_acks.transactions)))
+
+    def check(self, topic: Topic, transaction: str) -> None:
+        """Begin to ask whether a transaction has ended that is open in a topic; then abort it."""
+        self._background.start(self._check(topic, transaction))
+
+    async def _check(self, topic: Topic, transaction: str) -> None:
+        for has_ended in self.coordinators:
+            if await has_ended(topic, transaction):
+                await self._end_in(topic, transaction, commits=False)
+                for one in tuple(topic.subscriptions.values()):
+                    await one.transaction_ended(transaction, committed=False)
+                await self.keep_pending(topic)
+                return
+
+    async def settled(self) -> None:
+        """Return when nothing is asked any more."""
+        await self._background.settled()

@@ -283,6 +283,10 @@ class Topics:
         ledger: ManagedLedger = await self._run_blocking(self._store.open_internal, name)
         return ledger
 
+    def metadata_of(self, name: str) -> MetadataStore:
+        """Where what goes with a topic is stored. Raises LedgerError if another broker has it."""
+        return self._store.metadata_of(name)
+
     # -- creating and deleting ------------------------------------------------------------------
 
     async def create_partitioned(

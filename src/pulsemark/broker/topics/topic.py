@@ -95,6 +95,8 @@ class Topic:
         self._begin(topic_name, config)
         self.ledger = ledger
         self.joined = Joined()
+        #: What is stored of the acknowledgements that open transactions have made.
+        self.pending_acks_stored: bytes | None = None
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
         self._take_subscriptions(ledger)

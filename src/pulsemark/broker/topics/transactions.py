@@ -7,14 +7,15 @@ pending until then (`subscriptions.pending_acks`).
 
 The end of a transaction, in steps; each is repeated after a crash, until the next one is durable:
 
-1. the decision is stored in the catalog: from then on the transaction cannot end otherwise;
+1. the decision is stored: from then on the transaction cannot end otherwise;
 2. each of its topics gets a control entry with the decision, and each of its subscriptions the
-   acknowledgements, if it was committed;
-3. the transaction is removed from the catalog, and the client gets its answer.
+   acknowledgements, if it was committed (`participants`);
+3. the transaction is removed from what is stored, and the client gets its answer.
 
-A topic may have messages of a transaction that the coordinator does not know any more, or never
-knew to be there (the broker was killed before it was stored). That is settled when the topic is
-opened: an open transaction is told of the topic, any other one is aborted there.
+There is one coordinator, with the id 0. Of brokers that share topics the one has it that owns the
+bundle of the topic `COORDINATOR`, and clients look that topic up; transactions are stored in this
+bundle's store. So a next owner goes on (`Coordination`), and a former one can store nothing. What
+it says late does no harm: no transaction's id is used again.
 
 What is stored is the whole of a transaction, under its number. Changes that come while another
 one is being stored are stored together.
@@ -28,33 +29,45 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import groupby, islice
-from typing import Any
+from functools import partial
+from itertools import islice
+from typing import Any, cast
 
-from ...ledger import CatalogError, LedgerError, Position
-from ...proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT, BrokerEntryMetadata
+from ...ledger import LedgerError, Position
+from ...ledger.store import MetadataStore
+from ...proto.broker_entry_pb2 import BrokerEntryMetadata
 from ...proto.pulsar_api_pb2 import MessageIdData, ServerError
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..errors import RefusedError
-from ..storage import stored
-from ..subscriptions.pending_acks import NONE, Acked, Part, PendingAcks
+from ..ownership import Cluster, InnerCalls
 from ..subscriptions.seek import position_of
 from ..subscriptions.subscription import SHARING, Subscription
+from .participants import Participants
 from .registry import RunBlocking, Topics
 from .topic import Topic
 
 log = logging.getLogger(__name__)
 
+#: The partition that clients look up to find the coordinator.
+COORDINATOR = TopicName.parse(
+    "persistent://pulsar/system/transaction_coordinator_assign-partition-0"
+)
+#: What brokers ask each other: whether a transaction is open, for a topic or subscription that is
+#: to be in it; and to ask this for a topic, since a client will send to it.
+JOIN, ANNOUNCE = "transaction to join", "announced transaction"
 TRANSACTION_PROPERTY_KIND = "pulsar-transactions"
 #: The key of the first number that was never given.
 NEXT_KEY = "next"
 NUMBERS_AT_ONCE = 1_000
 #: Topics and subscriptions of one transaction.
 MAX_PLACES = 1_000
-#: Entries that one transaction acknowledges.
+#: Entries of a subscription that one transaction acknowledges.
 MAX_ACKS = 100_000
+
+#: After these a transaction is never open again.
+FINAL = (ServerError.TransactionNotFound, ServerError.InvalidTxnStatus, ServerError.NotAllowedError)
 
 Place = tuple[str, str]
 """A topic's full name, and a subscription."""
@@ -81,10 +94,6 @@ class Transaction:
     #: Its topics and subscriptions, each with the topic's name as the client gave it.
     topics: dict[str, str] = field(default_factory=dict)
     subscriptions: dict[Place, str] = field(default_factory=dict)
-    acks: dict[Place, Acked] = field(default_factory=dict)
-    #: Up to where subscriptions are acknowledged.
-    acked_to: dict[Place, Position] = field(default_factory=dict)
-    ack_count: int = 0
     #: Its end, while the steps are made.
     ending: asyncio.Task[None] | None = None
 
@@ -103,60 +112,48 @@ def id_text(most: int, least: int) -> str:
 
 
 class Transactions:
-    """The coordinator: all transactions of a broker that have not ended."""
+    """The coordinator, for as long as this broker has it: all transactions that have not ended."""
 
-    def __init__(self, topics: Topics, config: BrokerConfig, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        participants: Participants,
+        config: BrokerConfig,
+        run_blocking: RunBlocking,
+    ) -> None:
+        """`metadata`: where it stores them."""
         self.by_number: dict[int, Transaction] = {}
         #: The next number.
         self.next_number = 0
         #: When what is stored was read.
         self.loading_began_ms = self.loaded_ms = config.clock.now_ms()
-        self._topics, self._config, self._run_blocking = topics, config, run_blocking
+        self.metadata = metadata
+        self._participants, self._config, self._run_blocking = participants, config, run_blocking
         self._reserved = 0
         self._background = Background()
         self._changed: dict[str, bytes | None] = {}
         self._storing: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+        self._is_over = False
 
     # -- start and end --------------------------------------------------------------------------
 
     async def load(self) -> None:
         """Read what is stored. Raises CatalogError."""
-        for key, value in await self._run_blocking(
-            self._topics.catalog.items, TRANSACTION_PROPERTY_KIND
-        ):
+        for key, value in await self._run_blocking(self.metadata.items, TRANSACTION_PROPERTY_KIND):
             if key == NEXT_KEY:
                 self.next_number = self._reserved = int(value)
             else:
                 self.by_number[int(key)] = _restored(int(key), json.loads(value))
-        self._topics.on_open.append(self._topic_opened)
         self.loaded_ms = self._config.clock.now_ms()
 
-    def start(self) -> None:
-        """End what was being ended when the broker stopped."""
-        for transaction in tuple(self.by_number.values()):
-            if transaction.status is not Status.OPEN:
-                self._finish(transaction)
+    def close(self) -> None:
+        """Store nothing any more: another broker has the coordinator."""
+        self._is_over = True
 
     async def settled(self) -> None:
         """Return when nothing is being ended or stored any more."""
         await self._background.settled()
-
-    def _topic_opened(self, topic: Topic) -> None:
-        for transaction in self.by_number.values():
-            for name, subscription in (*transaction.acks, *transaction.acked_to):
-                one = topic.subscriptions.get(subscription)
-                if name == topic.name and one is not None:
-                    _restore(one, transaction, (name, subscription))
-        known = topic.ledger.transactions
-        for transaction_id in () if known is None else tuple(known.open):
-            number = _number_of(transaction_id)
-            if number is None:
-                continue  # not one of Pulsar's clients
-            found = self.by_number.get(number)
-            if found is None:
-                self._background.start(self._mark(topic, transaction_id, committed=False))
-            elif topic.name not in found.topics and found.status is Status.OPEN:
-                found.topics[topic.name] = topic.name
 
     # -- what clients do ------------------------------------------------------------------------
 
@@ -164,8 +161,7 @@ class Transactions:
     def check_id(coordinator_id: int) -> None:
         """Raise `RefusedError` unless this is the coordinator's id, 0."""
         if coordinator_id:
-            text = f"Transaction coordinator with id {coordinator_id} not found!"
-            raise RefusedError(ServerError.TransactionCoordinatorNotFound, text)
+            raise _not_found(coordinator_id)
 
     def get(self, most: int, least: int) -> Transaction:
         """The transaction with this id. Raises `RefusedError`."""
@@ -230,72 +226,18 @@ class Transactions:
         _add(transaction.subscriptions, places)
         await self._store(transaction)
 
-    def stamp_of(self, most: int, least: int, topic: Topic) -> BrokerEntryMetadata:
-        """What the stamp of a transaction's message says. Raises `RefusedError` (NotAllowedError).
+    async def join(self, most: int, least: int, topic: str, subscription: str | None = None) -> str:
+        """Let a topic or subscription be in an open transaction, whose id is the answer.
 
-        Clients need not have said before that it sends to the topic: Pulsar takes such messages,
-        too.
+        Clients need not have said so before: Pulsar takes such messages, too. Raises
+        `RefusedError`.
         """
-        try:
-            transaction = self.open_one(most, least)
-            if topic.name not in transaction.topics:
-                _add(transaction.topics, ((topic.name, topic.name),))
-        except RefusedError as refusal:
-            # After any other code clients open the producer again and send the message once more.
-            raise RefusedError(ServerError.NotAllowedError, refusal.message) from None
-        return BrokerEntryMetadata(transaction=str(transaction))
-
-    async def ack(
-        self, transaction: Transaction, subscription: Subscription, ids: Sequence[MessageIdData]
-    ) -> None:
-        """Acknowledge messages; durable on return. Raises `RefusedError` (TransactionConflict)."""
-        if transaction.ack_count + len(ids) > MAX_ACKS:
-            text = f"transaction {transaction} acknowledges more than {MAX_ACKS} entries"
-            raise RefusedError(ServerError.NotAllowedError, text)
-        place = _place_of(subscription)
-        acked = await subscription.ack_pending(str(transaction), ids)
-        try:
-            if transaction.status is not Status.OPEN:
-                raise RefusedError(ServerError.InvalidTxnStatus, f"{transaction} is being ended")
-            _add(transaction.subscriptions, ((place, place[0]),))
-            mine = transaction.acks.setdefault(place, {})
-            for position, part in acked.items():
-                mine[position] = mine.get(position, NONE).joined(part)
-            transaction.ack_count += len(acked)
-            await self._store(transaction)
-        except BaseException:
-            subscription.give_back_pending(str(transaction), acked)
-            pending = subscription.pending_acks
-            left = {} if pending is None else pending.single.get(str(transaction), {})
-            transaction.acks[place] = dict(left)
-            transaction.ack_count = sum(map(len, transaction.acks.values()))
-            raise
-
-    async def ack_up_to(
-        self, transaction: Transaction, subscription: Subscription, message_id: MessageIdData
-    ) -> None:
-        """Acknowledge all up to a message; durable on return. Raises `RefusedError`.
-
-        Shared types ignore it, as in Pulsar.
-        """
-        if subscription.sub_type in SHARING:
-            return
-        position = position_of(message_id)
-        if message_id.ack_set:  # of this batch only some messages
-            await self.ack(transaction, subscription, [message_id])
-            position = Position(position.ledger_id, position.entry_id - 1)
-        place = _place_of(subscription)
-        _add(transaction.subscriptions, ((place, place[0]),))
-        before = subscription.ack_pending_up_to(str(transaction), position)
-        transaction.acked_to[place] = position
-        try:
-            await self._store(transaction)
-        except BaseException:
-            subscription.pending_up_to(str(transaction), before)
-            transaction.acked_to.pop(place, None)
-            if before is not None:
-                transaction.acked_to[place] = before
-            raise
+        transaction = self.open_one(most, least)
+        if subscription is None and topic not in transaction.topics:
+            await self.add_topics(transaction, [(TopicName.parse(topic), topic)])
+        elif subscription is not None and (topic, subscription) not in transaction.subscriptions:
+            await self.add_subscriptions(transaction, [((topic, subscription), topic)])
+        return str(self.open_one(most, least))
 
     async def end(self, transaction: Transaction, *, committed: bool) -> None:
         """End a transaction; on return all of it counts, or nothing. Raises `RefusedError`."""
@@ -339,42 +281,20 @@ class Transactions:
         return transaction.ending
 
     async def _make_steps(self, transaction: Transaction) -> None:
-        committed = transaction.status is Status.COMMITTING
-        for name in transaction.topics:
-            topic = await self._topic(name)
-            if topic is not None:
-                await self._mark(topic, str(transaction), committed=committed)
-        for name, subscription in {**transaction.subscriptions}:
-            topic = await self._topic(name)
-            one = None if topic is None else topic.subscriptions.get(subscription)
-            if one is not None:
-                await one.transaction_ended(str(transaction), committed=committed)
+        end = partial(
+            self._participants.end,
+            transaction=str(transaction),
+            commits=transaction.status is Status.COMMITTING,
+        )
+        topics = [end(TopicName.parse(name)) for name in transaction.topics]
+        places = tuple(transaction.subscriptions)
+        # The messages first: who has acknowledged their inputs then finds them.
+        await asyncio.gather(*topics)
+        await asyncio.gather(
+            *(end(TopicName.parse(name), subscription=one) for name, one in places)
+        )
         await self._store(transaction, is_over=True)
         self.by_number.pop(transaction.number, None)
-
-    async def _topic(self, name: str) -> Topic | None:
-        """One of its topics; None: it was deleted meanwhile."""
-        try:
-            return await self._topics.open(TopicName.parse(name), create=False)
-        except RefusedError as refusal:
-            if refusal.code in (ServerError.TopicNotFound, ServerError.NotAllowedError):
-                return None
-            raise
-
-    async def _mark(self, topic: Topic, transaction_id: str, *, committed: bool) -> None:
-        """Append the control entry that ends a transaction in a topic; durable on return."""
-        ledger = topic.ledger
-        if ledger.transactions is None:
-            return  # no message of any transaction ever came
-        kind = CONTROL_TXN_COMMIT if committed else CONTROL_TXN_ABORT
-        try:
-            await stored(await self._run_blocking(ledger.append_control, kind, transaction_id))
-        except (LedgerError, OSError) as error:
-            raise RefusedError(ServerError.PersistenceError, str(error)) from error
-        if committed:
-            topic.counters.committed_transactions += 1
-        else:
-            topic.counters.aborted_transactions += 1
 
     # -- storing --------------------------------------------------------------------------------
 
@@ -385,20 +305,225 @@ class Transactions:
             self._storing = self._background.start(self._store_changed())
         try:
             await asyncio.shield(self._storing)
-        except (CatalogError, OSError) as error:
+        except (LedgerError, OSError) as error:
             raise RefusedError(ServerError.PersistenceError, str(error)) from error
 
     async def _store_changed(self) -> None:
-        async def change() -> None:
+        async with self._writing:
             changes = [
                 (TRANSACTION_PROPERTY_KIND, key, value) for key, value in self._changed.items()
             ]
             self._changed.clear()
             self._storing = None  # what changes from now on is stored later
-            await writer.write(*changes)
+            if self._is_over:
+                raise RefusedError(ServerError.ServiceNotReady, "the coordinator has moved")
+            await self._run_blocking(self.metadata.write, changes)
 
-        writer = self._topics.catalog_writer
-        await writer.in_turn(change)
+
+class Coordination:
+    """The coordinator, where this broker has it, and how its topics come to a transaction."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        participants: Participants,
+        inner: InnerCalls,
+        config: BrokerConfig,
+        run_blocking: RunBlocking,
+    ) -> None:
+        self._topics, self._participants, self._inner = topics, participants, inner
+        self._config, self._run_blocking = config, run_blocking
+        self._here: Transactions | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._background = Background()
+        inner.answering[JOIN] = self._answer_join
+        inner.answering[ANNOUNCE] = self._announced
+        participants.coordinators.append(self._has_ended)
+        topics.before_open.append(participants.restore)
+        topics.on_open.append(self._topic_opened)
+
+    # -- where the coordinator is ---------------------------------------------------------------
+
+    @property
+    def _is_here(self) -> bool:
+        return self._inner.cluster is None or self._inner.cluster.owns(COORDINATOR)
+
+    @property
+    def coordinator(self) -> Transactions:
+        """The coordinator. Raises `RefusedError`: another broker has it, or it is being read."""
+        if self._here is None or not self._is_here:
+            raise _not_found(0)
+        return self._here
+
+    def follow(self, cluster: Cluster) -> None:
+        """Have the coordinator when this broker owns its bundle."""
+        cluster.follow(self._moved)
+        self._moved()
+
+    def _moved(self) -> None:
+        if self._here is not None and not self._is_here:
+            self._here.close()
+            self._here = None
+        elif self._here is None and self._is_here and self._loading is None:
+            self._loading = self._background.start(self.load())
+
+    async def load(self) -> None:
+        """Read what is stored, and go on with it: end what was being ended. Raises CatalogError."""
+        try:
+            metadata = self._topics.metadata_of(str(COORDINATOR))
+            found = Transactions(metadata, self._participants, self._config, self._run_blocking)
+            await found.load()
+            if self._is_here and self._topics.metadata_of(str(COORDINATOR)) is metadata:
+                self._here = found
+        finally:
+            self._loading = None
+
+    def check_time(self, _now_s: float = 0) -> None:
+        """Called about once a second."""
+        self._moved()
+        if self._here is not None:
+            self._here.check_time()
+
+    async def checked(self) -> None:
+        """As `check_time`; returns when what it has begun is done."""
+        self.check_time()
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Return when nothing is being asked, ended or stored any more."""
+        await self._background.settled()
+        if self._here is not None:
+            await self._here.settled()
+
+    # -- how a topic comes to a transaction -----------------------------------------------------
+
+    async def _answer_join(self, _: TopicName, **facts: Any) -> str:
+        return await self.coordinator.join(**facts)
+
+    async def announce(self, most: int, least: int, names: Iterable[TopicName]) -> None:
+        """Let the brokers of topics know that a client will send to them in a transaction.
+
+        If one cannot be told, its first message is refused until that broker has asked.
+        """
+        if self._inner.cluster is not None:
+            ask = partial(self._inner.ask, what=ANNOUNCE, most=most, least=least)
+            await asyncio.gather(*map(ask, names), return_exceptions=True)
+
+    async def _announced(self, name: TopicName, *, most: int, least: int) -> None:
+        await self._join(await self._topics.open(name, create=False), most, least)
+
+    async def _join(self, topic: Topic, most: int, least: int, name: str | None = None) -> None:
+        """Ask whether a transaction may send to a topic, or acknowledge. Raises `RefusedError`."""
+        facts = {"most": most, "least": least, "topic": topic.name, "subscription": name}
+        ask = partial(self._inner.ask, COORDINATOR, JOIN, **facts)
+        await topic.joined.join((id_text(most, least), name), ask)
+
+    def stamp_of(self, most: int, least: int, topic: Topic) -> BrokerEntryMetadata:
+        """What the stamp of a transaction's message says. Raises `RefusedError`.
+
+        After NotAllowedError clients give the message up; after any other code they open the
+        producer again, and send the message once more.
+        """
+        key = id_text(most, least), None
+        if topic.joined.get(key) is None:
+            if refusal := topic.joined.refusal(key):
+                raise RefusedError(ServerError.NotAllowedError, refusal)
+            if self._inner.cluster is not None:
+                self._background.start(self._try_to_join(topic, most, least))
+                raise RefusedError(ServerError.ServiceNotReady, f"{key[0]} is being looked up")
+            self._add_here(most, least, topic)
+        return BrokerEntryMetadata(transaction=key[0])
+
+    def _add_here(self, most: int, least: int, topic: Topic) -> None:
+        """Of a broker alone topic and coordinator end together, and `_topic_opened` tells it."""
+        try:
+            transaction = self.coordinator.open_one(most, least)
+            if topic.name not in transaction.topics:
+                _add(transaction.topics, ((topic.name, topic.name),))
+        except RefusedError as refusal:
+            raise RefusedError(ServerError.NotAllowedError, refusal.message) from None
+
+    async def _try_to_join(self, topic: Topic, most: int, least: int) -> None:
+        try:
+            await self._join(topic, most, least)
+        except RefusedError as refusal:
+            if refusal.code in FINAL:
+                topic.joined.refuse((id_text(most, least), None), refusal.message)
+
+    def _topic_opened(self, topic: Topic) -> None:
+        known = topic.ledger.transactions
+        for transaction in () if known is None else tuple(known.open):
+            self._participants.check(topic, transaction)
+
+    async def _has_ended(self, topic: Topic, transaction: str) -> bool | None:
+        number = _number_of(transaction)
+        if number is None:
+            return None  # not one of Pulsar's clients
+        try:
+            await self._join(topic, 0, number)
+        except RefusedError as refusal:
+            if refusal.code == ServerError.InvalidTxnStatus:
+                return False  # the coordinator ends it
+            if refusal.code != ServerError.TransactionNotFound:
+                raise
+            return True
+        return False
+
+    # -- acknowledgements -----------------------------------------------------------------------
+
+    async def ack(
+        self, most: int, least: int, subscription: Subscription, ids: Sequence[MessageIdData]
+    ) -> None:
+        """Acknowledge messages; durable on return. Raises `RefusedError` (TransactionConflict)."""
+        transaction, topic = await self._joined(most, least, subscription)
+        pending = subscription.pending_acks
+        count = 0 if pending is None else len(pending.single.get(transaction, ()))
+        if count + len(ids) > MAX_ACKS:
+            text = f"transaction {transaction} acknowledges more than {MAX_ACKS} entries"
+            raise RefusedError(ServerError.NotAllowedError, text)
+        acked = await subscription.ack_pending(transaction, ids)
+        try:
+            if topic.joined.get((transaction, subscription.name)) is None:
+                raise RefusedError(ServerError.InvalidTxnStatus, f"{transaction} is being ended")
+            await self._participants.keep_pending(topic)
+        except BaseException:
+            subscription.give_back_pending(transaction, acked)
+            raise
+
+    async def ack_up_to(
+        self, most: int, least: int, subscription: Subscription, message_id: MessageIdData
+    ) -> None:
+        """Acknowledge all up to a message; durable on return. Raises `RefusedError`.
+
+        Shared types ignore it, as in Pulsar.
+        """
+        transaction, topic = await self._joined(most, least, subscription)
+        if subscription.sub_type in SHARING:
+            return
+        position = position_of(message_id)
+        if message_id.ack_set:  # of this batch only some messages
+            await self.ack(most, least, subscription, [message_id])
+            position = Position(position.ledger_id, position.entry_id - 1)
+        before = subscription.ack_pending_up_to(transaction, position)
+        try:
+            await self._participants.keep_pending(topic)
+        except BaseException:
+            subscription.pending_up_to(transaction, before)
+            raise
+
+    async def _joined(self, most: int, least: int, subscription: Subscription) -> tuple[str, Topic]:
+        transaction, topic = id_text(most, least), cast("Topic", subscription.topic)
+        key = transaction, subscription.name
+        if topic.joined.get(key) is None:
+            await self._join(topic, most, least, subscription.name)
+            if topic.joined.get(key) is None:
+                raise RefusedError(ServerError.InvalidTxnStatus, f"{transaction} is being ended")
+        return transaction, topic
+
+
+def _not_found(coordinator_id: int) -> RefusedError:
+    text = f"Transaction coordinator with id {coordinator_id} not found!"
+    return RefusedError(ServerError.TransactionCoordinatorNotFound, text)
 
 
 def _add(known: dict[Any, str], more: Iterable[tuple[Any, str]]) -> None:
@@ -411,37 +536,13 @@ def _add(known: dict[Any, str], more: Iterable[tuple[Any, str]]) -> None:
     known.update({**new, **known})
 
 
-def _place_of(subscription: Subscription) -> Place:
-    return subscription.topic.name, subscription.name
-
-
 def _number_of(transaction_id: str) -> int | None:
     most, _, least = transaction_id.removeprefix("(").removesuffix(")").partition(",")
     return int(least) if most == "0" and least.isdecimal() else None
 
 
-def _restore(subscription: Subscription, transaction: Transaction, place: Place) -> None:
-    pending = subscription.pending_acks = subscription.pending_acks or PendingAcks()
-    if place in transaction.acks and str(transaction) not in pending.single:
-        pending.add(str(transaction), transaction.acks[place])
-    if place in transaction.acked_to:
-        pending.cumulative = str(transaction), transaction.acked_to[place]
-
-
 def _row(transaction: Transaction) -> dict[str, Any]:
-    """A transaction as it is stored; entries that follow one another are one item."""
-    acks = []
-    for (name, subscription), acked in transaction.acks.items():
-        parts = sorted(acked.items())
-        runs = groupby(
-            enumerate(parts),
-            lambda item: (item[1][0].ledger_id, item[1][0].entry_id - item[0], item[1][1]),
-        )
-        rows = []
-        for (ledger_id, _, part), run in runs:
-            ids = [position.entry_id for _, (position, _) in run]
-            rows.append([ledger_id, ids[0], ids[-1], *part])
-        acks.append([name, subscription, rows])
+    """A transaction as it is stored."""
     return {
         "opened_ms": transaction.opened_ms,
         "timeout_ms": transaction.timeout_ms,
@@ -449,13 +550,11 @@ def _row(transaction: Transaction) -> dict[str, Any]:
         "status": transaction.status,
         "topics": [*transaction.topics.items()],
         "subscriptions": [[*place, given] for place, given in transaction.subscriptions.items()],
-        "acks": acks,
-        "acked_to": [[*place, *position] for place, position in transaction.acked_to.items()],
     }
 
 
 def _restored(number: int, row: dict[str, Any]) -> Transaction:
-    transaction = Transaction(
+    return Transaction(
         number,
         row["opened_ms"],
         row["timeout_ms"],
@@ -464,13 +563,3 @@ def _restored(number: int, row: dict[str, Any]) -> Transaction:
         dict(row["topics"]),
         {(name, subscription): given for name, subscription, given in row["subscriptions"]},
     )
-    for name, subscription, rows in row["acks"]:
-        acked = transaction.acks[name, subscription] = {
-            Position(ledger_id, entry_id): Part(bits, words)
-            for ledger_id, first, last, bits, words in rows
-            for entry_id in range(first, last + 1)
-        }
-        transaction.ack_count += len(acked)
-    for name, subscription, ledger_id, entry_id in row["acked_to"]:
-        transaction.acked_to[name, subscription] = Position(ledger_id, entry_id)
-    return transaction

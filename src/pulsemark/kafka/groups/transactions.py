@@ -255,6 +255,13 @@ class TransactionCoordinator:
             )
         return known.id
 
+    def has_ended(self, transaction: str) -> bool:
+        """Whether a transaction, by its id, is neither open nor being ended."""
+        return not any(
+            each.id == transaction and (each.state is State.ONGOING or each.state.is_decided)
+            for each in self.known.values()
+        )
+
     # -- states ---------------------------------------------------------------------------------
 
     def _settled(self, name: str) -> Transaction | None:
