@@ -157,6 +157,10 @@ compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
 	$(BIN)/python bench/compare_pulsar.py "$(PULSAR_HOME)"
 
+.PHONY: iceberg-rest
+iceberg-rest: $(STAMP) ## Offloads to Iceberg tables through Iceberg's own server of a REST catalog (needs Java, and Maven once)
+	$(BIN)/python compat/check_iceberg_rest.py
+
 .PHONY: spark-kafka
 spark-kafka: $(STAMP) ## Spark's own source and sink for Kafka against a broker's Kafka endpoint, with kills (needs Maven once)
 	$(BIN)/python campaigns/spark_kafka.py --seed $(SEED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -178,4 +179,23 @@ def steps_of() -> Callable[[Callable[[], object]], int]:
             sys.settrace(before)
         return steps
 
-    return count
+    def monitored(function: Callable[[], object]) -> int:
+        steps, thread, monitoring = 0, threading.get_ident(), sys.monitoring  # type: ignore[attr-defined]
+
+        def step(*_: object) -> None:
+            nonlocal steps
+            steps += threading.get_ident() == thread
+
+        tool, event = monitoring.PROFILER_ID, monitoring.events.INSTRUCTION
+        monitoring.use_tool_id(tool, "steps_of")
+        monitoring.register_callback(tool, event, step)
+        monitoring.set_events(tool, event)
+        try:
+            function()
+        finally:
+            monitoring.set_events(tool, 0)
+            monitoring.free_tool_id(tool)
+        return steps
+
+    # From Python 3.12 on a function that is traced for the first time has no opcodes.
+    return count if sys.version_info < (3, 12) else monitored

@@ -157,6 +157,7 @@ class IcebergTarget(OffloadTable):
                 self._follow(transaction, added)
                 if paths:
                     transaction.add_files(paths)
+                self._claim(transaction)
         except CommitFailedException as error:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_metadata()
@@ -174,6 +175,7 @@ class IcebergTarget(OffloadTable):
                 warnings.filterwarnings("ignore", message="Delete operation did not match")
                 self._follow(transaction, added)
                 transaction.overwrite(live, _keys_of(rows))
+                self._claim(transaction)
         except CommitFailedException as error:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_metadata()
@@ -213,6 +215,7 @@ class IcebergTarget(OffloadTable):
                 warnings.filterwarnings("ignore", message="Delete operation did not match")
                 self._follow(transaction, added)
                 transaction.delete(older(column, moment))
+                self._claim(transaction)
         except CommitFailedException as error:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_metadata()
@@ -225,6 +228,17 @@ class IcebergTarget(OffloadTable):
         # pyiceberg would repeat a commit on top of another one, whose rows may be the same.
         table.metadata.properties[_RETRIES_PROPERTY] = "0"
         transaction.set_properties({**_metrics(table), HEAD_PROPERTY: str(head.to_int())})
+
+    def _claim(self, transaction: Transaction) -> None:
+        """Let a transaction that changes no rows have a snapshot, too.
+
+        A REST catalog compares snapshots only: of two runs that set properties both would commit.
+        """
+        table = self._table
+        assert table is not None, "load opens it"
+        if transaction.table_metadata.current_snapshot_id == table.metadata.current_snapshot_id:
+            with transaction.update_snapshot().fast_append():
+                pass
 
     def sync_metadata(self) -> None:
         """Make durable what pyiceberg has written, which it does not sync. Raises OSError."""
