@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -200,3 +202,64 @@ def test_modules_that_documents_name_exist() -> None:
             named += 1
             assert (PACKAGE / path).exists() or (ROOT / path).exists(), f"{document.name}: {path}"
     assert named > 100
+
+
+#: Words in backticks that are names of others: of formats, programs and settings.
+FOREIGN_NAMES = {
+    "abfs", "archive", "await", "dataclass", "endpoint", "gs", "hdfs", "header_size", "jku", "jwk",
+    "kid", "process_", "pulsemark_", "python3", "s3", "startingtime", "warehouse", "x5u",
+}  # fmt: skip
+NAMED = re.compile(r"`([a-z_][a-z_0-9]*(?:\.\w+)*)(?:\(\))?`")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def names_in(module: ast.Module) -> Iterator[str]:
+    """The names that a module's code has, also as words of its texts, without its docstrings."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(module)
+        if isinstance(node, DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and id(node) not in docstrings:
+                yield from re.findall(r"\w+", node.value)
+        else:
+            for _, value in ast.iter_fields(node):
+                if isinstance(value, str):
+                    yield from value.split(".")
+
+
+def unknown_names(modules: dict[Path, ast.Module]) -> list[str]:
+    """Names in the backticks of docstrings that no module has, each with its module."""
+    known = FOREIGN_NAMES | {name for module in modules.values() for name in names_in(module)}
+    known |= {part for path in modules for part in path.with_suffix("").parts}
+    return [
+        f"{path}: {name}"
+        for path, module in modules.items()
+        if "_pb2" not in path.name
+        for node in ast.walk(module)
+        if isinstance(node, DOCUMENTED)
+        for name in re.findall(
+            r"`([a-z_][a-z_0-9]*(?:\.\w+)*)(?:\(\))?`", ast.get_docstring(node) or ""
+        )
+        if not known.issuperset(name.split("."))
+    ]
+
+
+def test_names_in_docstrings_exist() -> None:
+    """What a docstring names in backticks is a module, or a name that some module has."""
+    modules = {
+        path.relative_to(PACKAGE): ast.parse(path.read_text(encoding="utf-8"))
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert unknown_names(modules) == []
+
+
+def test_unknown_names_in_docstrings_are_noticed() -> None:
+    """A module that was renamed, and a method that is gone."""
+    text = (
+        """def f(count):\n    "See `ledger.run`, `count`, `gone_module`, and `f.gone()`."\n    """
+    )
+    modules = {Path("ledger/run.py"): ast.parse(text + "return count")}
+    assert unknown_names(modules) == ["ledger/run.py: gone_module", "ledger/run.py: f.gone"]

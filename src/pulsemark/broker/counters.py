@@ -1,4 +1,5 @@
-"""Counts of what a broker does, from which `statistics` makes figures on request. A leaf: it knows
+"""Counts of what a broker does, from which `metrics.stats` makes figures on request. A leaf: it
+knows
 neither topics nor connections.
 
 Counting runs for every entry, so it must be fast: plain integers in plain lists, no metric objects,

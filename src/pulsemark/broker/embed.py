@@ -121,7 +121,7 @@ class BrokerThread:
     def close(self) -> None:
         """Close the broker in order and end the thread; a second call does nothing.
 
-        Any thread may call it, but for the broker's own (OwnLoopError, and the broker goes on).
+        Every thread may call it except the broker's own, which gets OwnLoopError.
         Raises what `Broker.close` raises.
         """
         self._check_thread("close")

@@ -5,7 +5,7 @@ waits for it. A broker's topics, subscriptions and consumers are millions of suc
 of them is garbage: with 5,000 topics a full collection took a quarter of a second. The collector
 cannot work in steps, so it gets fewer objects to visit:
 
-- Young objects are collected as always. The cost depends on what was allocated lately.
+- Young objects are collected as always. Their cost depends only on recent allocations.
 - Full collections do not start by themselves. Once a second, if enough objects have become old,
   these are collected. The survivors are frozen: the collector does not visit them again. If too
   many objects become old within the second, they are frozen without a collection.
@@ -97,8 +97,8 @@ class Collector:
 def old_objects() -> int:
     """Objects that survived two collections and are not frozen.
 
-    The list of them must be gone before another thread runs: that thread may be making one of these
-    objects, and Python cannot finish a tuple that somebody else refers to (SystemError). Threads
-    change between two steps of Python code; here is none between listing and counting.
+    The list has objects that other threads are still making. Python cannot finish a tuple that
+    somebody else refers to (SystemError), so the list must be gone before another thread runs.
+    Threads change between two steps of Python code; here is none between listing and counting.
     """
     return next(map(len, map(gc.get_objects, (2,))))

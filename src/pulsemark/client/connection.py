@@ -1,8 +1,8 @@
 """One connection of a client to a broker, for one thread, with its producers and consumers.
 
-By itself it only answers PING (this can be switched off). It does no lookup before it opens a
-producer, gives no permits without flow(), and does not reconnect. Every wait has a timeout: the
-connection's, or the call's own.
+All that it sends by itself are answers to PING (this can be switched off). It does no lookup before
+it opens a producer, gives no permits without flow(), and does not reconnect. Every wait has a
+timeout: the connection's, or the call's own.
 
 `Link` has the socket. It is non-blocking: while this side writes, it also reads. So there is no
 deadlock with a peer that reads nothing until its answers are read.
@@ -253,7 +253,7 @@ class BrokerConnection:
     ) -> pb.CommandConnected:
         """Send CONNECT and wait for CONNECTED. Raises RequestRefusedError after an ERROR.
 
-        `original`: what a proxy sends of its client, as in commands.connect.
+        `original`: for a proxy, its client's role and credentials, as in commands.connect.
         """
         connect = commands.connect(
             client_version,
@@ -542,7 +542,9 @@ class ProducerChannel:
         self._answers.append(answer)
 
     def wait_success(self, timeout_s: float | None = None) -> None:
-        """Wait for the next PRODUCER_SUCCESS. A producer that waits for access gets a second."""
+        """Wait for the next PRODUCER_SUCCESS. A producer that waits for exclusive
+        access gets two: one at once, and one when it has access.
+        """
         body: pb.CommandProducerSuccess = self._client.wait_response(self._request_id, timeout_s)
         self.name = body.producer_name
         self.last_sequence_id = body.last_sequence_id

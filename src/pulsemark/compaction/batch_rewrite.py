@@ -1,8 +1,8 @@
 """Splitting a producer's batch into messages, and writing it again with holes.
 
-Source: what Pulsar's compaction stores. How a batch is built: `metadata.batch`. It may be rewritten
-with fewer messages, and every message keeps its place, since its place is a part of its id and of
-its index:
+Source: what Pulsar's compaction stores. How a batch is built: `metadata.message`. It may be
+rewritten with fewer messages, and every message keeps its place, since its place is a part of its
+id and of its index:
 
 - A removed message becomes a hole: metadata that says ``compacted_out``, nothing else, no payload.
   Clients count it and do not deliver it.

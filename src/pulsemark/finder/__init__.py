@@ -3,7 +3,7 @@
     Finder       searches a topic's log (see `search`)
     SeekClient   gets the same answers from a seek service over gRPC (see `client`)
     SeekServer   is a seek service over any source of topics (see `server`; for a data folder,
-                 see `standalone`)
+                 see `server.FolderSource`)
 
 Client and server, and grpc with them, are imported when they are first used. So a broker without a
 gRPC port does not load grpc.

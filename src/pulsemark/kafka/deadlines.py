@@ -1,7 +1,7 @@
 """Many deadlines with one timer: waiting fetches, members' sessions, rebalances.
 
-A deadline that was cancelled, or moved to later, stays in the heap until its old time. So moving a
-member's deadline at each of its heartbeats costs one assignment.
+A deadline that was cancelled, or moved to later, stays in the heap until its old time. So a
+heartbeat, which moves a member's deadline, only changes a field.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Deadlines:
         return len(self._heap)
 
     def after(self, delay_s: float, call: Callable[[], None]) -> Deadline:
-        """Call after a time. Not before the next turn of the loop, even if the time is 0."""
+        """Call `call` after `delay_s`; not before the loop's next turn, even if that is 0."""
         deadline = Deadline(self._loop.time() + delay_s, call)
         self._enter(deadline.at_s or 0.0, deadline)
         return deadline

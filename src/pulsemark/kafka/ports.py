@@ -1,6 +1,6 @@
 """The endpoint's side of the broker: what it needs of it, its settings, and what it counts for it.
 
-`broker.kafka_bridge` implements `Ports`, and the endpoint knows the broker by nothing else. Topics
+`broker.kafka.ports` implements `Ports`, and the endpoint knows the broker by nothing else. Topics
 have Kafka's names here. Where the broker refuses something, the port raises `KafkaError`.
 """
 

@@ -202,7 +202,7 @@ class Request:
 
 
 class Connection:
-    """One connection. `max_frame_bytes` limits requests with records (see `apis` for the others).
+    """One connection. `max_frame_bytes` limits requests with records.
 
     `pending_bytes` are received and not yet a whole request. `memory` is shared with the other
     connections of the event loop.

@@ -1,4 +1,4 @@
-"""The ledger store: append-only ledgers of stamped entries, in local files or in memory.
+"""The ledger store: append-only ledgers of stamped entries, in files, memory or BookKeeper.
 
 Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to read beside a writer;
 ``MemoryStore.open()`` needs no folder. Another engine has to be a `store.LedgerStore`.

@@ -2,9 +2,8 @@
 
 Retention, as in Pulsar: an entry may be removed once every durable subscription has acknowledged
 it (or the topic has none) and compaction has read it; until then it stays, whatever its age. An
-entry that may be removed is kept for the retention time, and as long as the topic is not larger
-than the retention size. When one of the two limits is exceeded, the entry is removed. Without a
-limit (None, Pulsar's -1) that limit is never exceeded; a limit of 0 is exceeded at once.
+entry that may be removed is removed as soon as it is older than the retention time, or the topic is
+larger than the retention size. A limit of None (Pulsar's -1) is never exceeded, one of 0 at once.
 
 The age of an entry is that of its append time in the record header: the broker's clock when it took
 the entry, with stamps or without, never decreasing within a topic. So a producer's clock can
@@ -55,7 +54,7 @@ def retention_cut(
         retention_time_ms: None: no limit; 0: remove at once.
         retention_size_bytes: None: no limit; 0: remove at once.
         acked: mark delete of the slowest subscription; None: the topic has no subscription.
-        seen: entries whose append times cannot be used, and a time when they already existed.
+        seen: up to where append times are in the future and cannot be used, and when that was seen.
 
     Raises:
         ValueError: a limit or the time is negative, or the time above 2^63-1.
@@ -141,7 +140,9 @@ def _check_now(now_ms: int) -> None:
 
 @record(frozen=True)
 class Seen:
-    """A note that entries existed at some time; nothing else is known about their age."""
+    """The entries before `end` are at least as old as `time_ms`; their append times are in the
+    future.
+    """
 
     time_ms: int
     """When they were seen, by the broker's clock."""
@@ -152,8 +153,8 @@ class Seen:
 def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
     """When entries were first seen whose append times are in the future; None: there are none.
 
-    Append times never decrease. So after a step of the clock, a day ahead and back, say, new
-    entries get tomorrow's times for a day, and would be kept for a day too long. In that case the
+    Append times never decrease. So if the clock went a day ahead and back, new entries get
+    tomorrow's times for a day, and would be kept for a day too long. In that case the
     metadata store notes the time when that was first seen, and how far the log went: the entries up
     to there are at least as old as the note. A note is kept until its entries are removed, so it
     survives restarts, and costs one change per retention time. Blocks. Raises CatalogError.
@@ -177,7 +178,7 @@ def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
 def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | None:
     """The last entry of the log's head that is older than ``ttl_ms``; None: there is none.
 
-    Subscriptions that are not there yet acknowledge it cumulatively.
+    The caller acknowledges it cumulatively on every subscription that is before it.
 
     Raises ValueError unless ``ttl_ms`` is positive.
     """

@@ -4,7 +4,8 @@ A new catalog gets what can still be read of the properties in the old one (name
 policies, partitioned topics, schemas), also the notes that topics were being deleted: their
 segments are not restored. Only then it takes the old one's place, which is renamed, never removed:
 a folder without policies would remove what they keep. Opening the folder fills the new catalog from
-the segments (`completion` says how, and what is lost); at last topics without entries are copied.
+the segments (`ledger.local.recovery` says how, and what is lost); at last topics without entries
+are copied.
 """
 
 from __future__ import annotations

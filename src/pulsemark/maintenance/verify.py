@@ -2,11 +2,11 @@
 
 It takes no lock and changes nothing, so a folder in use can be verified, too.
 
-It reads every segment's header; of the segments that make a log (`chain`), every record with both
-checksums. It compares each record's index and time with those before it, the index file with the
-records, each segment's end with the next header, and the catalog with the segments. It reads the
-journal's blocks and the cut files, and names other files in the folder. Segments that belong to no
-log (of deleted topics, or given up at their first write) are named, not read.
+It reads every segment's header; of the segments that make a log (`ledger.run.chain_of`), every
+record with both checksums. It compares each record's index and time with those before it, the index
+file with the records, each segment's end with the next header, and the catalog with the segments.
+It reads the journal's blocks and the cut files, and names other files in the folder. Segments that
+belong to no log (of deleted topics, or given up at their first write) are named, not read.
 
 Topics that are in BookKeeper are read completely, too (`verify_logs`). The client checks each
 entry's digest, ledger and number; what is checked here is that entries can be read, and that their

@@ -1,7 +1,7 @@
 """Checks one segment completely: every record with both checksums, its stamp, its index file.
 
-`scan` and `chain` say what the log's owner and readers do about damage. This follows the same
-rules, so it reports as damaged exactly what they report.
+`scan` and `ledger.run.chain_of` say what the log's owner and readers do about damage. This follows
+the same rules, so it reports as damaged exactly what they report.
 
 A stamped entry has time and index twice: in the record's header, which the ledger reads, and in the
 prefix, which readers of entries get (clients, mirrors, Pulsar's own tools). One append writes both

@@ -3,7 +3,7 @@
 The producer says that it is a mirror, and the broker gives it the name of its source's mirror: so
 both know that the other understands. The broker finds the topic's last entry from the source, and
 answers with its position as the last sequence id. A broker that gives another name is Pulsar's: see
-`pulsar_target`.
+`PulsarTopic`.
 """
 
 from __future__ import annotations

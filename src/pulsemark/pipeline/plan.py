@@ -7,10 +7,10 @@ late its tasks run, even if a broker writes to the folder.
 - A time bound means the first entry at or after that time, as in a seek. Times can decrease,
   because entries without stamps have their producers' times. A range is still one run of entries.
   So the ranges ``[a, b)`` and ``[b, c)`` never overlap, and no entry between them is left out.
-- Messages are lost if the folder's other files show that they should exist (:mod:`.expected`). If
-  the range touches a loss, the plan raises DataLossError, or logs it. Reads, streams and jobs all
-  get their topics from `selected`, and what they read of them from `slice_of`, so a loss that one
-  of them reports is reported by all.
+- Messages are lost if the folder's other files show that they should exist
+  (`maintenance.expected`). If the range touches a loss, the plan raises DataLossError, or logs it.
+  Reads, streams and jobs all get their topics from `selected`, and what they read of them from
+  `slice_of`, so a loss that one of them reports is reported by all.
 - Work is divided by number of messages, and cut between entries. Small topics share a task, because
   starting a task costs more than reading a few megabytes.
 """

@@ -1,9 +1,9 @@
 """The broker's cleaning: expiry, retention and compaction, by timers and on request.
 
 Two threads do the work, each one piece at a time: one expires and trims, the other compacts.
-`lanes` says how they leave time for clients. A thread claims a topic before it works on it, so that
-a topic is never trimmed and compacted at the same time. A topic that is being compacted is trimmed
-directly after that.
+`worker_thread` says how they leave time for clients. A thread claims a topic before it works on it,
+so that a topic is never trimmed and compacted at the same time. A topic that is being compacted is
+trimmed directly after that.
 
 Timers begin rounds over all topics, with the configuration's `..._interval_ms`. A changed policy at
 once begins a round over the topics that it concerns. A topic that was not opened since the broker

@@ -1,7 +1,8 @@
 """A thread that runs cleaning work, one piece after another, with pauses.
 
-A lane has two kinds of work. A job is requested, and runs before all other work, in the order of
-the requests. A round visits many topics, one step at a time; jobs run between its steps. After its
+A lane is one such thread. It has two kinds of work. A job is requested, and runs before all other
+work, in the order of the requests. A round visits many topics, one step at a time; jobs run between
+its steps. After its
 steps a lane pauses as long as they took (at most `REST_MAX_S`). So a round takes at most half of
 the disk's and the interpreter's time, however many topics there are. A caller can make a lane pause
 longer, and go by another clock.

@@ -3,7 +3,7 @@
 A broker that ends divides `shutdown_timeout_ms` among its clients (`Ending`):
 
 - up to a half: what was read is handled and answered. A client that does not read its answers can
-  make this take as long as it may;
+  use up all of this half;
 - a quarter at least: what was written is sent. A client that takes nothing for a quarter of the
   time is not waited for, so clients that do not read hold up the end for no longer;
 - the last quarter is for cursors and the store, which take as long as they need.
@@ -44,7 +44,7 @@ class Leaving(Protocol):
 
 
 class Ending:
-    """The times of one end, on the loop's clock."""
+    """The deadlines of one shutdown, on the loop's clock."""
 
     def __init__(self, now_s: float, timeout_s: float) -> None:
         self.answered_until_s = now_s + timeout_s / 2

@@ -170,7 +170,7 @@ class Receipts:
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
 
     def close(self) -> None:
-        """The connection is lost: leave no reference cycle with it (see `collector`)."""
+        """The connection is lost: leave no reference cycle with it (see `gc_tuning`)."""
         self._is_lost = True
         self._drop_session()
 

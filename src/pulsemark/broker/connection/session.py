@@ -176,7 +176,7 @@ class Throttling:
             self._unpause(Pause.RATE)
 
     def close(self) -> None:
-        """The connection has ended: leave no reference cycle with it (see `collector`)."""
+        """The connection has ended: leave no reference cycle with it (see `gc_tuning`)."""
         self._unpause = _resumes_nothing
 
 
@@ -516,7 +516,7 @@ class Requests:
         self._requester.requests_changed(len(self._tasks))
 
     def cancel(self) -> None:
-        """The connection has ended: leave no reference cycle with it (see `collector`)."""
+        """The connection has ended: leave no reference cycle with it (see `gc_tuning`)."""
         self._is_over = True
         for task in self._tasks:
             task.cancel()
@@ -609,15 +609,15 @@ class Outgoing(abc.ABC):
 
     @abc.abstractmethod
     def give_up_input(self) -> None:
-        """See `memory.Holder`."""
+        """See `connection_memory.Holder`."""
 
     @abc.abstractmethod
     def give_up_output(self) -> None:
-        """See `memory.Holder`."""
+        """See `connection_memory.Holder`."""
 
     @abc.abstractmethod
     def output_freed(self) -> None:
-        """See `memory.Holder`."""
+        """See `connection_memory.Holder`."""
 
     @property
     def writable(self) -> bool:

@@ -1,7 +1,7 @@
 """The seek service inside a broker: its start, if a port is configured.
 
-`seek_service` is the service over the broker's topics, `admission` decides who may call. They
-import grpc, so the broker imports them only if a port is configured.
+`seek_service` is the service over the broker's topics, and decides who may call. It imports grpc,
+so the broker imports it only if a port is configured.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _properties_bytes(pairs: Iterable[KeyValue]) -> int:
 
 
 def check_reading(command: CommandSubscribe) -> None:
-    """Refuse what Pulsar refuses only after it has checked the schema."""
+    """Check `readCompacted`, which Pulsar does after the check of the schema."""
     if command.read_compacted and command.subType not in COMPACTED_READING:
         raise RefusedError(
             ServerError.NotAllowedError,

@@ -1,1 +1,1 @@
-"""The broker's counters, statistics and metrics."""
+"""The broker's statistics and metrics, made from its counters on request."""

@@ -161,7 +161,7 @@ def managed_ledger_info(topic: Topic) -> Pieces:
 
 
 def stored_index(ledger: ManagedLedger) -> int:
-    """The index of the last message before the open ledger; -1 without one."""
+    """The index of the last message in a closed ledger; -1 without one."""
     return ledger.index_before(Position(ledger.end_position.ledger_id, 0)) - 1
 
 

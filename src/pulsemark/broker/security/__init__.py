@@ -1,1 +1,1 @@
-"""Who a client is: authentication, TLS."""
+"""Who a client is, and what it may do: authentication, authorization, TLS."""

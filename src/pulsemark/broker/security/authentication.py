@@ -2,7 +2,7 @@
 
 An `Authenticator` has a list of providers, as in Pulsar's `authenticationProviders`. Each answers
 for one `auth_method_name`: `token`, `basic`, `tls`, or that of another package's provider
-(`plugins`). The providers are modules of their own, and are imported only if the configuration
+(`providers`). The providers are modules of their own, and are imported only if the configuration
 names them.
 
 Rules, as in Pulsar:

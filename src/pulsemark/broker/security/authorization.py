@@ -9,7 +9,7 @@ allows (`needs` has the rules):
 2. A role in a tenant's `adminRoles` may do everything in that tenant.
 3. Other roles may do what their permissions in the namespace, or on the topic or its partitioned
    topic, allow (`permissions`).
-4. If another package's provider is configured (`plugins`), it is asked after rule 1. Its True and
+4. If another package's provider is configured (`providers`), it is asked after rule 1. Its True and
    False decide; with None the rules above do. If it fails, the operation is refused.
 5. A client with a role in `proxy_roles` acts for another role, which it has to name. Both roles
    must be allowed. No other role may name another role, and no proxy may act for a proxy.

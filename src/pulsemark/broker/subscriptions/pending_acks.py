@@ -27,14 +27,14 @@ WORD_BITS = 64
 
 
 class Part(NamedTuple):
-    """Messages of an entry, bit n for message n, of so many words."""
+    """Messages of one entry: bit n for message n, and the mask's length in words of 64 bits."""
 
     bits: int
     words: int
 
     @property
     def ack_set(self) -> list[int]:
-        """The words with a bit for each of the other messages, as a client would send them."""
+        """As Pulsar's `ack_set`: a bit that is set is a message that is *not* in this part."""
         return words_of(~self.bits & ((1 << self.words * WORD_BITS) - 1))
 
     def joined(self, other: Part) -> Part:
@@ -104,8 +104,9 @@ class PendingAcks:
     def remaining(
         self, position: Position, remaining: Sequence[int] | None, messages: int
     ) -> list[int]:
-        """The ack set of an entry whose cursor has this one (None: nothing is acknowledged),
-        without what is pending; [] if nothing remains.
+        """The entry's ack set without what is pending; [] if nothing remains.
+
+        `remaining` is the ack set of its cursor; None: nothing is acknowledged.
         """
         everything = (1 << max(messages, 1)) - 1
         left = everything if remaining is None else bits_of(remaining, max(messages, 1))

@@ -320,7 +320,7 @@ class SharedDispatcher(Dispatcher):
         self.delayed.discard(position)
 
     def close(self) -> None:
-        """Stop dispatching, and leave no reference cycle (see `collector`)."""
+        """Stop dispatching, and leave no reference cycle (see `gc_tuning`)."""
         super().close()
         self.ready.close()
         self.delayed.close()

@@ -1,7 +1,7 @@
 """Which topics take Kafka's record sets: those with the policy `kafka`.
 
 The policy's value are the topic's settings by Kafka's names. It is set when a Kafka client creates
-the topic or changes its settings (`kafka_bridge`), or over REST (`http/entry_format`). After that
+the topic or changes its settings (`broker.kafka.ports`), or over REST (`http/policies`). After that
 Kafka's clients may write to the topic. It stays until the topic is deleted, since entries in that
 format stay too.
 

@@ -4,10 +4,9 @@ The coordinator of a transaction may be another broker. It decides how the trans
 then has each topic told (`end`): the broker that serves a topic ends the transaction there. This is
 repeated until it has succeeded, and done twice it does no harm: no transaction's id is used again.
 
-A topic takes nothing of a transaction that has ended, or of which its coordinator does not know
-that it is in the topic: nobody would end it there. So before the first message, or the first
-acknowledgement, it asks the coordinator (`join`). The answer counts if the end has not overtaken
-it.
+A topic refuses messages of a transaction until the coordinator has registered the topic in it:
+otherwise nobody would end it there. So before the first message, or the first acknowledgement, it
+asks the coordinator (`join`). The answer is ignored if the transaction has ended meanwhile.
 
 Where brokers share topics, each asks now and then about the transactions that are open in its
 topics (`check_time`). So a coordinator whose broker has died is taken over by another one, though
@@ -55,7 +54,7 @@ class Joined:
         self._ended_meanwhile: set[str] = set()
 
     def get(self, key: Hashable) -> str | None:
-        """The id of the transaction that was joined by this key."""
+        """The id of the transaction that is registered under this key."""
         return self._ids.get(key)
 
     async def join(self, key: Hashable, ask: Callable[[], Awaitable[str]]) -> None:

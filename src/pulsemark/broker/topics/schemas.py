@@ -8,7 +8,7 @@ non-persistent topic of a name, as in Pulsar.
 Deleting a schema adds a version that says so. The versions before it are neither found nor compared
 any more, and counting goes on after it. Deleting with force removes all versions.
 
-Whether a new schema fits is decided by `schema_compatibility`, in a thread, one comparison of the
+Whether a new schema fits is decided by `schema_definitions`, in a thread, one comparison of the
 whole broker at a time. Only then the catalog's turn begins. If the topic's versions have changed
 meanwhile, the schema is compared again.
 

@@ -1,12 +1,13 @@
-"""Who of a group is to have which partition: Kafka's server-side assignors (KIP-848).
+"""Which member of a group gets which partition: Kafka's server-side assignors (KIP-848).
 
-``uniform``  as many partitions for each member as for the others, as far as what they read
-             allows; partitions stay where they are if they can
+``uniform``  divides partitions as evenly as the members' subscriptions allow; a partition stays
+             with its member where it can (sticky)
 ``range``    of each topic, a run of partitions for each of its readers, in the order of their
              names: equal numbers of topics with the same readers and sizes go to the same member
 
-A function gets each member's name for the order with the topics that it reads, the partitions of
-each topic, and the target before; each partition that has a reader is in the result once.
+A function gets, for each member, a name to sort by and the topics that it reads; the number of
+partitions of each topic; and the previous target. Each partition that has a reader is in the result
+once.
 """
 
 from __future__ import annotations

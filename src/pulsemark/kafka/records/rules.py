@@ -70,7 +70,7 @@ class EntryRules:
     tombstone_header: str | None = None
     """A record of magic 2 with this header and the value "true" gets the flag; None: no header."""
     log_append_time: bool = False
-    """message.timestamp.type: whether consumers see the broker's time (`fetch`)."""
+    """message.timestamp.type: whether consumers see the broker's time (`fetched`)."""
     max_batch_bytes: int = MAX_BATCH_BYTES
     """max.message.bytes: of a batch, or of each message of magic 0 and 1; as sent and as stored."""
     max_raw_bytes: int = MAX_RAW_BYTES

@@ -3,8 +3,8 @@
 BookKeeper takes a ledger's id from the number of an ephemeral sequential node below ``idgen``. So
 an id is never given twice, neither to us nor to another application with ledgers at the same root,
 unless ZooKeeper is restored from an older copy. Then bookies still have entries of the ledgers that
-had the next ids: they keep these, acknowledge others in their place, and serve the old ones. So
-bookies are asked whether they know of an id before it is used.
+had the next ids: a bookie keeps the old entry, acknowledges a new one with the same id, and later
+serves the old one. So bookies are asked whether they know of an id before it is used.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ _LOOKS = 20
 
 
 class LedgerIds:
-    """Takes ids below the root of BookKeeper's own nodes. ``has_any``: whether bookies have entries
-    of ledgers with these ids.
+    """Allocates ledger ids at the root of BookKeeper's own nodes.
+
+    ``has_any``: whether bookies have entries of ledgers with these ids.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class LedgerIds:
 class IdsAhead:
     """Takes the next ids before the last ones are used up, so that nobody waits for ZooKeeper.
 
-    Callers hold locks that all topics of a store need, some on a broker's event loop.
+    It must not block: its callers hold locks of the whole store, some on the event loop.
     """
 
     def __init__(self, thread: LoopThread, ids: LedgerIds, root: Path) -> None:

@@ -1,7 +1,7 @@
 """An entry's bytes: as a batch has them, and as a bookie stores them.
 
-In memory an entry is *packed* (`packed_entry`), with a head that has its facts. On a bookie is no
-head. An ordinary entry is stored as Pulsar stores it, because everything about it can be had
+In memory an entry is *packed* (`ledger.entry.unpack`), with a head that has its facts. On a bookie
+is no head. An ordinary entry is stored as Pulsar stores it, because everything about it can be had
 without: append time and index are in its stamp, and its count is the difference to the index before
 it. Any other entry gets one more field at the end of its prefix, number 121, which says it all:
 

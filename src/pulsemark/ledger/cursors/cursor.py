@@ -6,7 +6,7 @@ still to be acknowledged). State changes are made at once in memory; ``persist``
 the cursor ledger, through the same group commit as entries.
 
 Only entries that are in the log can be acknowledged. So the log's size limits what a cursor keeps:
-one bit an entry, and `partial_batches.MAX_BYTES`. The size of a record is limited, too, as in
+one bit an entry, and `ack_state.MAX_BYTES`. The size of a record is limited, too, as in
 Pulsar (managedLedgerMaxUnackedRangesToPersist, managedLedgerMaxBatchDeletedIndexToPersist): it has
 only that many of the first ranges and batches above the mark delete position. Acknowledgements
 beyond that are redelivered after a restart; the mark delete position itself is always stored.

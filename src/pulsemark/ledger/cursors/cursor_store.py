@@ -2,10 +2,10 @@
 
 The cursor ledger is a managed ledger like any other (clients cannot see its topic), so cursors
 share the entries' group commit, checksums and recovery. Its records are snapshots and changes of
-single cursors; a cursor's last snapshot and the changes after it make its state. When much more has
-been written than there are cursors, or the store was opened many times (each opening begins a
-ledger), every cursor writes a snapshot into a new ledger. Once those are durable, the older ledgers
-are removed; in interval mode the removal waits for the sync. A few snapshots are written along with
+single cursors; a cursor's last snapshot and the changes after it make its state. When there are
+far more records than cursors, or many ledgers (each opening of the store begins one), every cursor
+writes a snapshot into a new ledger. Once those are durable, the older ledgers are removed; in
+interval mode the removal waits for the sync. A few snapshots are written along with
 each record that is written anyway, so that no single acknowledgement waits for all of them.
 """
 
@@ -252,8 +252,8 @@ class CursorStore:
     def delete(self, ledger: SubscribedLog, name: str) -> Commit:
         """Forget a cursor; durable when the commit is done.
 
-        Once more for one whose deletion is pending: that one's commit. Where that failed, the
-        deletion is written again.
+        If its deletion is pending already, this is that one's commit; if that failed, the deletion
+        is written again.
         """
         is_stored = name in self._stored.get(ledger.topic_id, {})
         earlier = self._deletions.get((ledger.topic_id, name), DONE)

@@ -129,7 +129,7 @@ class MemoryFolder:
     def counting(self, topic_id: int) -> list[Content]:
         """The runs that make a topic's log, oldest first, cut to the entries that count.
 
-        All others are dropped (see `chain`).
+        All others are dropped (see `ledger.run.chain_of`).
         """
         by_header = {id(each.header): each for each in self._ledgers.get(topic_id, [])}
         counting = []

@@ -1,6 +1,6 @@
 """A run of entries in memory.
 
-An entry is kept as one piece of bytes (`packed_entry`): a head, then the entry as Pulsar
+An entry is kept as one piece of bytes (`ledger.entry.unpack`): a head, then the entry as Pulsar
 would store it.
 """
 

@@ -1,12 +1,12 @@
 """Check an offload, and remove from the ledgers what is checked there.
 
-A check reads the table back: every file of the manifest from its place, its size and checksum, the
-number of its rows, and its indexes, which must rise within the file's range. The table must have
+A check reads the table back. It compares each file of the manifest with its size, checksum, number
+of rows and indexes, which must rise within the file's range. The table must have
 these files and no others. If others have rewritten a Delta or Iceberg table (compacted it, say),
 its rows are read instead, and must be the same ones, each once. The files of a topic must follow
 one another without a gap. Where the ledgers still have the messages, each file must have as many,
-and the log must be the one that was copied (:mod:`..marks`). What is known to be lost in the
-ledgers, and is in no file, is a problem too.
+and the log must be the one that was copied (:mod:`..marks`). Messages that are lost
+in the ledgers and in no file are reported, too.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def _known_in(answer: Answer, metadata: LedgerMetadata, digest: Digest, bookie: 
 async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, wait_ms: int) -> int:
     """Wait until a bookie has an entry beyond `beyond` confirmed; returns the last it knows of.
 
-    It waits for the bookies of the entry that would say so, and returns -1 after `wait_ms`, or when
-    the ledger's node changes, so that its user looks at the metadata again.
+    It asks the bookies that will have the next entry. It returns -1 after `wait_ms`, and when the
+    ledger's metadata changes: the caller then reads them again.
 
     A bookie drops a wait for `beyond` as soon as it gets any confirmed entry, even an
     earlier one. So it is first asked what it knows, and then made to wait for more than that.
