@@ -630,9 +630,11 @@ class World:
             client.end()
 
     def _is_quiet(self) -> bool:
-        last_s = max(each.last_s for each in [*self.consumers, *self.movers, *self.kafka])
+        receivers: list[Any] = [*self.consumers, *self.movers, *self.kafka]
+        last_s = max(each.last_s for each in receivers)
+        senders: list[Any] = [*self.producers, self.kafka[0]]
         is_silent = self.broker.loop.time() - last_s > SILENCE_S
-        return is_silent and not any(each.unanswered for each in [*self.producers, self.kafka[0]])
+        return is_silent and not any(each.unanswered for each in senders)
 
     def read_logs(self) -> None:
         """All that is stored, and what waits."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -311,39 +308,3 @@ def test_what_is_stored_is_what_was_acknowledged(acks, up_to):
     assert found.cumulative == up_to
     places = {place for acked in acks.values() for place in acked}
     assert all(found.bits_in(place) == pending.bits_in(place) for place in places)
-
-
-def test_nothing_of_a_commit_counts_before_its_decision_is_durable(client, broker):
-    """A kill between the two would leave a part of it: also where the broker looks at its
-    transactions meanwhile, or the client asks once more.
-    """
-    producer = client.raw.create_producer(TOPIC)
-    txn = client.begin()
-    client.add(txn, TOPIC)
-    client.send(producer, b"in it", txn)
-
-    async def ended(one: Any) -> list[bool]:
-        transactions = one.services.transactions.coordinator
-        ledger = one.services.topics.open_topics[TOPIC].ledger
-        transaction = transactions.get(0, txn["txnid_least_bits"])
-        write, may_store = transactions.metadata.write, threading.Event()
-
-        def write_late(changes: Any) -> None:
-            may_store.wait()
-            write(changes)
-
-        transactions.metadata.write = write_late
-        ends = [
-            asyncio.ensure_future(transactions.end(transaction, committed=True)) for _ in range(2)
-        ]
-        was_open = []
-        for _ in range(2):
-            for _ in range(10):
-                transactions.check_time()
-                await asyncio.sleep(0.01)
-            was_open.append(ledger.transactions.is_open(str(transaction), ledger))
-            may_store.set()
-            await asyncio.gather(*ends)
-        return was_open
-
-    assert broker.call(ended) == [True, False]
