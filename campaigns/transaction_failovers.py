@@ -39,7 +39,7 @@ from bookkeeper_peer import BookKeeperPeer, free_port
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from failover_campaign import PAUSE_S, BrokerProcess
 
-from pulsemark.client.errors import ClientError, RequestRefusedError
+from pulsemark.client.errors import ClientError, RequestRefusedError, WaitTimeoutError
 from pulsemark.metadata import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
@@ -50,6 +50,8 @@ OUTPUTS = [f"persistent://public/default/out-{number}" for number in range(4)]
 KAFKA_TOPIC, PARTITIONS = "records", 4
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 END_LIMIT_S = 90.0
+SILENCE_S = 4.0
+"""After so long without a message a topic has no more: bookies are read meanwhile."""
 
 
 class Load(threading.Thread):
@@ -241,7 +243,12 @@ class PulsarLoad(Load):
                 topic, name, sub_type=pb.CommandSubscribe.Shared, earliest=True
             )
             consumer.flow(100_000)
-            return [bytes(payload_of(each.headers_and_payload)) for each in consumer.drain()]
+            found = []
+            with suppress(WaitTimeoutError):
+                while True:
+                    message = consumer.receive(timeout_s=SILENCE_S)
+                    found.append(bytes(payload_of(message.headers_and_payload)))
+            return found
 
         found: list[bytes] = self._until(topic, drain)
         return found

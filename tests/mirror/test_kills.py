@@ -44,7 +44,8 @@ def start() -> Iterator[Start]:
     yield launch
     for process in processes:
         process.kill()
-        process.communicate()
+        # Shown if the test has failed.
+        print((process.communicate()[1] or "")[-2_000:], file=sys.stderr)
 
 
 def mirror_arguments(
