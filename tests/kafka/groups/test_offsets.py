@@ -218,4 +218,4 @@ def test_a_transaction_of_an_older_folder_keeps_its_id(opened):
     store.close()
     _, offsets = opened()
     assert offsets.transactions["orders"].id == "7:3"
-    assert producer_of("7:3") == producer
+    assert producer_of("7:3") == Producer(7, 3)
