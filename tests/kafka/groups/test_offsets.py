@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from pulsemark.kafka.errors import KafkaError
 from pulsemark.kafka.groups import offsets as module
-from pulsemark.kafka.groups.offsets import Committed, Offsets
+from pulsemark.kafka.groups.offsets import Committed, Offsets, State, Transaction
+from pulsemark.kafka.records.batch import Producer, producer_of
 from pulsemark.ledger import FencedError, StoreOptions
 from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
+
+NEW_FIELDS = {"ended", "number"}
 
 
 async def run_blocking(function, *arguments):
@@ -200,3 +204,18 @@ async def test_a_rewrite_that_failed_in_part_removes_nothing(memory_folder):
     simulated.kill()
     assert len(offsets_in(simulated.open()).groups()) == 3
     simulated.close()
+
+
+def test_a_transaction_of_an_older_folder_keeps_its_id(opened):
+    """Version 1.0.0 stored neither the producer that had ended the last one nor a number."""
+    store, offsets = opened()
+    transaction = Transaction(
+        "orders", Producer(7, 3), 60_000, State.ONGOING, marked=Producer(7, 3)
+    )
+    record = {name: each for name, each in transaction.record().items() if name not in NEW_FIELDS}
+    ledger = store.open_internal("kafka-groups")
+    ledger.append(json.dumps(record).encode(), message_count=0).commit.wait()
+    store.close()
+    _, offsets = opened()
+    assert offsets.transactions["orders"].id == "7:3"
+    assert producer_of("7:3") == Producer(7, 3)

@@ -236,7 +236,7 @@ def test_administrators_see_and_delete_groups(raw, made):
         ("Dead", ""),
     ]
     described = found[0].members[0]
-    assert (described.member_id, described.client_id) == (member[0], "raw")
+    assert (described.member_id, described.client_id) == (member[0], "pulsemark")
     assert (described.member_metadata, described.member_assignment) == (b"meta", b"all")
     listed = raw.call(ListGroupsRequest, 2).groups
     assert (group, "consumer") in [(each.group_id, each.protocol_type) for each in listed]

@@ -124,7 +124,7 @@ class Transaction:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Transaction:
-        """What an entry says."""
+        """What an entry says; those of version 1.0.0 have neither `ended` nor `number`."""
         return cls(
             record["transaction"],
             Producer(*record["producer"]),
@@ -136,8 +136,8 @@ class Transaction:
             record["started_ms"],
             record["updated_ms"],
             record["last_epoch"],
-            Producer(*record["ended"]),
-            record["number"],
+            Producer(*record.get("ended", NO_PRODUCER)),
+            record.get("number", -1),
         )
 
 

@@ -259,8 +259,8 @@ class Producer(NamedTuple):
     epoch: int
 
     def transaction(self, number: int) -> str:
-        """The id of its transaction with this number, as stamps have it."""
-        return f"{self.producer_id}:{self.epoch}:{number}"
+        """The id of its transaction with this number, as stamps have it; -1: of version 1.0.0."""
+        return f"{self.producer_id}:{self.epoch}" + (f":{number}" if number >= 0 else "")
 
 
 NO_PRODUCER = Producer(-1, -1)
@@ -269,7 +269,7 @@ NO_PRODUCER = Producer(-1, -1)
 def producer_of(transaction: str) -> Producer | None:
     """The producer whose transaction has this id; None: it is not one of a Kafka client."""
     parts = transaction.split(":")
-    if len(parts) != 3 or not all(each.isascii() and each.isdecimal() for each in parts):
+    if len(parts) not in (2, 3) or not all(each.isascii() and each.isdecimal() for each in parts):
         return None
     found = Producer(int(parts[0]), int(parts[1]))
     return found if found.producer_id < 1 << 63 and found.epoch < 1 << 15 else None
