@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part, PendingAcks
 from pulsemark.broker.topics import transactions
 from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.ledger import Position
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import BrokerProcess, PulsarBroker, RawClient, running_broker
-from pulsemark.wire import MessageId
+from pulsemark.wire import MessageId, TopicName
 from tests.support.transaction_client import TransactionClient, received
 
 TOPIC, OTHER = "persistent://public/default/orders", "persistent://public/default/paid"
@@ -308,3 +310,39 @@ def test_what_is_stored_is_what_was_acknowledged(acks, up_to):
     assert found.cumulative == up_to
     places = {place for acked in acks.values() for place in acked}
     assert all(found.bits_in(place) == pending.bits_in(place) for place in places)
+
+
+@pytest.mark.parametrize("again", ["the time", "the client"])
+async def test_no_topic_is_told_before_the_decision_is_durable(again):
+    """While a commit is being stored, neither the time nor a second END_TXN begins its steps."""
+    told, stored, may_store = [], [], asyncio.Event()
+
+    class Participants:
+        async def end(self, *names, **facts):
+            told.append(len(stored))
+
+    class Metadata:
+        async def write(self, changes):
+            if any(b"COMMITTING" in (value or b"") for _, _, value in changes):
+                await may_store.wait()
+                stored.append(changes)
+
+    async def run(function, *arguments):
+        return await function(*arguments)
+
+    coordinator = transactions.Transactions(Metadata(), Participants(), BrokerConfig(), run)
+    transaction = await coordinator.begin(60_000, None)
+    await coordinator.add_topics(transaction, [(TopicName.parse("orders"), "orders")])
+    ends = [asyncio.ensure_future(coordinator.end(transaction, committed=True))]
+    await asyncio.sleep(0)
+    if again == "the time":
+        coordinator.check_time()
+    else:
+        ends.append(asyncio.ensure_future(coordinator.end(transaction, committed=True)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert told == []
+    may_store.set()
+    await asyncio.gather(*ends)
+    assert told
+    assert min(told) >= 1
