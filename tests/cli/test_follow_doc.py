@@ -17,7 +17,7 @@ TEXT = (DOCS / "follow.md").read_text(encoding="utf-8")
 #: What a follower makes itself, or does not need.
 OWN_KINDS = {
     "topic", "audit", "audit-received", "broker", "control-entries", "retention-seen", "deleting",
-    "transactions", "pulsar-transactions",
+    "transactions", "pulsar-transactions", "pending-acks",
     "follows",
 }  # fmt: skip
 

@@ -663,13 +663,13 @@ class World:
 @contextmanager
 def _virtual_time(world: World) -> Iterator[None]:
     """What the broker measures in this block is the world's time."""
-    before = time.monotonic, time.perf_counter, time.sleep
-    time.monotonic = time.perf_counter = world.broker.loop.time
+    before = time.monotonic, time.perf_counter, time.thread_time, time.sleep
+    time.monotonic = time.perf_counter = time.thread_time = world.broker.loop.time
     time.sleep = lambda _: None
     try:
         yield
     finally:
-        time.monotonic, time.perf_counter, time.sleep = before
+        time.monotonic, time.perf_counter, time.thread_time, time.sleep = before
 
 
 def simulated_history(

@@ -371,7 +371,7 @@ def test_property_kinds() -> None:
         text = path.read_text(encoding="utf-8")
         used |= set(re.findall(r"catalog\.(?:put|items|get|delete)\(?,?\s*\"([a-z-]+)\"", text))
         used |= set(re.findall(r"(?:POLICY|PROPERTY)_KIND = \"([a-z-]+)\"", text))
-        names |= set(re.findall(r"catalog\.(?:put|items|get|delete)\(([A-Z_]+)\b", text))
+        names |= set(re.findall(r"catalog\.(?:put|items|get|delete)[(,]\s*([A-Z_]+)\b", text))
         names |= set(re.findall(r"_writer\.(?:put|read|write)\(\(?([A-Z_]+)\b", text))
         constants |= dict(re.findall(r"^([A-Z_]+) = \"([a-z-]+)\"", text, re.MULTILINE))
     assert names <= set(constants)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...extras import install_command
-from ...kafka import importing_kafka
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listening
 from ..errors import ConfigError
@@ -24,6 +23,8 @@ def make_kafka_server(
     config: BrokerConfig, has_room: Callable[[int], bool], listening: Listening
 ) -> KafkaServer:
     """The listeners for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
+    from ...kafka import importing_kafka
+
     try:
         # With kafka-python it takes 30 MB, which most brokers do not need.
         with importing_kafka():
