@@ -357,7 +357,7 @@ class KafkaCluster:
         for host, port in addresses:
             try:
                 self._open[host, port] = made = self._made(host, port)
-            except (OSError, OverflowError, UnicodeError) as error:  # also: no such host or port
+            except (OSError, UnicodeError) as error:  # also a host that cannot be asked for
                 reason = getattr(error, "strerror", None) or str(error)
             else:
                 return made
