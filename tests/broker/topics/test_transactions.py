@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -315,7 +316,9 @@ def test_what_is_stored_is_what_was_acknowledged(acks, up_to):
 @pytest.mark.parametrize("again", ["the time", "the client"])
 async def test_no_topic_is_told_before_the_decision_is_durable(again):
     """While a commit is being stored, neither the time nor a second END_TXN begins its steps."""
-    told, stored, may_store = [], [], asyncio.Event()
+    told: list[int] = []
+    stored: list[Any] = []
+    may_store = asyncio.Event()
 
     class Participants:
         async def end(self, *names, **facts):
@@ -330,7 +333,8 @@ async def test_no_topic_is_told_before_the_decision_is_durable(again):
     async def run(function, *arguments):
         return await function(*arguments)
 
-    coordinator = transactions.Transactions(Metadata(), Participants(), BrokerConfig(), run)
+    parts: tuple[Any, Any] = Metadata(), Participants()
+    coordinator = transactions.Transactions(*parts, BrokerConfig(), run)
     transaction = await coordinator.begin(60_000, None)
     await coordinator.add_topics(transaction, [(TopicName.parse("orders"), "orders")])
     ends = [asyncio.ensure_future(coordinator.end(transaction, committed=True))]
