@@ -154,6 +154,8 @@ INNER_PATH = "/pulsemark/inner/"
 SIGNATURE_HEADER = "x-pulsemark-signature"
 CALL_TIMEOUT_S = 5.0
 MAX_HOPS = 5
+CALLS_AT_ONCE = 50
+"""To one broker: a transaction may have a thousand topics there."""
 
 
 class InnerCalls:
@@ -167,6 +169,8 @@ class InnerCalls:
     def __init__(self, cafile: str | os.PathLike[str] | None) -> None:
         """`cafile`: what brokers with TLS only are checked by."""
         self._cafile = cafile
+        self._lanes: dict[str, asyncio.Semaphore] = {}
+        """By broker, what bounds the calls to it."""
         #: What answers each kind of question; a result is plain JSON.
         self.answering: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.cluster: Cluster | None = None
@@ -212,8 +216,9 @@ class InnerCalls:
         path = f"{INNER_PATH}{name.namespace}/{quote(name.local, safe='')}"
         flag = "true" if found.redirect and found.authoritative else "false"
         url = f"{found.http_url or found.http_url_tls}{path}?authoritative={flag}"
+        lane = self._lanes.setdefault(found.broker_id, asyncio.Semaphore(CALLS_AT_ONCE))
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
+            async with lane, asyncio.timeout(CALL_TIMEOUT_S):
                 for _ in range(MAX_HOPS):
                     status, location, answer = await self._post(url, body)
                     if status != 307:
