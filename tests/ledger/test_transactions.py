@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -284,8 +285,8 @@ def test_others_append_while_one_asks():
     with MemoryStore.open(MemoryFolder()) as store:
         ledger = store.open_topic(TOPIC)
         add(ledger, "1:0")
-        known = ledger.transactions
-        assert known is not None
+        assert ledger.transactions is not None
+        append = partial(ledger.transactions.add, log=ledger)
 
         class Slow(str):
             """An id whose comparison takes so long that others append."""
@@ -295,9 +296,9 @@ def test_others_append_while_one_asks():
             __hash__ = str.__hash__
 
             def __eq__(self, other: object) -> bool:
-                known.add(Event("2:0", None), ledger.end_position, 9, 9, ledger)
+                append(Event("2:0", None), ledger.end_position, 9, 9)
                 return str.__eq__(self, other)
 
         for _ in range(2):
-            known.add(Event(Slow("3:0"), None), ledger.end_position, 9, 9, ledger)
-        assert not known.is_open("4:0", ledger)
+            append(Event(Slow("3:0"), None), ledger.end_position, 9, 9)
+        assert not ledger.transactions.is_open("4:0", ledger)

@@ -354,7 +354,7 @@ def test_a_commit_that_is_asked_for_twice_is_one(client, broker, is_lost):
     client.add(txn, TOPIC)
     client.send(producer, b"in it", txn)
 
-    async def ended(coordinator: Any, transaction: Any, go_on: Any) -> list[Any]:
+    async def ended(coordinator: Any, transaction: Any, go_on: Any) -> Any:
         def end() -> asyncio.Task[None]:
             return asyncio.ensure_future(coordinator.end(transaction, committed=True))
 
