@@ -14,15 +14,13 @@ import json
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from ..proto.pulsar_api_pb2 import ServerError
 from ..records import record
+from ..wire import TopicName
 from .errors import RefusedError
-
-if TYPE_CHECKING:
-    from ..wire import TopicName
 
 
 class NotOwnedError(RefusedError):
@@ -193,14 +191,15 @@ class InnerCalls:
             raise RefusedError(ServerError.ServiceNotReady, text)
         return await answer(name, **facts)
 
-    async def answered(self, name: TopicName, body: bytes, signature: str) -> Any:
+    async def answered(self, topic: str, body: bytes, signature: str) -> Any:
         """The answer to another broker, as it is sent. Raises PermissionError, NotOwnedError."""
         expected = self._signature(body).encode()
         if self.cluster is None or not hmac.compare_digest(expected, signature.encode()):
             raise PermissionError
         full, what, facts = json.loads(body)
-        if full != str(name):
+        if full != topic:
             raise PermissionError
+        name = TopicName.parse(topic)
         self.cluster.check_owned(name)
         try:
             return [0, await self._answer(name, what, facts)]
