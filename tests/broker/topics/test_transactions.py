@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part, PendingAcks
 from pulsemark.broker.topics import transactions
@@ -21,7 +22,7 @@ from pulsemark.ledger import CatalogError, Position
 from pulsemark.ledger.store import PENDING_ACKS_KIND
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import BrokerProcess, PulsarBroker, RawClient, running_broker
-from pulsemark.wire import MessageId
+from pulsemark.wire import MessageId, TopicName
 from tests.support.transaction_client import TransactionClient, received
 
 TOPIC, OTHER = "persistent://public/default/orders", "persistent://public/default/paid"
@@ -449,3 +450,42 @@ def test_what_is_acknowledged_later_is_stored_later(client, broker):
         return bool(stored == topic.pending_acks_stored)
 
     assert broker.call(keep)
+
+
+@pytest.mark.parametrize("again", ["the time", "the client"])
+async def test_no_topic_is_told_before_the_decision_is_durable(again):
+    """While a commit is being stored, neither the time nor a second END_TXN begins its steps."""
+    told: list[int] = []
+    stored: list[Any] = []
+    may_store = asyncio.Event()
+
+    class Participants:
+        async def end(self, *names, **facts):
+            told.append(len(stored))
+
+    class Metadata:
+        async def write(self, changes):
+            if any(b"COMMITTING" in (value or b"") for _, _, value in changes):
+                await may_store.wait()
+                stored.append(changes)
+
+    async def run(function, *arguments):
+        return await function(*arguments)
+
+    parts: tuple[Any, Any] = Metadata(), Participants()
+    coordinator = transactions.Transactions(*parts, BrokerConfig(), run)
+    transaction = await coordinator.begin(60_000, None)
+    await coordinator.add_topics(transaction, [(TopicName.parse("orders"), "orders")])
+    ends = [asyncio.ensure_future(coordinator.end(transaction, committed=True))]
+    await asyncio.sleep(0)
+    if again == "the time":
+        coordinator.check_time()
+    else:
+        ends.append(asyncio.ensure_future(coordinator.end(transaction, committed=True)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert told == []
+    may_store.set()
+    await asyncio.gather(*ends)
+    assert told
+    assert min(told) >= 1
