@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.finder.mirror_places import last_mirrored
+from pulsemark.finder.mirror_progress import last_mirrored
 from pulsemark.ledger import FolderReader, LocalStore
 from pulsemark.metadata.source_stamp import SourceStamp
 

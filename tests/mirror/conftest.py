@@ -49,7 +49,7 @@ Mirror = Callable[..., Mirrored]
 
 @pytest.fixture
 def mirror() -> Mirror:
-    """Mirror from one place to another, in this process, until caught up."""
+    """Mirror from one endpoint to another, in this process, until caught up."""
 
     def run(
         source: object,

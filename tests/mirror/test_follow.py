@@ -41,13 +41,13 @@ from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import StamperChain, control_of
 from pulsemark.metadata.control import control_metadata
 from pulsemark.mirror import (
+    EndpointError,
     FollowReport,
     FollowRun,
     LostError,
     NotFollowerError,
     Options,
     OtherSourceError,
-    PlaceError,
     Selection,
     open_followed,
     open_follower,
@@ -73,7 +73,7 @@ SMALL = StoreOptions(ledger_entries=7, segment_size_bytes=600)
 class StoreSource:
     """A store of this process as a source."""
 
-    place = "a store of this process"
+    endpoint = "a store of this process"
 
     def __init__(self, store: LocalStore) -> None:
         self.store = store
@@ -534,17 +534,17 @@ def test_chosen_topics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "text"),
+    ("endpoint", "text"),
     [
         ("pulsar://127.0.0.1:6650", "gRPC port"),
         ("ftp://x", "gRPC port"),
         ("/no/such/folder", "no such data folder"),
     ],
 )
-def test_a_source_that_is_none(place: str, text: str) -> None:
-    """The error names the place and says what is needed."""
-    with pytest.raises(PlaceError, match=text):
-        open_followed(place, Options())
+def test_a_source_that_is_none(endpoint: str, text: str) -> None:
+    """The error names the endpoint and says what is needed."""
+    with pytest.raises(EndpointError, match=text):
+        open_followed(endpoint, Options())
 
 
 def test_a_source_that_is_lost(tmp_path: Path) -> None:

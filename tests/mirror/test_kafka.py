@@ -27,13 +27,13 @@ from pulsemark.ledger import LocalStore
 from pulsemark.metadata import peek
 from pulsemark.metadata.source_stamp import record_set_tags_of
 from pulsemark.mirror import (
+    EndpointError,
     MirrorRun,
     OffsetsDifferError,
     Options,
     OtherSourceError,
     Pace,
     PartitionCountError,
-    PlaceError,
     Report,
     Selection,
     TargetNotEmptyError,
@@ -179,7 +179,7 @@ def seen(kafka: str, name: str, number: int = 0, level: str = "read_committed") 
 
 
 def url(kafka: str) -> str:
-    """A Kafka as a place."""
+    """A Kafka as an endpoint."""
     return f"kafka://{kafka}"
 
 
@@ -488,7 +488,7 @@ def test_addresses():
         with pytest.raises(ServiceUrlError):
             open_source(wrong, Options())
     target = open_target("kafka://a:1,b", Options())
-    with pytest.raises(PlaceError, match="on each side"):
+    with pytest.raises(EndpointError, match="on each side"):
         open_carrier("folder", target, Options())
 
 

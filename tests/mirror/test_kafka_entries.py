@@ -298,7 +298,7 @@ def test_a_broker_checks_what_a_mirror_sends(target: BrokerThread, magic: int):
 
 def send(broker: BrokerThread, topic: str, entry: SourceEntry) -> None:
     """Send one entry as a mirror, and wait for its receipt. Raises TargetRefusedError."""
-    target = BrokerTarget(broker.service_url, CLUSTER)
+    target = BrokerTarget(broker.service_url, Options(source_cluster=CLUSTER))
     deadline_s = time.monotonic() + 60
     try:
         opened = target.open(topic)

@@ -245,7 +245,7 @@ def test_killed_kafkas_and_mirrors(start: Start, tmp_path: Path) -> None:
         assert process.returncode == 0, out + err
 
 
-def test_an_unreachable_place_is_an_error_at_once(start: Start, tmp_path: Path) -> None:
+def test_an_unreachable_endpoint_is_an_error_at_once(start: Start, tmp_path: Path) -> None:
     """Where no broker listens at the start, the command ends with its address."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

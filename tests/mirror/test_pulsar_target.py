@@ -112,11 +112,11 @@ def test_positions_where_the_source_shows_no_indexes(
     target: BrokerThread, mirror: Mirror, like_pulsar: Callable[[Knows], None]
 ) -> None:
     """Then the sequence id is the position, and mirroring goes on after it."""
-    places: list[int] = []
-    like_pulsar(lambda last: places[-1] if last >= 0 else -1)
+    positions: list[int] = []
+    like_pulsar(lambda last: positions[-1] if last >= 0 else -1)
     with running_broker() as source:
         publish(source, range(1, 5))
-        places.append((1 << 28) + 3)
+        positions.append((1 << 28) + 3)
         assert mirror(source.service_url, target.service_url).entries == 4
         publish(source, range(6, 9))
         assert mirror(source.service_url, target.service_url).entries == 3

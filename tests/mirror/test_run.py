@@ -168,14 +168,14 @@ def test_removed_entries_are_reported(
     tmp_path: Path, target: BrokerThread, mirror: Mirror, to_broker: bool
 ) -> None:
     """What the source removed before it was mirrored is a gap, at the beginning and later."""
-    place = target.service_url if to_broker else tmp_path / "b"
+    endpoint = target.service_url if to_broker else tmp_path / "b"
     fill(tmp_path / "a", MESSAGES)
     with LocalStore.open(tmp_path / "a") as store:
         ledger = store.open_topic(TOPIC)
         first = ledger.first_position
         assert first is not None
         ledger.truncate_head(Position(first.ledger_id, 4))
-    done = mirror(tmp_path / "a", place)
+    done = mirror(tmp_path / "a", endpoint)
     assert done.lines == [f"gap: {TOPIC}: indexes 0 to 3 are missing"]
     assert done.report.sum().gaps == 1
     with LocalStore.open(tmp_path / "a") as store:
@@ -185,7 +185,7 @@ def test_removed_entries_are_reported(
         last = ledger.last_position
         assert last is not None
         ledger.truncate_head(Position(last.ledger_id, 2))
-    assert mirror(tmp_path / "a", place).lines == [f"gap: {TOPIC}: indexes 20 to 21 are missing"]
+    assert mirror(tmp_path / "a", endpoint).lines == [f"gap: {TOPIC}: indexes 20 to 21 are missing"]
     assert len(bodies_of(target.data_dir if to_broker else tmp_path / "b")) == 19
 
 
@@ -249,11 +249,11 @@ def test_a_target_with_other_entries_is_refused(
     fill(tmp_path / "a", MESSAGES)
     fill(tmp_path / "b", MESSAGES[:2])
     publish(target, range(1, 3))
-    for place in (tmp_path / "b", target.service_url):
+    for endpoint in (tmp_path / "b", target.service_url):
         with pytest.raises(TargetNotEmptyError, match="'west'"):
-            mirror(tmp_path / "a", place)
-        assert mirror(tmp_path / "a", place, append=True).entries == 20
-        assert mirror(tmp_path / "a", place).entries == 0
+            mirror(tmp_path / "a", endpoint)
+        assert mirror(tmp_path / "a", endpoint, append=True).entries == 20
+        assert mirror(tmp_path / "a", endpoint).entries == 0
     assert len(bodies_of(tmp_path / "b")) == len(bodies_of(target.data_dir)) == 22
 
 

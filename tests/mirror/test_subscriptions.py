@@ -13,10 +13,10 @@ from pulsemark.broker import BrokerThread
 from pulsemark.ledger import LocalStore, Position
 from pulsemark.metadata import control_of
 from pulsemark.mirror import (
+    EndpointError,
     MirrorRun,
     Options,
     Pace,
-    PlaceError,
     Report,
     Selection,
     open_carrier,
@@ -103,7 +103,7 @@ def test_from_broker_to_broker_over_restarts(tmp_path: Path) -> None:
         assert read(target, 3) == [30, 31, 32]
 
 
-def test_from_folder_to_folder_at_every_place(tmp_path: Path) -> None:
+def test_from_folder_to_folder_at_every_position(tmp_path: Path) -> None:
     """Wherever the subscription is, the copy's next entry is the copy of its next one."""
     with LocalStore.open(tmp_path / "a") as store:
         log = store.open_topic(TOPIC)
@@ -155,5 +155,5 @@ def test_a_broker_needs_its_grpc_port(
     """The error names the option."""
     publish(source, range(2))
     given = {} if missing == "source" else {"source_grpc": "grpc://127.0.0.1:1"}
-    with pytest.raises(PlaceError, match=f"--{missing}-grpc"):
+    with pytest.raises(EndpointError, match=f"--{missing}-grpc"):
         carry(source.service_url, target.service_url, **given)

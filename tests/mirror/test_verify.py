@@ -60,11 +60,11 @@ def test_brokers_are_compared_by_their_bytes(
     """Over the protocol an entry that only one side has is found, too."""
     publish(source, range(1, 260))
     mirror(source.service_url, target.service_url)
-    places = source.service_url, target.service_url
-    assert compare(*places, TOPIC, OPTIONS).is_equal
+    endpoints = source.service_url, target.service_url
+    assert compare(*endpoints, TOPIC, OPTIONS).is_equal
     publish(source, range(1, 2))
-    assert compare(*places, TOPIC, OPTIONS).difference == (
+    assert compare(*endpoints, TOPIC, OPTIONS).difference == (
         "the source has 260 entries, the target 259"
     )
     publish(target, range(7, 8))
-    assert "checksum" in compare(*places, TOPIC, OPTIONS).difference
+    assert "checksum" in compare(*endpoints, TOPIC, OPTIONS).difference

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ..connection_memory import InputMemory, OutputMemory, PublishBudget
-from ..finder.mirror_places import MirrorPlaces
+from ..finder.mirror_progress import MirrorProgress
 from ..ledger import CatalogError
 from ..ledger.commit.group_commit import Notify
 from ..metadata import StamperChain, StampError
@@ -499,16 +499,16 @@ async def make_services(
     changed = await run_blocking(stored_settings, store.catalog)
     settings = DynamicSettings(config, changed, catalog_writer)
     config = settings.in_force
-    schemas, places = Schemas(catalog_writer, config, run_blocking), MirrorPlaces(store.catalog)
+    schemas, progress = Schemas(catalog_writer, config, run_blocking), MirrorProgress(store.catalog)
     make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
     topics: Topics = make_topics(
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=lambda name: _forget(name, topics, auditor, schemas, places, run_blocking),
+        after_delete=lambda name: _forget(name, topics, auditor, schemas, progress, run_blocking),
         broker_name=broker_name,
     )
     schemas.use_rules(SchemaRules(config, topics.policy_store), topics.before_open)
     auditor: Auditor = Auditor(topics, config, store.reads_are_due)
-    topics.on_open.append(lambda topic: places.watch(topic.ledger))
+    topics.on_open.append(lambda topic: progress.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()
     return Services(
@@ -521,7 +521,7 @@ async def make_services(
         cleaning=Cleaning(topics, config, run_blocking, claims),
         lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
-        mirror_places=places,
+        mirror_progress=progress,
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
@@ -565,11 +565,11 @@ async def _forget(
     topics: Topics,
     auditor: Auditor,
     schemas: Schemas,
-    places: MirrorPlaces,
+    progress: MirrorProgress,
     run_blocking: RunBlocking,
 ) -> None:
     """A topic was deleted: what was kept about it goes, too."""
-    await run_blocking(places.forget, str(name))
+    await run_blocking(progress.forget, str(name))
     await auditor.forget(str(name))
     await schemas.forget(name)
     namespaces, full = topics.namespaces, str(name)

@@ -18,7 +18,7 @@ from .security.authentication import Authenticator
 from .storage import StorageHealth
 
 if TYPE_CHECKING:
-    from ..finder.mirror_places import MirrorPlaces
+    from ..finder.mirror_progress import MirrorProgress
     from ..kafka.endpoint import Endpoint
     from .audit.auditor import Auditor
     from .cleaning.inactive_topics import Lifetimes
@@ -58,7 +58,7 @@ class Services:
     cleaning: Cleaning
     lifetimes: Lifetimes
     auditor: Auditor
-    mirror_places: MirrorPlaces
+    mirror_progress: MirrorProgress
     cache: CacheMeter
     inner: InnerCalls
     participants: Participants

@@ -92,7 +92,7 @@ def _add_mirror(parser: argparse.ArgumentParser) -> None:
     _add_how(parser)
     _add_access(parser, ("source", "target"), "pulsar+ssl and kafka+ssl")
     parser.add_argument(
-        "--subscriptions", action="store_true", help="subscriptions follow, too, by their places"
+        "--subscriptions", action="store_true", help="subscriptions follow, too, by their positions"
     )
     for side in ("source", "target"):
         parser.add_argument(
@@ -121,7 +121,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "--subscription",
         default="pulsemark-mirror",
         metavar="NAME",
-        help="holds the place in a source broker (default: pulsemark-mirror)",
+        help="holds the position in a source broker (default: pulsemark-mirror)",
     )
     parser.add_argument(
         "--append", action="store_true", help="also into topics that have other entries"

@@ -34,6 +34,7 @@ from ..client import (
 from .protocol import (
     API_VERSIONS,
     APIS,
+    DECODE_ERRORS,
     LIST_OFFSETS,
     METADATA,
     PRODUCE,
@@ -43,6 +44,7 @@ from .protocol import (
 from .sasl import OAUTHBEARER, PLAIN, SEPARATOR
 
 FETCH = 1
+UNKNOWN_TOPIC = 3
 READ_COMMITTED = 1
 EARLIEST_TIME, LATEST_TIME = -2, -1
 DEFAULT_PORT = 9092
@@ -50,6 +52,8 @@ _LEAST = {FETCH: 4, PRODUCE: 3, LIST_OFFSETS: 2, METADATA: 4}
 """The versions with which Kafka 0.11 began: batches of magic 2, transactions."""
 _SIZE = struct.Struct(">i")
 _READ_BYTES = 256 * 1024
+MAX_ANSWER_BYTES = 128 * 1024 * 1024
+"""A Kafka takes requests of 100 MiB, so there may be a set of nearly that size."""
 _SCHEMES = ("kafka", "kafka+ssl")
 
 
@@ -133,7 +137,10 @@ class KafkaConnection:
     def _frame(self) -> bytes | None:
         if len(self._input) < _SIZE.size:
             return None
-        end = _SIZE.size + _SIZE.unpack_from(self._input)[0]
+        (size_bytes,) = _SIZE.unpack_from(self._input)
+        if not 0 <= size_bytes <= MAX_ANSWER_BYTES:
+            raise ConnectionError(f"an answer of {size_bytes} bytes")
+        end = _SIZE.size + size_bytes
         if len(self._input) < end:
             return None
         frame = bytes(memoryview(self._input)[_SIZE.size : end])
@@ -231,6 +238,8 @@ class KafkaConnection:
 
     def _take_answers(self) -> None:
         while (frame := self._frame()) is not None:
+            if not self._asked:
+                raise ConnectionError("an answer to no request")
             sent, request, version = self._asked.popleft()
             correlation_id, answer = _decoded(frame, request, version)
             if correlation_id != sent:
@@ -248,10 +257,22 @@ class KafkaConnection:
 
 
 def _decoded(frame: bytes, request: Any, version: int) -> tuple[int, Any]:
-    """An answer's correlation id and body."""
+    """An answer's correlation id and body. Raises ConnectionError: it is not well formed."""
     response = ResponseClassRegistry._response_class_registry[request.API_KEY]
-    (correlation_id,) = _SIZE.unpack_from(frame)
-    return correlation_id, response.decode(frame, version=version, header=True)
+    try:
+        (correlation_id,) = _SIZE.unpack_from(frame)
+        return correlation_id, response.decode(frame, version=version, header=True)
+    except DECODE_ERRORS as error:
+        raise ConnectionError(f"{response.__name__} cannot be decoded: {error}") from error
+
+
+def only(topics: Any, of_topic: str = "partitions") -> Any:
+    """The one partition of an answer. Raises ConnectionLostError: it does not have one."""
+    try:
+        ((partition,),) = (getattr(topic, of_topic) for topic in topics)
+    except (TypeError, ValueError) as error:
+        raise ConnectionLostError("an answer about one partition") from error
+    return partition
 
 
 class KafkaCluster:
@@ -282,21 +303,31 @@ class KafkaCluster:
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0: there is no such topic."""
-        return len(self._metadata([topic]).topics[0].partitions)
+        return len(self._described(topic)[0])
 
     def leader(self, topic: str, partition: int) -> KafkaConnection | None:
         """The connection to a partition's leader; None: there is no such partition.
 
         Raises UnreachableError, ConnectionLostError: there is no leader now.
         """
-        answer = self._metadata([topic])
-        for each in answer.topics[0].partitions:
+        partitions, brokers = self._described(topic)
+        for each in partitions:
             if each.partition_index == partition:
                 check(each.error_code, f"the leader of {topic}-{partition}")
                 return self._connected(
-                    [(b.host, b.port) for b in answer.brokers if b.node_id == each.leader_id]
+                    [(b.host, b.port) for b in brokers if b.node_id == each.leader_id]
                 )
         return None
+
+    def _described(self, topic: str) -> tuple[Any, Any]:
+        """A topic's partitions, none if there is no such topic, and the brokers."""
+        answer = self._metadata([topic])
+        if len(answer.topics) != 1:
+            raise ConnectionLostError(f"an answer about {topic}")
+        (found,) = answer.topics
+        if found.error_code != UNKNOWN_TOPIC:
+            check(found.error_code, f"topic {topic}")
+        return found.partitions, answer.brokers
 
     def open_connections(self) -> Iterator[KafkaConnection]:
         """The connections that are open now."""
@@ -317,22 +348,20 @@ class KafkaCluster:
         connection = self._connected(self._hosts)
         return connection.wait(connection.ask(METADATA, **_metadata_fields(topics)))
 
-    def _connected(self, places: list[tuple[str, int]]) -> KafkaConnection:
+    def _connected(self, addresses: list[tuple[str, int]]) -> KafkaConnection:
         """The connection to the first of these brokers that answers."""
-        for place in places:
-            if (known := self._open.get(place)) is not None and not known.is_closed:
+        for address in addresses:
+            if (known := self._open.get(address)) is not None and not known.is_closed:
                 return known
         reason = "no broker"
-        for host, port in places:
+        for host, port in addresses:
             try:
                 self._open[host, port] = made = self._made(host, port)
-            except ConnectionLostError as error:
-                reason = str(error)
-            except OSError as error:
-                reason = error.strerror or str(error)
+            except (OSError, UnicodeError) as error:  # also a host that cannot be asked for
+                reason = getattr(error, "strerror", None) or str(error)
             else:
                 return made
-        names = ",".join(f"{host}:{port}" for host, port in places)
+        names = ",".join(f"{host}:{port}" for host, port in addresses)
         raise UnreachableError(f"{self.url.partition('://')[0]}://{names}", reason)
 
     def _made(self, host: str, port: int) -> KafkaConnection:
@@ -362,16 +391,16 @@ def _parsed(url: str) -> tuple[str | None, list[tuple[str, int]], bool]:
     scheme, _, rest = url.partition("://")
     if scheme not in _SCHEMES:
         raise ServiceUrlError(url, f"it must begin with {' or '.join(_SCHEMES)}")
-    user, _, places = rest.rstrip("/").rpartition("@")
+    user, _, addresses = rest.rstrip("/").rpartition("@")
     hosts = []
-    for place in places.split(","):
+    for address in addresses.split(","):
         try:
-            split = urlsplit(f"//{place}")
+            split = urlsplit(f"//{address}")
             port = DEFAULT_PORT if split.port is None else split.port
         except ValueError as error:
             raise ServiceUrlError(url, str(error)) from error
         if not split.hostname or split.path or split.query:
-            raise ServiceUrlError(url, f"{place!r} is not HOST:PORT")
+            raise ServiceUrlError(url, f"{address!r} is not HOST:PORT")
         hosts.append((split.hostname, port))
     return user or None, hosts, scheme == "kafka+ssl"
 
@@ -385,21 +414,12 @@ def _metadata_fields(topics: list[str] | None) -> dict[str, Any]:
 
 def produce_fields(sets: Sequence[tuple[str, int, bytes | None]], acks: int) -> dict[str, Any]:
     """The fields of a Produce request with these sets: topic, partition, records."""
+    made = ProduceRequest.TopicProduceData
     topics = [
-        ProduceRequest.TopicProduceData(
-            name=topic,
-            partition_data=[
-                ProduceRequest.TopicProduceData.PartitionProduceData(index=index, records=records)
-            ],
-        )
+        made(name=topic, partition_data=[made.PartitionProduceData(index=index, records=records)])
         for topic, index, records in sets
     ]
-    return {
-        "transactional_id": None,
-        "acks": acks,
-        "timeout_ms": 30_000,
-        "topic_data": topics,
-    }
+    return {"transactional_id": None, "acks": acks, "timeout_ms": 30_000, "topic_data": topics}
 
 
 def fetch_fields(
@@ -410,15 +430,16 @@ def fetch_fields(
     isolation_level: int = 0,
 ) -> dict[str, Any]:
     """The fields of a Fetch request: topic, partition, offset, most bytes, leader epoch."""
+    made = FetchRequest.FetchTopic
+    part = made.FetchPartition
     topics = [
-        FetchRequest.FetchTopic(
+        made(
             topic=topic,
             partitions=[
-                FetchRequest.FetchTopic.FetchPartition(
+                part(
                     partition=index,
                     current_leader_epoch=epoch,
                     fetch_offset=offset,
-                    log_start_offset=-1,
                     partition_max_bytes=most,
                 )
             ],
@@ -426,16 +447,12 @@ def fetch_fields(
         for topic, index, offset, most, epoch in asked
     ]
     return {
-        "replica_id": -1,
         "max_wait_ms": max_wait_ms,
         "min_bytes": min_bytes,
         "max_bytes": max_bytes,
         "isolation_level": isolation_level,
-        "session_id": 0,
-        "session_epoch": -1,
         "topics": topics,
         "forgotten_topics_data": [],
-        "rack_id": "",
     }
 
 
@@ -443,8 +460,9 @@ def list_offsets_fields(
     topic: str, partition: int, time_ms: int, isolation_level: int = 0
 ) -> dict[str, Any]:
     """The fields of a ListOffsets request for one partition."""
-    wanted = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+    made = ListOffsetsRequest.ListOffsetsTopic
+    wanted = made.ListOffsetsPartition(
         partition_index=partition, current_leader_epoch=-1, timestamp=time_ms
     )
-    topics = [ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])]
+    topics = [made(name=topic, partitions=[wanted])]
     return {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}

@@ -181,7 +181,7 @@ _INDEX_BYTES = 4
 BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 MAX_RAW_SASL_BYTES = 64 * 1024
 #: What kafka-python's decoders raise for bytes that are not well formed.
-_DECODE_ERRORS = (error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
+DECODE_ERRORS = (error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
 
 
 @dataclass(slots=True, eq=False)
@@ -362,7 +362,7 @@ class Connection:
         try:
             source = BytesIO(_header_bytes(frame, flexible=flexible))
             header = RequestHeader.decode(source, flexible=flexible)
-        except _DECODE_ERRORS as problem:
+        except DECODE_ERRORS as problem:
             raise _undecodable(api, version, problem) from problem
         client_id = header.client_id or ""
         request = Request(api, version, header.correlation_id, client_id, None, len(frame))
@@ -490,7 +490,7 @@ def decode_body(request: Request) -> None:
                 raise ProtocolError(f"a Produce with more than {MAX_SETS} sets")
         try:
             request.body = _decode(request.api, request.version, body)
-        except _DECODE_ERRORS as problem:
+        except DECODE_ERRORS as problem:
             raise _undecodable(request.api, request.version, problem) from problem
         request.undecoded = None
 
@@ -520,7 +520,7 @@ def _served(key: int, version: int) -> Api:
 
 
 def _decode(api: Api, version: int, data: memoryview) -> Any:
-    """The body. Raises one of `_DECODE_ERRORS`."""
+    """The body. Raises one of `DECODE_ERRORS`."""
     flexible = api.request.flexible_version_q(version)
     decode = api.request._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=api.request

@@ -6,8 +6,10 @@ docs/mirror.md has its promises.
 """
 
 from ..client import Pace, RateLimit
-from .entries import Gap, Resume, SourceEntry
+from .endpoints import Selection, folder_of, open_source, open_target
+from .entries import Gap, Options, Resume, SourceEntry
 from .errors import (
+    EndpointError,
     KafkaEntryError,
     LostError,
     MirrorError,
@@ -16,7 +18,6 @@ from .errors import (
     OffsetsDifferError,
     OtherSourceError,
     PartitionCountError,
-    PlaceError,
     SchemaVersionError,
     SourceBusyError,
     TargetNotEmptyError,
@@ -25,7 +26,6 @@ from .errors import (
 )
 from .follow import FollowReport, FollowRun, NotFollowerError, open_follower, promote
 from .follow_source import open_followed
-from .places import Options, Selection, folder_of, open_source, open_target
 from .run import MirrorRun
 from .subscriptions import open_carrier
 from .topic_mirror import Report, Totals
@@ -33,6 +33,7 @@ from .verify import Comparison, compare
 
 __all__ = [
     "Comparison",
+    "EndpointError",
     "FollowReport",
     "FollowRun",
     "Gap",
@@ -48,7 +49,6 @@ __all__ = [
     "OtherSourceError",
     "Pace",
     "PartitionCountError",
-    "PlaceError",
     "RateLimit",
     "Report",
     "Resume",

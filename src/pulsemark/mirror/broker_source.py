@@ -1,6 +1,6 @@
 """Reads topics from a broker, pulsemark's or Pulsar's, over Pulsar's protocol.
 
-A durable subscription holds the place, so that the source keeps what is not mirrored yet. It is
+A durable subscription holds the position, so that the source keeps what is not mirrored yet. It is
 acknowledged when the target has an entry durably. Where mirroring goes on is decided by the target
 alone: the subscription is moved there when a topic is opened.
 
@@ -10,7 +10,6 @@ Entries come with index and broker time if the source has them and shows them to
 
 from __future__ import annotations
 
-import ssl
 import time
 
 from ..client import (
@@ -40,7 +39,7 @@ from ..metadata.source_stamp import (
 from ..proto import pulsar_api_pb2 as pb
 from ..proto.broker_entry_pb2 import CONTROL
 from ..wire import EARLIEST, MessageId
-from .entries import Gap, Place, Resume, SourceEntry
+from .entries import Gap, Options, Resume, Source, SourceEntry, SourcePosition, TopicSource
 from .errors import KafkaEntryError, OtherSourceError, SourceBusyError, TopicMissingError
 
 #: About so many bytes are on their way to the mirror, or wait in it, for each topic.
@@ -54,25 +53,19 @@ _BUSY = (pb.ConsumerBusy,)
 _MISSING = (pb.TopicNotFound, pb.InvalidTopicName, pb.MetadataError)
 
 
-class BrokerSource:
+class BrokerSource(Source):
     """A cluster as a source. Raises ServiceUrlError."""
 
-    def __init__(
-        self,
-        url: str,
-        cluster: str,
-        subscription: str,
-        *,
-        ssl_context: ssl.SSLContext | None = None,
-        token: str | None = None,
-    ) -> None:
-        self.place = url
-        self.cluster = cluster
-        self.subscription = subscription
-        flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
+    def __init__(self, url: str, options: Options) -> None:
         self._service = Service(
-            url, ssl_context=ssl_context, feature_flags=flags, **authentication(token)
+            url,
+            ssl_context=options.tls(url),
+            feature_flags=pb.FeatureFlags(supports_broker_entry_metadata=True),
+            **authentication(options.source_token),
         )
+        super().__init__(url, self._service)
+        self.cluster = options.source_cluster
+        self.subscription = options.subscription
 
     def topics(self, namespaces: list[str]) -> list[str]:
         """What GET_TOPICS_OF_NAMESPACE says. Raises TopicMissingError for an absent namespace."""
@@ -81,7 +74,7 @@ class BrokerSource:
             try:
                 found += self._service.first().topics(namespace)
             except RequestRefusedError as error:
-                raise TopicMissingError(self.place, namespace, str(error)) from error
+                raise TopicMissingError(self.endpoint, namespace, str(error)) from error
         return found
 
     def partitions(self, topic: str) -> int | None:
@@ -100,26 +93,14 @@ class BrokerSource:
         except RequestRefusedError as error:
             if error.error in _BUSY:
                 raise SourceBusyError(
-                    self.place, topic, self.subscription, error.message
+                    self.endpoint, topic, self.subscription, error.message
                 ) from error
             if error.error in _MISSING:
-                raise TopicMissingError(self.place, topic, str(error)) from error
+                raise TopicMissingError(self.endpoint, topic, str(error)) from error
             raise
 
-    def descriptors(self) -> list[int]:
-        """The connections' sockets."""
-        return [each.fileno() for each in self._service.open_connections() if not each.is_closed]
 
-    def ping(self, timeout_s: float) -> None:
-        """Each connection must answer. Raises WaitTimeoutError, ConnectionLostError."""
-        self._service.ping(timeout_s)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._service.close()
-
-
-class BrokerTopic:
+class BrokerTopic(TopicSource):
     """One topic, read with a consumer."""
 
     def __init__(
@@ -141,20 +122,20 @@ class BrokerTopic:
         self._messages_read = 0
         self._permits = 0
         self._quiet_since_s = time.monotonic()
-        self._passed: Place = resume.place or (-1, -1)
+        self._passed: SourcePosition = resume.position or (-1, -1)
         self._last_index = resume.index
         self.has_holes = False
         """Whether the broker has said that the topic is compacted."""
-        if resume.place is not None:
-            self._seek(MessageId(*resume.place))
+        if resume.position is not None:
+            self._seek(MessageId(*resume.position))
         elif resume.sequence_id is None:
             self._seek(EARLIEST)
         last, done = self._consumer.get_last_message_id()
-        if resume.place is not None and last.entry_id >= 0 and last[:2] < resume.place:
-            known, end = (f"{one[0]}:{one[1]}" for one in (resume.place, last))
+        if resume.position is not None and last.entry_id >= 0 and last[:2] < resume.position:
+            known, end = (f"{one[0]}:{one[1]}" for one in (resume.position, last))
             reason = f"it has the source's entry {known}, but the source ends at {end}"
             raise OtherSourceError(topic, reason)
-        self._last: Place | None = None
+        self._last: SourcePosition | None = None
         if last.entry_id >= 0 and (done is None or done[:2] < last[:2]):
             self._last = last.ledger_id, last.entry_id
         self._allow()
@@ -210,19 +191,19 @@ class BrokerTopic:
         if arrived:
             self._quiet_since_s = time.monotonic()
 
-    def confirm(self, place: Place) -> None:
+    def confirm(self, position: SourcePosition) -> None:
         """Acknowledge everything up to here."""
-        self._consumer.ack(MessageId(*place), cumulative=True, wait=False)
+        self._consumer.ack(MessageId(*position), cumulative=True, wait=False)
 
-    def is_caught_up(self, place: Place | None) -> bool:
+    def is_caught_up(self, position: SourcePosition | None) -> bool:
         """Whether the last message of the opening was taken."""
-        return self._last is None or (place is not None and place >= self._last)
+        return self._last is None or (position is not None and position >= self._last)
 
-    def rewind(self, place: Place | None = None) -> None:
-        """Begin again, with the entry at `place` or after it; None: with the first one."""
+    def rewind(self, position: SourcePosition | None = None) -> None:
+        """Begin again, with the entry at `position` or after it; None: with the first one."""
         self._waiting.clear()
         self._passed, self._last_index = (-1, -1), None
-        self._seek(EARLIEST if place is None else MessageId(*place))
+        self._seek(EARLIEST if position is None else MessageId(*position))
         self._permits = 0
         self._allow()
 
@@ -256,7 +237,7 @@ class BrokerTopic:
             self._permits += more
 
     def _entry(self, message: RawMessage) -> SourceEntry | Gap:
-        place = message.message_id.ledger_id, message.message_id.entry_id
+        position = message.message_id.ledger_id, message.message_id.entry_id
         try:
             prefix, body = split(message.headers_and_payload)
             self.has_holes = self.has_holes or (prefix is not None and prefix.log_has_holes)
@@ -267,13 +248,13 @@ class BrokerTopic:
             elif tags is not None:
                 stated, schema_version = tags.message_count, b""
             elif is_record_set(message.headers_and_payload):
-                raise unknown_format(self._topic, place)
+                raise unknown_format(self._topic, position)
             else:
                 header = read_message_metadata(body)
                 stated, schema_version = message_count_of(header), header.schema_version
         except (PrefixError, MessageFormatError) as error:
             self._permits -= 1
-            return Gap(self._topic, f"entry {place[0]}:{place[1]} cannot be read: {error}")
+            return Gap(self._topic, f"entry {position[0]}:{position[1]} cannot be read: {error}")
         index = time_ms = None
         if prefix is not None:
             index = prefix.index if prefix.HasField("index") else None
@@ -282,7 +263,7 @@ class BrokerTopic:
         self._permits -= count
         self._messages_read += max(count, 1)
         self._bytes_read += len(message.headers_and_payload)
-        stamp = SourceStamp(self._cluster, *place, index, time_ms, tags)
+        stamp = SourceStamp(self._cluster, *position, index, time_ms, tags)
         return SourceEntry(stamp, count, None if is_control else body, schema_version)
 
     def _count(self, stated: int, index: int | None) -> int:
@@ -302,7 +283,7 @@ def is_record_set(headers_and_payload: bytes) -> bool:
     return bytes(strip(headers_and_payload)[:4]) == bytes(4)
 
 
-def unknown_format(topic: str, place: Place) -> KafkaEntryError:
+def unknown_format(topic: str, position: SourcePosition) -> KafkaEntryError:
     """The error for a record set that comes without its tags."""
     reason = "the broker does not say its format: it is an older pulsemark"
-    return KafkaEntryError(topic, place, reason)
+    return KafkaEntryError(topic, position, reason)

@@ -8,7 +8,6 @@ answers with its position as the last sequence id. A broker that gives another n
 
 from __future__ import annotations
 
-import ssl
 from typing import NoReturn
 
 from ..client import (
@@ -26,12 +25,11 @@ from ..metadata.source_stamp import (
     position_of_sequence_id,
 )
 from ..proto import pulsar_api_pb2 as pb
-from ..wire import LATEST, TopicName
-from .entries import Resume, SourceEntry, TopicTarget
+from ..wire import LATEST, MessageId, TopicName
+from .entries import Options, Resume, SourceEntry, Target, TopicTarget
 from .errors import (
     KafkaEntryError,
     NoDeduplicationError,
-    PartitionCountError,
     SchemaVersionError,
     TargetNotEmptyError,
     TargetRefusedError,
@@ -45,45 +43,31 @@ _MISSING = (pb.TopicNotFound, pb.InvalidTopicName)
 LOOK = "pulsemark-mirror-look"
 
 
-class BrokerTarget:
-    """A cluster as a target.
+class BrokerTarget(Target):
+    """A cluster as a target. Raises ServiceUrlError."""
 
-    `append`: mirror also into topics that have other entries. `without_deduplication`: also to a
-    Pulsar broker that does not deduplicate. Raises ServiceUrlError.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        cluster: str,
-        *,
-        append: bool = False,
-        without_deduplication: bool = False,
-        ssl_context: ssl.SSLContext | None = None,
-        token: str | None = None,
-    ) -> None:
-        self.place = url
-        self.cluster = cluster
-        self.append = append
-        self.without_deduplication = without_deduplication
-        self.service = Service(url, ssl_context=ssl_context, **authentication(token))
+    def __init__(self, url: str, options: Options) -> None:
+        self.service = Service(
+            url, ssl_context=options.tls(url), **authentication(options.target_token)
+        )
+        super().__init__(url, self.service)
+        self.cluster = options.source_cluster
+        self.append = options.append
+        self.without_deduplication = options.without_deduplication
 
     @property
     def producer_name(self) -> str:
         """The name of the source's mirror."""
         return MIRROR_PRODUCER_PREFIX + self.cluster
 
-    def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
-        """Compare with PARTITIONED_METADATA. Raises PartitionCountError, TopicMissingError."""
+    def partitions(self, topic: str) -> int | None:
+        """What PARTITIONED_METADATA says; None for a topic that does not exist."""
         try:
-            here = self.service.first().partitions(topic, create=False)
+            return self.service.first().partitions(topic, create=False)
         except RequestRefusedError as error:
             if error.error not in _MISSING:
                 raise
-            here = 0
-        needed = highest + 1 if count is None else count
-        if here != needed and (count is not None or here < needed):
-            raise PartitionCountError(topic, needed, here)
+            return None
 
     def open(self, topic: str) -> TopicTarget:
         """Open the mirror's producer.
@@ -94,13 +78,13 @@ class BrokerTarget:
         if producer.name != self.producer_name:
             producer.close()
             return PulsarTopic(self, topic)
-        place = position_of_sequence_id(producer.last_sequence_id)
-        if place is None and not self.append and self.has_entries(topic):
+        position = position_of_sequence_id(producer.last_sequence_id)
+        if position is None and not self.append and self.last_id(topic) is not None:
             producer.close()
-            raise TargetNotEmptyError(self.place, topic, self.cluster)
-        next_index = producer.topic_epoch if place is not None else None
+            raise TargetNotEmptyError(self.endpoint, topic, self.cluster)
+        next_index = producer.topic_epoch if position is not None else None
         index = None if next_index is None else next_index - 1
-        return BrokerTopic(self, producer, Resume(place, index))
+        return BrokerTopic(self, producer, Resume(position, index))
 
     def producer(self, topic: str, name: str | None) -> RawProducer:
         """A producer that says that it is a mirror."""
@@ -117,33 +101,22 @@ class BrokerTarget:
             if error.error in COME_AGAIN:
                 raise
             if error.error in _MISSING:
-                raise TopicMissingError(self.place, topic, str(error)) from error
-            raise TargetRefusedError(self.place, topic, str(error)) from error
+                raise TopicMissingError(self.endpoint, topic, str(error)) from error
+            raise TargetRefusedError(self.endpoint, topic, str(error)) from error
 
-    def has_entries(self, topic: str) -> bool:
-        """Whether the topic has any message."""
+    def last_id(self, topic: str) -> MessageId | None:
+        """The topic's last message; None if it has none."""
         consumer = self.service.connection(topic).subscribe(
             topic, LOOK, durable=False, start_message_id=LATEST
         )
         try:
-            return consumer.get_last_message_id()[0].entry_id >= 0
+            last, _ = consumer.get_last_message_id()
+            return last if last.entry_id >= 0 else None
         finally:
             consumer.close()
 
-    def descriptors(self) -> list[int]:
-        """The connections' sockets."""
-        return [each.fileno() for each in self.service.open_connections() if not each.is_closed]
 
-    def ping(self, timeout_s: float) -> None:
-        """Each connection must answer. Raises WaitTimeoutError, ConnectionLostError."""
-        self.service.ping(timeout_s)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.service.close()
-
-
-class BrokerTopic:
+class BrokerTopic(TopicTarget):
     """One topic of a broker, written with a RawProducer."""
 
     def __init__(self, target: BrokerTarget, producer: RawProducer, resume: Resume) -> None:
@@ -157,7 +130,6 @@ class BrokerTopic:
 
     def put(self, entry: SourceEntry) -> None:
         """Publish the entry. Raises TargetRefusedError, ClientError."""
-        assert entry.body is not None
         try:
             self._publish(entry)
         except (EntryRefusedError, SendRefusedError) as error:
@@ -165,11 +137,7 @@ class BrokerTopic:
 
     def _publish(self, entry: SourceEntry) -> None:
         assert entry.body is not None
-        self._producer.publish(
-            entry.body,
-            num_messages=entry.message_count,
-            source=entry.stamp,
-        )
+        self._producer.publish(entry.body, num_messages=entry.message_count, source=entry.stamp)
 
     def stored(self) -> int:
         """The receipts that have arrived. Raises TargetRefusedError, ClientError."""
@@ -181,7 +149,7 @@ class BrokerTopic:
     def _refused(self, error: EntryRefusedError | SendRefusedError) -> NoReturn:
         if isinstance(error, SendRefusedError) and error.error in COME_AGAIN:
             raise error
-        raise TargetRefusedError(self._target.place, self._producer.topic, str(error)) from error
+        raise TargetRefusedError(self._target.endpoint, self._producer.topic, str(error)) from error
 
     def add_schema(self, version: int, schema: pb.Schema) -> int:
         """Register the schema. Raises SchemaVersionError, TargetRefusedError.
@@ -196,39 +164,24 @@ class BrokerTopic:
             if error.error == pb.IncompatibleSchema:
                 reason = f"the target does not take it: {error}"
                 raise SchemaVersionError(topic, version, reason) from error
-            raise TargetRefusedError(self._target.place, topic, str(error)) from error
+            raise TargetRefusedError(self._target.endpoint, topic, str(error)) from error
 
     def close(self) -> None:
         """Close the producer."""
         self._producer.close()
 
 
-# Writes topics to an Apache Pulsar broker, which keeps no tags but can deduplicate.
-#
-# Each entry's sequence id is its index in the source, or its position as one number if the source
-# shows no indexes. The producer's name is always the same, so a broker that deduplicates knows how
-# far it came, and stores no entry twice.
-#
-# Two things need more than that:
-#
-# - Whether a broker deduplicates is seen only when a producer with entries is opened again: it then
-#   answers with their last sequence id. So after the first entry the producer is opened again. A
-#   broker without deduplication is refused, or used with `without_deduplication`.
-# - After a crash Pulsar reads its newest entries again to learn the sequence ids, and takes them
-#   from the producers' own headers, which a mirror does not change. So its answer may be older than
-#   its entries. The topic's last entry is compared with the source's next ones, byte by byte: what
-#   is there already is found (`tail`). Without deduplication this comparison is all there is. It
-#   needs a topic that only the mirror writes to.
-#
-# Chunks are sent as plain entries (`is_chunk` unset): else Pulsar would deduplicate only the last
-# one of a message.
-
-
 class PulsarTopic(BrokerTopic):
-    """One topic of a Pulsar broker.
+    """One topic of an Apache Pulsar broker, which keeps no tags but can deduplicate.
 
-    Attributes: tail (the topic's last entry, which may be newer than the sequence id that the
-    broker knows; None: there is none).
+    Each entry's sequence id is its index in the source, or its position as one number, and the
+    producer's name is always the same. So a broker that deduplicates knows how far it came. Whether
+    it does is seen only when a producer with entries is opened again: so it is, after the first
+    one. After a crash its answer may be older than its entries (docs/mirror.md): what is there is
+    then found by the bytes of the last one, `tail`. Without deduplication this is all there is.
+
+    Chunks are sent as plain entries (`is_chunk` unset): else Pulsar would deduplicate only the last
+    one of a message.
     """
 
     def __init__(self, target: BrokerTarget, topic: str) -> None:
@@ -242,7 +195,7 @@ class PulsarTopic(BrokerTopic):
     def check_may_begin(self) -> None:
         """Raise TargetNotEmptyError, for a topic whose last entry is not the source's."""
         if not self._target.append:
-            raise TargetNotEmptyError(self._target.place, self._topic, self._target.cluster)
+            raise TargetNotEmptyError(self._target.endpoint, self._topic, self._target.cluster)
 
     def put(self, entry: SourceEntry) -> None:
         """Publish the entry; the first one ever also shows whether the broker deduplicates."""
@@ -257,7 +210,7 @@ class PulsarTopic(BrokerTopic):
             reason = (
                 "an Apache Pulsar broker cannot serve it; Kafka's MirrorMaker copies such a topic"
             )
-            raise KafkaEntryError(self._topic, entry.place, reason)
+            raise KafkaEntryError(self._topic, entry.position, reason)
         self._producer.publish(
             entry.body, num_messages=entry.message_count, sequence_id=entry.sequence_id
         )
@@ -275,26 +228,18 @@ class PulsarTopic(BrokerTopic):
         except (EntryRefusedError, SendRefusedError) as error:
             self._refused(error)
         self._producer.close()
-        self._producer = self._again()
+        self._producer = self._target.producer(self._topic, self._target.producer_name)
         if self._producer.last_sequence_id < 0:
             self._producer.close()
-            raise NoDeduplicationError(self._target.place, self._topic)
+            raise NoDeduplicationError(self._target.endpoint, self._topic)
         self._is_checked = True
-
-    def _again(self) -> RawProducer:
-        return self._target.producer(self._topic, self._target.producer_name)
 
     def _last_entry(self) -> bytes | None:
         """The bytes of the topic's last entry; None if it has none."""
-        connection = self._target.service.connection(self._topic)
-        consumer = connection.subscribe(self._topic, LOOK, durable=False, start_message_id=LATEST)
-        try:
-            last, _ = consumer.get_last_message_id()
-            if last.entry_id < 0:
-                return None
-        finally:
-            consumer.close()
-        reader = connection.subscribe(
+        last = self._target.last_id(self._topic)
+        if last is None:
+            return None
+        reader = self._target.service.connection(self._topic).subscribe(
             self._topic,
             LOOK,
             sub_type=pb.CommandSubscribe.Exclusive,

@@ -1,16 +1,47 @@
-"""What passes from a source to a target: entries, gaps, and the place where mirroring goes on."""
+"""What passes from a source to a target: entries, gaps, and how far the target is."""
 
 from __future__ import annotations
 
+import os
+import ssl
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..metadata import Buffer
 from ..metadata.source_stamp import SourceStamp, sequence_id_of
 from ..proto.pulsar_api_pb2 import Schema
+from .errors import PartitionCountError
 
-Place = tuple[int, int]
+if TYPE_CHECKING:
+    from ..client import Service
+    from ..kafka.client import KafkaCluster
+
+SourcePosition = tuple[int, int]
 """A position in the source: ledger id and entry id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to mirror. The command's options have the same names (docs/mirror.md)."""
+
+    source_cluster: str = "standalone"
+    subscription: str = "pulsemark-mirror"
+    stampers: tuple[str, ...] = ("broker-time", "index")
+    append: bool = False
+    without_deduplication: bool = False
+    renumber: bool = False
+    source_token: str | None = None
+    target_token: str | None = None
+    trusted_certificates: str | os.PathLike[str] | None = None
+    source_grpc: str | None = None
+    target_grpc: str | None = None
+
+    def tls(self, url: str) -> ssl.SSLContext | None:
+        """How a connection to `url` is encrypted; None: not, or as the machine trusts."""
+        if "+ssl:" not in url or self.trusted_certificates is None:
+            return None
+        return ssl.create_default_context(cafile=str(self.trusted_certificates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +49,7 @@ class SourceEntry:
     """An entry of the source.
 
     `body` None: an entry that is not mirrored (the broker's own control entry); it only moves the
-    place. `first_index` None: the source does not show indexes.
+    progress. `first_index` None: the source does not show indexes.
     """
 
     stamp: SourceStamp
@@ -27,7 +58,7 @@ class SourceEntry:
     schema_version: bytes = b""
 
     @property
-    def place(self) -> Place:
+    def position(self) -> SourcePosition:
         """The entry's position in the source."""
         return self.stamp.position
 
@@ -41,7 +72,7 @@ class SourceEntry:
     def sequence_id(self) -> int:
         """For brokers that deduplicate: the index, else the position as one number."""
         index = self.stamp.index
-        return sequence_id_of(self.place) if index is None else index
+        return sequence_id_of(self.position) if index is None else index
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,127 +87,134 @@ class Gap:
 class Resume:
     """How far the target has the source's topic.
 
-    `place` and `index` are those of its last entry from the source. A Pulsar broker knows only the
-    `sequence_id` of that entry. All None: it has none.
+    `position` and `index` are those of its last entry from the source. A Pulsar broker knows only
+    the `sequence_id` of that entry. All None: it has none.
     """
 
-    place: Place | None = None
+    position: SourcePosition | None = None
     index: int | None = None
     sequence_id: int | None = None
 
     @property
     def is_beginning(self) -> bool:
         """Whether the target has no entry from the source."""
-        return self.place is None and self.index is None and self.sequence_id is None
+        return self.position is None and self.index is None and self.sequence_id is None
 
     def has(self, entry: SourceEntry) -> bool:
         """Whether the target has this entry already."""
-        if self.place is not None:
-            return entry.place <= self.place
+        if self.position is not None:
+            return entry.position <= self.position
         return self.sequence_id is not None and entry.sequence_id <= self.sequence_id
 
 
-class TopicSource(Protocol):
+class TopicSource(ABC):
     """One topic of the source, read in its order."""
 
+    has_holes = False
+    """Whether the topic is compacted: what is missing between its entries is no loss."""
+
+    @abstractmethod
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
         """The next entries, at least one if there is any now; does not wait."""
-        ...
 
-    def attend(self) -> None:
+    @abstractmethod
+    def is_caught_up(self, position: SourcePosition | None) -> bool:
+        """Whether everything that was there at the opening was taken, up to `position`."""
+
+    @abstractmethod
+    def rewind(self, position: SourcePosition | None = None) -> None:
+        """Begin again, with the entry at `position` or after it; None: with the first one."""
+
+    def attend(self) -> None:  # noqa: B027
         """Answer the other side's pings, and notice that it is gone. Called again and again."""
-        ...
 
-    def confirm(self, place: Place) -> None:
-        """Everything up to `place` is durable in the target."""
-        ...
-
-    def is_caught_up(self, place: Place | None) -> bool:
-        """Whether everything that was there at the opening was taken, up to `place`."""
-        ...
-
-    @property
-    def has_holes(self) -> bool:
-        """Whether the topic is compacted: what is missing between its entries is no loss."""
-        ...
-
-    def rewind(self, place: Place | None = None) -> None:
-        """Begin again, with the entry at `place` or after it; None: with the first one."""
-        ...
+    def confirm(self, position: SourcePosition) -> None:  # noqa: B027
+        """Everything up to `position` is durable in the target."""
 
     def schema(self, version: int) -> Schema | None:
         """The schema of this version; None if there is none."""
-        ...
+        return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Stop reading."""
-        ...
 
 
-class TopicTarget(Protocol):
+class TopicTarget(ABC):
     """One topic of the target."""
 
     resume: Resume
     """How far the target had the topic when this was opened."""
+    tail: bytes | None = None
+    """The topic's last entry, where only its bytes say how far the target is."""
 
+    @abstractmethod
     def has_room(self, entry: SourceEntry) -> bool:
         """Whether `put` takes this entry without waiting."""
-        ...
 
+    @abstractmethod
     def put(self, entry: SourceEntry) -> None:
         """Store an entry after those before it; `stored` says when it is durable."""
-        ...
 
+    @abstractmethod
     def stored(self) -> int:
         """How many more of the entries that were put are durable; does not wait.
 
         Called again and again, so that the other side is answered, and missed if it is gone.
         """
-        ...
+
+    def check_may_begin(self) -> None:  # noqa: B027
+        """Raises TargetNotEmptyError: the source lacks `tail`, and nothing may follow it."""
 
     def add_schema(self, version: int, schema: Schema) -> int:
         """Register a schema; its version in the target."""
-        ...
+        return version
 
+    @abstractmethod
     def close(self) -> None:
         """Stop writing; what was put and is not yet durable may be stored or not."""
-        ...
 
 
-class Source(Protocol):
-    """Where topics are read."""
+class Endpoint(ABC):
+    """A source or a target: the connections to brokers, or a data folder, which has none."""
 
-    place: str
+    def __init__(self, endpoint: str, connections: Service | KafkaCluster | None = None) -> None:
+        self.endpoint = endpoint
+        self._connections = connections
 
-    def topics(self, namespaces: list[str]) -> list[str]:
-        """Full names of the topics in these namespaces, each partition by itself."""
-        ...
-
+    @abstractmethod
     def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, 0 if it is not partitioned; None: it is not known."""
-        ...
-
-    def open(self, topic: str, resume: Resume) -> TopicSource:
-        """Begin to read a topic after what the target has."""
-        ...
 
     def descriptors(self) -> list[int]:
-        """Descriptors that become readable when there may be more to take."""
-        ...
+        """Sockets that become readable when there may be more to do."""
+        there = self._connections.open_connections() if self._connections else ()
+        return [each.fileno() for each in there if not each.is_closed]
 
     def ping(self, timeout_s: float) -> None:
         """See whether the other side answers. Raises WaitTimeoutError, ConnectionLostError."""
-        ...
+        if self._connections:
+            self._connections.ping(timeout_s)
 
     def close(self) -> None:
         """Close everything. A later `open` starts again."""
-        ...
+        if self._connections:
+            self._connections.close()
 
 
-class Target(Protocol):
+class Source(Endpoint):
+    """Where topics are read."""
+
+    @abstractmethod
+    def topics(self, namespaces: list[str]) -> list[str]:
+        """Full names of the topics in these namespaces, each partition by itself."""
+
+    @abstractmethod
+    def open(self, topic: str, resume: Resume) -> TopicSource:
+        """Begin to read a topic after what the target has."""
+
+
+class Target(Endpoint):
     """Where topics are written."""
-
-    place: str
 
     def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
         """Check that a topic has as many partitions as in the source.
@@ -184,20 +222,11 @@ class Target(Protocol):
         `count` None: not known, but there is a partition with the number `highest` (-1: none).
         Raises PartitionCountError.
         """
-        ...
+        here = self.partitions(topic) or 0
+        needed = highest + 1 if count is None else count
+        if here != needed and (count is not None or here < needed):
+            raise PartitionCountError(topic, needed, here)
 
+    @abstractmethod
     def open(self, topic: str) -> TopicTarget:
         """Begin to write a topic."""
-        ...
-
-    def descriptors(self) -> list[int]:
-        """Descriptors that become readable when there may be more receipts."""
-        ...
-
-    def ping(self, timeout_s: float) -> None:
-        """See whether the other side answers. Raises WaitTimeoutError, ConnectionLostError."""
-        ...
-
-    def close(self) -> None:
-        """Close everything. A later `open` starts again."""
-        ...

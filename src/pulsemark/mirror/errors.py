@@ -1,7 +1,7 @@
 """Errors of mirroring. Each names the thing and the value; nothing is copied after one.
 
 MirrorError
-  PlaceError              (a ValueError) neither a broker's URL nor a data folder
+  EndpointError           (a ValueError) neither a broker's URL nor a data folder
   NoTopicsError           no topic of the source has such a name
   TopicMissingError       the source or the target has no such topic
   PartitionCountError     the target's topic has another number of partitions
@@ -23,30 +23,30 @@ class MirrorError(Exception):
     """Base of the errors of mirroring."""
 
 
-class PlaceError(MirrorError, ValueError):
-    """`place` is neither a broker's URL nor a data folder, for the `reason`."""
+class EndpointError(MirrorError, ValueError):
+    """`endpoint` is neither a broker's URL nor a data folder, for the `reason`."""
 
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place!r}: {reason}")
-        self.place = place
+    def __init__(self, endpoint: str, reason: str) -> None:
+        super().__init__(f"{endpoint!r}: {reason}")
+        self.endpoint = endpoint
         self.reason = reason
 
 
 class NoTopicsError(MirrorError):
-    """The source `place` has no topic with one of these `names` (or patterns)."""
+    """The source `endpoint` has no topic with one of these `names` (or patterns)."""
 
-    def __init__(self, place: str, names: tuple[str, ...]) -> None:
-        super().__init__(f"{place} has no topic {', '.join(names)}")
-        self.place = place
+    def __init__(self, endpoint: str, names: tuple[str, ...]) -> None:
+        super().__init__(f"{endpoint} has no topic {', '.join(names)}")
+        self.endpoint = endpoint
         self.names = names
 
 
 class TopicMissingError(MirrorError):
-    """`place` has no `topic`, for the `reason`."""
+    """`endpoint` has no `topic`, for the `reason`."""
 
-    def __init__(self, place: str, topic: str, reason: str = "no such topic") -> None:
-        super().__init__(f"{place}: {topic}: {reason}")
-        self.place = place
+    def __init__(self, endpoint: str, topic: str, reason: str = "no such topic") -> None:
+        super().__init__(f"{endpoint}: {topic}: {reason}")
+        self.endpoint = endpoint
         self.topic = topic
         self.reason = reason
 
@@ -67,12 +67,12 @@ class PartitionCountError(MirrorError):
 class TargetNotEmptyError(MirrorError):
     """The target's `topic` has entries, and none of them is from `cluster`."""
 
-    def __init__(self, place: str, topic: str, cluster: str) -> None:
+    def __init__(self, endpoint: str, topic: str, cluster: str) -> None:
         super().__init__(
-            f"{place}: {topic} is not empty, and has no entry that was mirrored from cluster "
+            f"{endpoint}: {topic} is not empty, and has no entry that was mirrored from cluster "
             f"{cluster!r}; --append mirrors after what is there"
         )
-        self.place = place
+        self.endpoint = endpoint
         self.topic = topic
         self.cluster = cluster
 
@@ -80,9 +80,9 @@ class TargetNotEmptyError(MirrorError):
 class TargetRefusedError(MirrorError):
     """The target does not take a mirror of `topic`, or an entry of it, for the `reason`."""
 
-    def __init__(self, place: str, topic: str, reason: str) -> None:
-        super().__init__(f"{place} refuses {topic}: {reason}")
-        self.place = place
+    def __init__(self, endpoint: str, topic: str, reason: str) -> None:
+        super().__init__(f"{endpoint} refuses {topic}: {reason}")
+        self.endpoint = endpoint
         self.topic = topic
         self.reason = reason
 
@@ -90,12 +90,12 @@ class TargetRefusedError(MirrorError):
 class SourceBusyError(MirrorError):
     """The source refuses `subscription` on `topic`, because another consumer has it."""
 
-    def __init__(self, place: str, topic: str, subscription: str, reason: str) -> None:
+    def __init__(self, endpoint: str, topic: str, subscription: str, reason: str) -> None:
         super().__init__(
-            f"{place}: {topic}: subscription {subscription!r} is in use ({reason}); "
+            f"{endpoint}: {topic}: subscription {subscription!r} is in use ({reason}); "
             "each mirror needs its own: --subscription"
         )
-        self.place = place
+        self.endpoint = endpoint
         self.topic = topic
         self.subscription = subscription
 
@@ -120,26 +120,25 @@ class OffsetsDifferError(MirrorError):
 
 
 class KafkaEntryError(MirrorError):
-    """Entry `place` of `topic` is a Kafka client's record set, and one side knows no such sets."""
+    """An entry of `topic` is a Kafka client's record set, and one side knows no such sets."""
 
-    def __init__(self, topic: str, place: tuple[int, int], reason: str) -> None:
-        super().__init__(
-            f"{topic}: entry {place[0]}:{place[1]} is a record set of a Kafka client: {reason}"
-        )
+    def __init__(self, topic: str, position: tuple[int, int], reason: str) -> None:
+        entry = f"{topic}: entry {position[0]}:{position[1]}"
+        super().__init__(f"{entry} is a record set of a Kafka client: {reason}")
         self.topic = topic
-        self.place = place
+        self.position = position
         self.reason = reason
 
 
 class NoDeduplicationError(MirrorError):
     """The target is a Pulsar broker that does not deduplicate `topic`."""
 
-    def __init__(self, place: str, topic: str) -> None:
+    def __init__(self, endpoint: str, topic: str) -> None:
         super().__init__(
-            f"{place} does not deduplicate {topic}: a failure could store entries twice; switch "
+            f"{endpoint} does not deduplicate {topic}: a failure could store entries twice; switch "
             "deduplication on for the namespace, or give --without-deduplication"
         )
-        self.place = place
+        self.endpoint = endpoint
         self.topic = topic
 
 

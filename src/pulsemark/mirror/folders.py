@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..compaction.current_view import FolderForm, log_of_folder
 from ..finder import IndexOutOfRangeError
-from ..finder.mirror_places import MirrorPlaces
+from ..finder.mirror_progress import MirrorProgress
 from ..finder.search import finder_of
 from ..ledger import (
     Appended,
@@ -51,10 +51,19 @@ from ..metadata.source_stamp import SourceStamp, record_set_tags_of
 from ..proto.cursor_pb2 import CursorRecord
 from ..proto.pulsar_api_pb2 import Schema
 from ..wire import TopicName
-from .entries import Gap, Place, Resume, SourceEntry
+from .entries import (
+    Gap,
+    Options,
+    Resume,
+    Source,
+    SourceEntry,
+    SourcePosition,
+    Target,
+    TopicSource,
+    TopicTarget,
+)
 from .errors import (
     OtherSourceError,
-    PartitionCountError,
     TargetNotEmptyError,
     TargetRefusedError,
     TopicMissingError,
@@ -65,11 +74,11 @@ WINDOW_BYTES = 64 * 1024 * 1024
 WINDOW_ENTRIES = 10_000
 
 
-class FolderSource:
+class FolderSource(Source):
     """A data folder. Raises ForeignFolderError, UnsupportedVersionError."""
 
     def __init__(self, folder: Path, cluster: str) -> None:
-        self.place = str(folder)
+        super().__init__(str(folder))
         self._folder = folder
         self._cluster = cluster
         self._open_reader: FolderReader | None = FolderReader(folder)
@@ -101,18 +110,11 @@ class FolderSource:
         try:
             return log_of_folder(self._reader, topic)
         except TopicNotFoundError as error:
-            raise TopicMissingError(self.place, topic) from error
+            raise TopicMissingError(self.endpoint, topic) from error
 
     def property(self, kind: str, key: str) -> bytes | None:
         """A value of the folder's catalog."""
         return read_property(self._folder / CATALOG_NAME, kind, key)
-
-    def descriptors(self) -> list[int]:
-        """None: a folder does not say when it grows."""
-        return []
-
-    def ping(self, timeout_s: float) -> None:
-        """Nothing to do: a folder is always there, or its calls fail."""
 
     def close(self) -> None:
         """Close the files; they are opened again when they are needed."""
@@ -121,7 +123,7 @@ class FolderSource:
             self._open_reader = None
 
 
-class FolderSourceTopic:
+class FolderSourceTopic(TopicSource):
     """One topic of a folder."""
 
     def __init__(self, source: FolderSource, topic: str, cluster: str, resume: Resume) -> None:
@@ -134,14 +136,11 @@ class FolderSourceTopic:
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
         """The next entries; a damaged entry is a gap."""
         try:
-            entries = self._log.read_stable(
-                self._next, max_entries=max_entries, max_bytes=max_bytes
-            )
+            limits = {"max_entries": max_entries, "max_bytes": max_bytes}
+            entries = self._log.read_stable(self._next, **limits)
             if not entries:
                 self._refresh()
-                entries = self._log.read_stable(
-                    self._next, max_entries=max_entries, max_bytes=max_bytes
-                )
+                entries = self._log.read_stable(self._next, **limits)
         except CorruptEntryError as error:
             if self._refresh():
                 return []  # another view took the place of the one that was read
@@ -150,12 +149,11 @@ class FolderSourceTopic:
         taken: list[SourceEntry | Gap] = []
         for entry in entries:
             taken.append(self._entry(entry))
-            at = entry.position
-            self._next = Position(at.ledger_id, at.entry_id + 1)
+            self._next = entry.position.following
         return taken
 
     @property
-    def has_holes(self) -> bool:
+    def has_holes(self) -> bool:  # type: ignore[override]
         """Whether the log is cleaned (see `log_of_folder`)."""
         return isinstance(self._log, FolderForm)
 
@@ -170,31 +168,22 @@ class FolderSourceTopic:
         view = self._log.view if isinstance(self._log, FolderForm) else None
         return None if view is None else view.generation
 
-    def attend(self) -> None:
-        """Nothing to do."""
-
-    def confirm(self, place: Place) -> None:
-        """Nothing to do: a folder has no place for its readers."""
-
-    def is_caught_up(self, place: Place | None) -> bool:
+    def is_caught_up(self, position: SourcePosition | None) -> bool:
         """Whether everything before the end at the opening was taken."""
         try:
             return self._next >= self._end or not self._log.read_stable(self._next, max_entries=1)
         except CorruptEntryError:
             return False  # the next `take` reports it
 
-    def rewind(self, place: Place | None = None) -> None:
-        """Begin again, with the entry at `place` or after it; None: with the first one."""
-        self._next = Position(*(place or (0, 0)))
+    def rewind(self, position: SourcePosition | None = None) -> None:
+        """Begin again, with the entry at `position` or after it; None: with the first one."""
+        self._next = Position(*(position or (0, 0)))
 
     def schema(self, version: int) -> Schema | None:
         """From the catalog."""
         name = str(TopicName.parse(self._log.name).partitioned)
         schemas = unpack_schemas(self._source.property(SCHEMA_KIND, name) or b"")
         return schemas[version] if version < len(schemas) else None
-
-    def close(self) -> None:
-        """Nothing to do."""
 
     def _entry(self, entry: Entry) -> SourceEntry:
         prefix = peek(entry.prefix)
@@ -218,15 +207,15 @@ def schema_version_of(body: memoryview | bytes) -> bytes:
 
 def _start(log: FolderLog | FolderForm, resume: Resume) -> Position:
     """Where reading goes on. Raises OtherSourceError if the log lacks the target's last entry."""
-    if resume.place is not None:
-        place = Position(*resume.place)
-        if place >= log.end_position:
-            reason = f"it has the source's entry {place}, but the source ends at {log.end_position}"
+    if resume.position is not None:
+        last = Position(*resume.position)
+        if last >= log.end_position:
+            reason = f"it has the source's entry {last}, but the source ends at {log.end_position}"
             raise OtherSourceError(log.name, reason)
         first = log.first_position
-        if first is not None and place >= first and log.entry_message_count(place) is None:
-            raise OtherSourceError(log.name, f"the source has no entry {place}")
-        return Position(place.ledger_id, place.entry_id + 1)
+        if first is not None and last >= first and log.entry_message_count(last) is None:
+            raise OtherSourceError(log.name, f"the source has no entry {last}")
+        return last.following
     if resume.sequence_id is None:
         return Position(0, 0)
     index = resume.sequence_id
@@ -241,20 +230,18 @@ def _start(log: FolderLog | FolderForm, resume: Resume) -> Position:
         return found.position  # it was compacted away
     if found.index != index:
         raise OtherSourceError(log.name, f"index {index} is not the last of an entry")
-    return Position(found.position.ledger_id, found.position.entry_id + 1)
+    return found.position.following
 
 
-class FolderTarget:
+class FolderTarget(Target):
     """A data folder; a missing or empty one becomes one. Raises what `LocalStore.open` does."""
 
-    def __init__(
-        self, folder: Path, cluster: str, *, stampers: tuple[str, ...], append: bool
-    ) -> None:
-        self.place = str(folder)
+    def __init__(self, folder: Path, options: Options) -> None:
+        super().__init__(str(folder))
         self._folder = folder
-        self._cluster = cluster
-        self._append = append
-        self._chain = StamperChain.from_names(stampers)
+        self._cluster = options.source_cluster
+        self._append = options.append
+        self._chain = StamperChain.from_names(options.stampers)
         self._open_store: LocalStore | None = LocalStore.open(folder)
         self._open_store.check_is_leader()
 
@@ -264,27 +251,30 @@ class FolderTarget:
             self._open_store = LocalStore.open(self._folder)
         return self._open_store
 
-    def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
-        """Check the catalog's number; a topic that is new here gets the source's number."""
+    def partitions(self, topic: str) -> int | None:
+        """As the catalog says; 0 for a plain topic, None for one that is new here."""
         stored = self._store.catalog.get(PARTITIONED_KIND, topic)
-        here = 0 if stored is None else int(stored)
+        if stored is not None:
+            return int(stored)
+        return 0 if topic in self._store.topic_names() else None
+
+    def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
+        """As `Target`; a topic that is new here gets the source's number."""
         needed = highest + 1 if count is None else count
-        is_new = stored is None and topic not in self._store.topic_names()
-        if is_new and needed:
+        if needed and self.partitions(topic) is None:
             self._store.catalog.put(PARTITIONED_KIND, topic, str(needed).encode())
-        elif here != needed and (count is not None or here < needed):
-            raise PartitionCountError(topic, needed, here)
+        super().check_partitions(topic, count, highest)
 
     def open(self, topic: str) -> FolderTargetTopic:
         """Begin to write. Raises TargetNotEmptyError, LedgerError."""
         self._add_namespace(TopicName.parse(topic))
         ledger = self._store.open_topic(topic)
         ledger.stampers = self._chain
-        last = MirrorPlaces(self._store.catalog).last(ledger, self._cluster)
+        last = MirrorProgress(self._store.catalog).last(ledger, self._cluster)
         if last is None and ledger.last_position is not None and not self._append:
-            raise TargetNotEmptyError(self.place, topic, self._cluster)
+            raise TargetNotEmptyError(self.endpoint, topic, self._cluster)
         resume = Resume() if last is None else Resume(last.position, last.index)
-        return FolderTargetTopic(self._store, ledger, self.place, resume)
+        return FolderTargetTopic(self._store, ledger, self.endpoint, resume)
 
     def ledgers(self, topic: str) -> tuple[LedgerExtent, ...]:
         """The topic's ledgers that have entries. Raises TopicNotFoundError."""
@@ -320,13 +310,6 @@ class FolderTarget:
                 + [(NAMESPACE_KIND, each, b"{}") for each in sorted(names)]
             )
 
-    def descriptors(self) -> list[int]:
-        """None: commits need no reading."""
-        return []
-
-    def ping(self, timeout_s: float) -> None:
-        """Nothing to do: a folder is always there, or its calls fail."""
-
     def close(self) -> None:
         """Close the folder; everything that was put is durable then, or the disk failed."""
         if self._open_store is not None:
@@ -334,16 +317,16 @@ class FolderTarget:
             self._open_store = None
 
 
-class FolderTargetTopic:
+class FolderTargetTopic(TopicTarget):
     """One topic of the folder."""
 
     def __init__(
-        self, store: LocalStore, ledger: ManagedLedger, place: str, resume: Resume
+        self, store: LocalStore, ledger: ManagedLedger, endpoint: str, resume: Resume
     ) -> None:
         self.resume = resume
         self._store = store
         self._ledger = ledger
-        self._place = place
+        self._endpoint = endpoint
         self._pending: deque[tuple[Appended, int]] = deque()
         self._pending_bytes = 0
 
@@ -364,7 +347,7 @@ class FolderTargetTopic:
             self._pending[-1][0].commit.wait()
             appended = self._append(entry, body)
         except (InvalidEntryError, ChecksumError) as error:
-            raise TargetRefusedError(self._place, self._ledger.name, str(error)) from error
+            raise TargetRefusedError(self._endpoint, self._ledger.name, str(error)) from error
         self._pending.append((appended, len(body)))
         self._pending_bytes += len(body)
 
@@ -398,7 +381,7 @@ class FolderTargetTopic:
         try:
             self._store.catalog.put(SCHEMA_KIND, key, pack_schemas([*schemas, schema]))
         except CatalogError as error:
-            raise TargetRefusedError(self._place, self._ledger.name, str(error)) from error
+            raise TargetRefusedError(self._endpoint, self._ledger.name, str(error)) from error
         return len(schemas)
 
     def close(self) -> None:

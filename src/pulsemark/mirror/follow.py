@@ -53,9 +53,9 @@ from ..ledger.store import FOLLOWS_KIND, FOLLOWS_PLACE, VIEW_PROPERTY_KIND, VIEW
 from ..metadata import control_of
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
 from ..proto.cursor_pb2 import CursorRecord
+from .endpoints import Selection
 from .errors import OtherSourceError
 from .follow_source import READ_ENTRIES, FollowSource, History
-from .places import Selection
 from .run import until_back
 from .topic_mirror import Report
 
@@ -156,19 +156,19 @@ class FollowedTopic:
             return
         appended: Appended | None = None
         gathered: list[StoredEntry] = []
-        taken, size_bytes, place = 0, 0, self.end
-        for entry in self._run.source.read(self.name, place):
-            if entry.position != place:
+        taken, size_bytes, position = 0, 0, self.end
+        for entry in self._run.source.read(self.name, position):
+            if entry.position != position:
                 appended, gathered = self._append(gathered, appended), []
-                if entry.position.ledger_id == place.ledger_id and place.entry_id:
-                    self._begin_anew(place, entry.position)
+                if entry.position.ledger_id == position.ledger_id and position.entry_id:
+                    self._begin_anew(position, entry.position)
                     break
                 if not self._enters(entry, goes_on=taken > 0):
                     self.is_checked = False
                     break
             gathered.append(entry)
             taken, size_bytes = taken + 1, size_bytes + len(entry.body or b"")
-            place = entry.position.following
+            position = entry.position.following
             if len(gathered) >= APPEND_ENTRIES or size_bytes >= APPEND_BYTES:
                 appended, gathered, size_bytes = self._append(gathered, appended), [], 0
                 if self._run.is_stopped():
@@ -231,7 +231,7 @@ class FollowedTopic:
             self.is_checked = False
             self.stop(f"the source ends at {at}, this at {end}: waiting until the source goes on")
             return False
-        self._run.forget_places(self.ledger)
+        self._run.forget_progress(self.ledger)
         dropped = self.ledger.follow_from(at, first, epoch)
         self._epoch, self.problem = epoch, ""
         report = self._run.report
@@ -242,13 +242,13 @@ class FollowedTopic:
         self._count([first])
         return True
 
-    def _begin_anew(self, place: Position, after: Position) -> None:
+    def _begin_anew(self, position: Position, after: Position) -> None:
         """The source lacks what comes next in a ledger: go on with what it still has."""
         first = self._first_after(EARLIEST)
-        if first is not None and first.position > place:
-            self._cut(EARLIEST, place)
+        if first is not None and first.position > position:
+            self._cut(EARLIEST, position)
         else:
-            self.stop(f"the source has lost its entries from {place} to before {after}")
+            self.stop(f"the source has lost its entries from {position} to before {after}")
 
     def _first_after(self, at: Position) -> StoredEntry | None:
         return next(iter(self._run.source.read(self.name, at, 1)), None)
@@ -396,15 +396,17 @@ class FollowRun:
         own = [name for name in self._known() if name in names or self.selection is None]
         logs = [self._open(name) for name in own]
         with_entries = [topic for topic in logs if topic.ledger.ledger_extents()]
-        is_known = self.store.followed_place == self.source.place
+        is_known = self.store.followed_place == self.source.endpoint
         is_other = with_entries and not any(self._is_shared(each, state) for each in with_entries)
         if is_other and not is_known:
-            what = f"{self.source.place} has no entry of {self.store.folder}: use an empty folder"
+            what = (
+                f"{self.source.endpoint} has no entry of {self.store.folder}: use an empty folder"
+            )
             raise OtherSourceError(with_entries[0].name, what)
         self._take_ids(state)
         if self.store.followed_place is None:
             self._remove_views()
-        self.store.catalog.put(FOLLOWS_KIND, FOLLOWS_PLACE, self.source.place.encode())
+        self.store.catalog.put(FOLLOWS_KIND, FOLLOWS_PLACE, self.source.endpoint.encode())
         self.report.is_connected = True
 
     def _is_shared(self, topic: FollowedTopic, state: StoreState) -> bool:
@@ -554,13 +556,13 @@ class FollowRun:
             elif kind in kinds and (key not in state.topics or self._has(key)):
                 wanted[kind, key] = _translated(kind, value, topic, state.topics.get(key))
         changes: list[tuple[str, str, bytes | None]] = [
-            (*place, value) for place, value in wanted.items() if known.get(place) != value
+            (*key, value) for key, value in wanted.items() if known.get(key) != value
         ]
-        changes += [(*place, None) for place in known if place not in wanted]
+        changes += [(*key, None) for key in known if key not in wanted]
         if changes:
             catalog.write(changes)
 
-    def forget_places(self, ledger: ManagedLedger) -> None:
+    def forget_progress(self, ledger: ManagedLedger) -> None:
         """Before entries are cut off: what says how far something came may name them."""
         keys = {kind: str(ledger.topic_id) for kind in BY_ID_KINDS}
         changes = [(kind, keys.get(kind, ledger.name), None) for kind in LATE_KINDS]
@@ -589,7 +591,7 @@ class FollowRun:
         self.source.close()
         for topic in self._topics.values():
             topic.is_checked, topic.problem = False, ""  # it may be another leader
-        until_back(lost, self._answered, self.reconnect_s, self.is_stopped, self.clock, self.sleep)
+        until_back(self, lost, self._answered, self.clock())
 
     def _answered(self) -> Exception | None:
         """None if the source answers; else why it does not."""

@@ -31,8 +31,8 @@ from ..ledger.entry import StoredEntry
 from ..ledger.local.io.folder import CATALOG_NAME
 from ..maintenance.verify_catalog import connect_read_only
 from ..proto.cursor_pb2 import CursorRecord
-from .errors import PlaceError
-from .places import Options
+from .entries import Options
+from .errors import EndpointError
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
@@ -51,7 +51,7 @@ class FollowSource(Protocol):
     read there.
     """
 
-    place: str
+    endpoint: str
 
     def state(self, known_digest: bytes) -> StoreState:
         """Its topics, values and subscriptions."""
@@ -66,27 +66,27 @@ class FollowSource(Protocol):
         """Close everything; it is opened again when it is needed."""
 
 
-def open_followed(place: str, options: Options) -> FollowSource:
-    """The source at a place. Raises PlaceError, LedgerError, InvalidFieldError, OSError."""
-    scheme, separator, rest = place.partition("://")
+def open_followed(endpoint: str, options: Options) -> FollowSource:
+    """The source at an endpoint. Raises EndpointError, LedgerError, InvalidFieldError, OSError."""
+    scheme, separator, rest = endpoint.partition("://")
     if not separator or scheme == "file":
-        folder = Path(rest if separator else place)
+        folder = Path(rest if separator else endpoint)
         if not folder.is_dir():
-            raise PlaceError(place, "there is no such data folder")
+            raise EndpointError(endpoint, "there is no such data folder")
         return FolderFollowed(folder)
     if scheme not in _SCHEMES:
         what = "a follower needs the broker's gRPC port (grpc://HOST:PORT, grpcs:// with TLS)"
-        raise PlaceError(place, f"{what}, or a data folder")
-    return BrokerFollowed(place, rest.rstrip("/"), options, is_tls=_SCHEMES[scheme])
+        raise EndpointError(endpoint, f"{what}, or a data folder")
+    return BrokerFollowed(endpoint, rest.rstrip("/"), options, is_tls=_SCHEMES[scheme])
 
 
 class BrokerFollowed:
     """A broker's folder, by its gRPC port."""
 
-    def __init__(self, place: str, target: str, options: Options, *, is_tls: bool) -> None:
+    def __init__(self, endpoint: str, target: str, options: Options, *, is_tls: bool) -> None:
         from ..finder.client import ClientTls, SeekClient, checked_target
 
-        self.place = place
+        self.endpoint = endpoint
         tls = ClientTls(ca=options.trusted_certificates) if is_tls else None
         checked_target(target)
         self._make = partial(SeekClient, target, token=options.source_token, tls=tls)
@@ -122,7 +122,7 @@ class FolderFollowed:
     """A data folder, also while a broker writes to it."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = str(folder)
+        self.endpoint = str(folder)
         self._folder = folder
         self._reader: FolderReader | None = None
         self._logs: dict[str, FolderLog] = {}
@@ -139,7 +139,7 @@ class FolderFollowed:
         """Its topics, values and subscriptions."""
         self._open()
         if not (self._folder / CATALOG_NAME).exists():
-            raise PlaceError(self.place, "the data folder has no catalog")
+            raise EndpointError(self.endpoint, "the data folder has no catalog")
         with closing(connect_read_only(self._folder / CATALOG_NAME)) as db:
             query = "SELECT key, value FROM property WHERE kind=? ORDER BY key"
             state = state_of(

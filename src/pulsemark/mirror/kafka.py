@@ -33,6 +33,7 @@ from typing import Any, NoReturn
 from ..client import ConnectionLostError
 from ..kafka import importing_kafka
 from ..kafka.records import (
+    CorruptRecordSetError,
     RecordSetError,
     Work,
     check_mirrored,
@@ -67,13 +68,21 @@ from ..metadata.source_stamp import (
     position_of_sequence_id,
     sequence_id_of,
 )
-from ..proto.pulsar_api_pb2 import Schema
 from ..wire import TopicName
-from .entries import Gap, Place, Resume, SourceEntry
+from .entries import (
+    Gap,
+    Options,
+    Resume,
+    Source,
+    SourceEntry,
+    SourcePosition,
+    Target,
+    TopicSource,
+    TopicTarget,
+)
 from .errors import (
     OffsetsDifferError,
     OtherSourceError,
-    PartitionCountError,
     TargetNotEmptyError,
     TargetRefusedError,
     TopicMissingError,
@@ -86,11 +95,11 @@ with importing_kafka():
         LATEST_TIME,
         READ_COMMITTED,
         KafkaCluster,
-        KafkaConnection,
         KafkaRefusedError,
         check,
         fetch_fields,
         list_offsets_fields,
+        only,
         produce_fields,
     )
     from ..kafka.protocol import LIST_OFFSETS, PRODUCE
@@ -98,6 +107,8 @@ with importing_kafka():
 FETCH_BYTES = 4 * 1024 * 1024
 #: After an answer without records the source is asked again.
 QUIET_S = 0.1
+#: How long a comparison waits for an answer.
+ANSWER_S = 30.0
 OUT_OF_RANGE, OUT_OF_ORDER, DUPLICATE = 1, 45, 46
 PRODUCERS = 1 << 62
 """Producer ids of mirrors are from here on. Kafka gives its own from 0 on, and checks none."""
@@ -109,18 +120,23 @@ _ANEW = ~(TRANSACTIONAL | CONTROL | 0x40)
 
 
 class Partition:
-    """One partition of a Kafka, over the connection to its leader."""
+    """One partition of a Kafka, over the connection to its leader.
 
-    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+    Raises TopicMissingError, ConnectionLostError.
+    """
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self.name, self.number = _partition(topic)
+        connection = cluster.leader(self.name, self.number)
+        if connection is None:
+            raise TopicMissingError(cluster.url, topic)
         self.connection = connection
         self.topic = topic
-        self.name, self.number = _partition(topic)
 
     def offset(self, time_ms: int, isolation_level: int = READ_COMMITTED) -> int:
         """The first or last offset. Raises ConnectionLostError, KafkaRefusedError."""
         fields = list_offsets_fields(self.name, self.number, time_ms, isolation_level)
-        answer = self.connection.wait(self.connection.ask(LIST_OFFSETS, **fields))
-        found = answer.topics[0].partitions[0]
+        found = only(self.connection.wait(self.connection.ask(LIST_OFFSETS, **fields)).topics)
         check(found.error_code, f"offsets of {self.topic}")
         return int(found.offset)
 
@@ -130,6 +146,10 @@ class Partition:
         fields = fetch_fields([asked], 0, 1, FETCH_BYTES, isolation_level)
         return self.connection.ask(FETCH, **fields)
 
+    def broken(self, offset: int, error: RecordSetError) -> ConnectionLostError:
+        """The error for an answer with sets that cannot be told apart."""
+        return ConnectionLostError(f"{self.topic}: offset {offset}: {error.reason}")
+
 
 def _partition(topic: str) -> tuple[str, int]:
     """The Kafka topic, and the partition's number, of a full name."""
@@ -137,39 +157,12 @@ def _partition(topic: str) -> tuple[str, int]:
     return str(name.partitioned).rpartition("/")[2], max(name.partition_index, 0)
 
 
-def partition_at(cluster: KafkaCluster, topic: str) -> Partition:
-    """A partition that there is. Raises TopicMissingError, ConnectionLostError."""
-    connection = cluster.leader(*_partition(topic))
-    if connection is None:
-        raise TopicMissingError(cluster.url, topic)
-    return Partition(connection, topic)
-
-
-class _Place:
-    """What a Kafka has as a source and as a target."""
-
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self.place = cluster.url
-        self._cluster = cluster
-
-    def descriptors(self) -> list[int]:
-        """The connections' sockets."""
-        return [each.fileno() for each in self._cluster.open_connections()]
-
-    def ping(self, timeout_s: float) -> None:
-        """Each broker must answer. Raises WaitTimeoutError, ConnectionLostError."""
-        self._cluster.ping(timeout_s)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._cluster.close()
-
-
-class KafkaSource(_Place):
+class KafkaSource(Source):
     """A Kafka as a source; `name` is its cluster's in the target's tags."""
 
     def __init__(self, cluster: KafkaCluster, name: str) -> None:
-        super().__init__(cluster)
+        super().__init__(cluster.url, cluster)
+        self._cluster = cluster
         self._name = name
 
     def topics(self, namespaces: list[str]) -> list[str]:
@@ -187,10 +180,10 @@ class KafkaSource(_Place):
 
     def open(self, topic: str, resume: Resume) -> KafkaSourceTopic:
         """Begin to read. Raises TopicMissingError, OtherSourceError."""
-        return KafkaSourceTopic(partition_at(self._cluster, topic), self._name, resume)
+        return KafkaSourceTopic(Partition(self._cluster, topic), self._name, resume)
 
 
-class KafkaSourceTopic:
+class KafkaSourceTopic(TopicSource):
     """One partition, read by fetches."""
 
     has_holes = True
@@ -200,7 +193,9 @@ class KafkaSourceTopic:
         self._partition = partition
         self._topic = partition.topic
         self._cluster = cluster
-        self._known = _offset_of(resume)
+        self._known = -1 if resume.sequence_id is None else resume.sequence_id
+        if resume.position is not None:
+            self._known = sequence_id_of(resume.position)
         self._end = partition.offset(LATEST_TIME)
         if self._known >= self._end:
             known, end = self._known, self._end
@@ -210,12 +205,12 @@ class KafkaSourceTopic:
         self._begin(self._known + 1)
 
     def _begin(self, offset: int) -> None:
-        if self._asked is not None:
-            self._partition.connection.drop(self._asked)
+        self.close()
         self._asked, self._quiet_until_s = None, 0.0
         self._ready: deque[SourceEntry | Gap] = deque()
-        self._next = self._fetched = offset
-        """The next offset to hand on, and the next one to fetch: between them is a hole."""
+        self._next = self._added = self._empty_to = self._fetched = offset
+        """The next offset to hand on; to add after the sets that are ready; up to which there is
+        nothing after these; to fetch. What is between two sets is a hole."""
         self._skip_removed()
 
     def _skip_removed(self) -> None:
@@ -228,28 +223,49 @@ class KafkaSourceTopic:
 
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
         """What has arrived. Raises ConnectionLostError, OtherSourceError, KafkaRefusedError."""
-        if not self._ready:
+        if not self._is_ready:
             self._receive()
         taken: list[SourceEntry | Gap] = []
         size_bytes = 0
-        while self._ready and len(taken) < max_entries and size_bytes < max_bytes:
-            one = self._ready.popleft()
+        while self._is_ready and len(taken) < max_entries and size_bytes < max_bytes:
+            one = self._take_one()
             taken.append(one)
             size_bytes += len(one.body or b"") if isinstance(one, SourceEntry) else 0
         return taken
 
+    @property
+    def _is_ready(self) -> bool:
+        return bool(self._ready) or self._next < self._empty_to
+
+    def _take_one(self) -> SourceEntry | Gap:
+        """A gap, the next set, or a part of the hole before it: a batch without records."""
+        one = self._ready[0] if self._ready else None
+        if isinstance(one, Gap):
+            self._ready.popleft()
+            return one
+        end = self._empty_to if one is None else one.first_index
+        if one is None or (end is not None and self._next < end):
+            assert end is not None
+            count = min(end - self._next, MAX_MESSAGE_COUNT)
+            body = empty_batch(0, count, 2, NO_LEADER_EPOCH)
+            tags = RecordSetTags(count, SOURCE_FORMATS[2])
+            self._next += count
+            return self._entry(self._next - 1, body, tags, None)
+        self._ready.popleft()
+        self._next = sequence_id_of(one.position) + 1
+        return one
+
     def _receive(self) -> None:
-        connection = self._partition.connection
         if self._asked is None:
             if time.monotonic() >= self._quiet_until_s:
                 self._asked = self._partition.ask(self._fetched)
             return
-        answer = connection.answer(self._asked)
+        answer = self._partition.connection.answer(self._asked)
         if answer is None:
             return
         self._asked = None
-        self._add(answer.responses[0].partitions[0])
-        if self._ready:
+        self._add(only(answer.responses))
+        if self._is_ready:
             self._asked = self._partition.ask(self._fetched)  # while these are handed on
         else:
             self._quiet_until_s = time.monotonic() + QUIET_S
@@ -263,16 +279,19 @@ class KafkaSourceTopic:
             return
         check(found.error_code, f"records of {self._topic}")
         aborted = _Aborted(found.aborted_transactions or ())
-        records = memoryview(bytes(found.records or b""))
+        records, before = memoryview(bytes(found.records or b"")), self._fetched
         try:
             for span in spans(records):
-                self._add_set(records[span.start : span.end], span.magic, aborted)
+                of_span = records[span.start : span.end]
+                self._add_set(of_span, span.magic, aborted, found.high_watermark)
+            if records and self._fetched == before:
+                raise CorruptRecordSetError(f"no whole set in {len(records)} bytes")
         except RecordSetError as error:  # where it ends is not known
-            what = f"{self._topic}: offset {self._fetched}: {error.reason}"
-            raise ConnectionLostError(what) from error
-        self._fill(self._fetched)
+            if not self._ready:
+                raise self._partition.broken(self._fetched, error) from error
+        self._empty_to = self._fetched
 
-    def _add_set(self, records: memoryview, magic: int, aborted: _Aborted) -> None:
+    def _add_set(self, records: memoryview, magic: int, aborted: _Aborted, end: int) -> None:
         (first,) = OFFSET.unpack_from(records)
         last, is_shown, time_ms, raw_bytes = first, True, None, 0
         if magic == len(SOURCE_FORMATS) - 1:
@@ -287,10 +306,12 @@ class KafkaSourceTopic:
         else:
             if records[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK:
                 # Unopened, only a wrapper's last offset is known: a hole before it is in it.
-                first = max(self._next, last - MAX_MESSAGE_COUNT + 1)
+                first = max(self._added, last - MAX_MESSAGE_COUNT + 1)
             else:
                 raw_bytes = len(records)
             head = OFFSET.pack(last - first)
+        if last >= end or (magic == 2 and last < first):  # no checksum covers an offset
+            raise CorruptRecordSetError(f"offsets {first} to {last}, and the log's end is {end}")
         if last < self._fetched:
             return  # of a batch that began before what was asked for
         count = last - first + 1
@@ -304,40 +325,23 @@ class KafkaSourceTopic:
             self._ready.append(Gap(self._topic, what))
         self._fetched = last + 1
         if is_shown:
-            self._fill(first)
-            self._hand_on(last, body, tags, time_ms)
+            self._ready.append(self._entry(last, body, tags, time_ms))
+            self._added = last + 1
 
-    def _fill(self, end: int) -> None:
-        """Hand on what is missing up to an offset as batches without records."""
-        while self._next < end:
-            count = min(end - self._next, MAX_MESSAGE_COUNT)
-            body = empty_batch(0, count, 2, NO_LEADER_EPOCH)
-            tags = RecordSetTags(count, SOURCE_FORMATS[2])
-            self._hand_on(self._next + count - 1, body, tags, None)
+    def _entry(
+        self, last: int, body: bytes, tags: RecordSetTags, time_ms: int | None
+    ) -> SourceEntry:
+        stamp = SourceStamp(self._cluster, *_position_of(last), last, time_ms, tags)
+        return SourceEntry(stamp, tags.message_count, body)
 
-    def _hand_on(self, last: int, body: bytes, tags: RecordSetTags, time_ms: int | None) -> None:
-        stamp = SourceStamp(self._cluster, *_place_of(last), last, time_ms, tags)
-        self._ready.append(SourceEntry(stamp, tags.message_count, body))
-        self._next = last + 1
-
-    def attend(self) -> None:
-        """Nothing to do: `take` reads what has arrived."""
-
-    def confirm(self, place: Place) -> None:
-        """Nothing to do: a Kafka keeps its records for its retention."""
-
-    def is_caught_up(self, place: Place | None) -> bool:
+    def is_caught_up(self, position: SourcePosition | None) -> bool:
         """Whether everything before the end at the opening was taken."""
-        passed = self._known if place is None else sequence_id_of(place)
+        passed = self._known if position is None else sequence_id_of(position)
         return max(passed, self._known) + 1 >= self._end
 
-    def rewind(self, place: Place | None = None) -> None:
+    def rewind(self, position: SourcePosition | None = None) -> None:
         """Begin again, with the first record; what the target has is passed over."""
         self._begin(0)
-
-    def schema(self, version: int) -> Schema | None:
-        """None: Kafka has no schemas."""
-        return None
 
     def close(self) -> None:
         """Nothing is needed any more."""
@@ -345,17 +349,10 @@ class KafkaSourceTopic:
             self._partition.connection.drop(self._asked)
 
 
-def _place_of(offset: int) -> Place:
-    place = position_of_sequence_id(offset)
-    assert place is not None
-    return place
-
-
-def _offset_of(resume: Resume) -> int:
-    """The last offset that a target has; -1: none."""
-    if resume.place is not None:
-        return sequence_id_of(resume.place)
-    return -1 if resume.sequence_id is None else resume.sequence_id
+def _position_of(offset: int) -> SourcePosition:
+    position = position_of_sequence_id(offset)
+    assert position is not None
+    return position
 
 
 class _Aborted:
@@ -376,32 +373,36 @@ class _Aborted:
         return bool(header.attributes & TRANSACTIONAL) and header.producer_id in self._open
 
 
-class KafkaTarget(_Place):
+class KafkaTarget(Target):
     """A Kafka as a target. `append`: go on at its end, whatever is there; `renumber`: see above."""
 
-    def __init__(self, cluster: KafkaCluster, name: str, *, append: bool, renumber: bool) -> None:
-        super().__init__(cluster)
-        self.name = name
-        self.append = append
-        self.renumber = renumber
-        self.epoch = epoch_of(name)
+    def __init__(self, cluster: KafkaCluster, options: Options) -> None:
+        super().__init__(cluster.url, cluster)
+        self._cluster = cluster
+        self.name = options.source_cluster
+        self.append = options.append
+        self.renumber = options.renumber
+        self.epoch = epoch_of(self.name)
+
+    def partitions(self, topic: str) -> int | None:
+        """As the Kafka says; None: there is no such topic."""
+        return self._cluster.partitions(_partition(topic)[0]) or None
 
     def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
-        """Compare with the source's number. Raises TopicMissingError, PartitionCountError."""
-        here = self._cluster.partitions(_partition(topic)[0])
-        needed = highest + 1 if count is None else count
-        if not here and not needed:
-            raise TopicMissingError(self.place, topic, "no such topic; create it there")
-        # A topic without partitions is one with a single partition.
-        if here != max(needed, 1) and (count is not None or here < needed):
-            raise PartitionCountError(topic, needed, here)
+        """As `Target`: a topic without partitions is one with a single partition.
+
+        Raises TopicMissingError, PartitionCountError.
+        """
+        if not count and highest < 0 and self.partitions(topic) is None:
+            raise TopicMissingError(self.endpoint, topic, "no such topic; create it there")
+        super().check_partitions(topic, None if count is None else max(count, 1), max(highest, 0))
 
     def open(self, topic: str) -> KafkaTargetTopic:
         """Begin to write. Raises TopicMissingError, TargetNotEmptyError."""
-        return KafkaTargetTopic(self, partition_at(self._cluster, topic))
+        return KafkaTargetTopic(self, Partition(self._cluster, topic))
 
 
-class KafkaTargetTopic:
+class KafkaTargetTopic(TopicTarget):
     """One partition, written with idempotent producers' requests."""
 
     def __init__(self, target: KafkaTarget, partition: Partition) -> None:
@@ -436,23 +437,25 @@ class KafkaTargetTopic:
         elif self._target.append:
             known = self._end - 1
         else:
-            raise TargetNotEmptyError(self._target.place, self._topic, self._target.name)
+            raise TargetNotEmptyError(self._target.endpoint, self._topic, self._target.name)
         return Resume(index=known, sequence_id=known)
 
     def _batch_before(self, end: int) -> BatchHeader | None:
         """The header of the batch that ends at an offset; None: it is of old magic, or removed."""
-        connection = self._partition.connection
-        answer = connection.wait(self._partition.ask(end - 1, 0))
-        found = answer.responses[0].partitions[0]
+        asked = self._partition.ask(end - 1, 0)
+        found = only(self._partition.connection.wait(asked).responses)
         if found.error_code == OUT_OF_RANGE:
             return None
         check(found.error_code, f"records of {self._topic}")
         records = memoryview(bytes(found.records or b""))
-        for span in spans(records):
-            if span.magic == 2:
-                header = read_whole_header(records[span.start : span.end])
-                if header.base_offset + header.last_offset_delta + 1 == end:
-                    return header
+        try:
+            for span in spans(records):
+                if span.magic == 2:
+                    header = read_whole_header(records[span.start : span.end])
+                    if header.base_offset + header.last_offset_delta + 1 == end:
+                        return header
+        except RecordSetError as error:
+            raise self._partition.broken(end - 1, error) from error
         return None
 
     def has_room(self, entry: SourceEntry) -> bool:
@@ -503,7 +506,7 @@ class KafkaTargetTopic:
         """The batch that Kafka takes; None: the entry has no records."""
         if entry is self._made_of[0]:
             return self._made_of[1]
-        what, first = f"entry {entry.place[0]}:{entry.place[1]}", entry.first_index
+        what, first = f"entry {entry.position[0]}:{entry.position[1]}", entry.first_index
         if entry.stamp.record_set is None:
             self._refuse(f"{what} is no record set of a Kafka client")
         if first is None:
@@ -536,14 +539,14 @@ class KafkaTargetTopic:
         return count
 
     def _check(self, answer: Any, offset: int, source_offset: int) -> None:
-        found = answer.responses[0].partition_responses[0]
+        found = only(answer.responses, "partition_responses")
         if found.error_code in (OUT_OF_ORDER, DUPLICATE):
             # More is there than at the opening, or less: a look at it tells.
             raise ConnectionLostError(f"{self._topic}: error {found.error_code}")
         try:
             check(found.error_code, f"records of {self._topic}")
         except KafkaRefusedError as error:
-            raise TargetRefusedError(self._target.place, self._topic, str(error)) from error
+            raise TargetRefusedError(self._target.endpoint, self._topic, str(error)) from error
         if found.base_offset != offset:
             reason = f"the target gave it {found.base_offset}, not {offset}: others write there"
             raise OffsetsDifferError(self._topic, source_offset, reason)
@@ -558,11 +561,7 @@ class KafkaTargetTopic:
 
     def _refuse(self, reason: str) -> NoReturn:
         self._finish()
-        raise TargetRefusedError(self._target.place, self._topic, reason)
-
-    def add_schema(self, version: int, schema: Schema) -> int:
-        """Nothing to do: Kafka has no schemas, and record sets name none."""
-        return version
+        raise TargetRefusedError(self._target.endpoint, self._topic, reason)
 
     def close(self) -> None:
         """Forget what has no answer."""
@@ -639,27 +638,28 @@ def checksum_of(body: Buffer, *, is_sent: bool, opens: bool) -> int | None:
 
 def sets_of(
     cluster: KafkaCluster, topic: str, written_by: str | None
-) -> Iterator[tuple[Place, Buffer]]:
-    """The sets of a Kafka's partition, holes too, each with its source's offset as a place.
+) -> Iterator[tuple[SourcePosition, Buffer]]:
+    """The sets of a Kafka's partition, holes too, each with its source's offset as a position.
 
     ``written_by``: only those that a mirror of this source has written; None: all.
     """
     try:
         partition = KafkaSource(cluster, "").open(topic, Resume())
-        place = None
-        while not partition.is_caught_up(place):
+        position = None
+        while not partition.is_caught_up(position):
             taken = partition.take(1_000, FETCH_BYTES)
             for each in taken:
                 if isinstance(each, Gap) or each.body is None:
                     continue
-                place = at = each.place
+                position = at = each.position
                 if written_by is not None and stored_magic(memoryview(each.body)) == 2:
                     header = read_whole_header(each.body)
                     if not is_of(header, written_by):
                         continue
-                    at = _place_of(source_offset_of(header))
+                    at = _position_of(source_offset_of(header))
                 yield at, each.body
             if not taken:
+                cluster.ping(ANSWER_S)
                 time.sleep(QUIET_S / 10)
     finally:
         cluster.close()

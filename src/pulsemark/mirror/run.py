@@ -10,21 +10,25 @@ import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..client import (
+    ClientError,
     ConnectionLostError,
     Pace,
     RequestRefusedError,
-    SendRefusedError,
     UnreachableError,
     WaitTimeoutError,
 )
 from .broker_target import COME_AGAIN
+from .endpoints import Selection
 from .entries import Source, Target
 from .errors import LostError, NoTopicsError, TopicMissingError
-from .places import Selection
 from .subscriptions import CARRY_S, SubscriptionCarrier
 from .topic_mirror import Report, TopicMirror
+
+if TYPE_CHECKING:
+    from .follow import FollowRun
 
 #: How long a turn without work waits for more, if no socket says that there is some.
 IDLE_S = 0.05
@@ -38,26 +42,27 @@ PING_S, PING_TIMEOUT_S = 15.0, 10.0
 _LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
 
 
+def _passes(error: ClientError) -> bool:
+    """Whether a failure may pass: a connection is lost, or the broker says to come again."""
+    return isinstance(error, _LOST) or getattr(error, "error", None) in COME_AGAIN
+
+
 def until_back(
+    run: MirrorRun | FollowRun,
     lost: Exception,
     attempt: Callable[[], Exception | None],
-    reconnect_s: float,
-    is_stopped: Callable[[], bool],
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
+    since_s: float,
 ) -> None:
     """Call ``attempt`` with growing pauses until it returns None, or the run is stopped.
 
     ``lost`` is why it is needed, and what ``attempt`` returns is why once more. Raises LostError
-    after ``reconnect_s``.
+    the run's ``reconnect_s`` after ``since_s``.
     """
-    began_s, delay_s = clock(), BACKOFF_MIN_S
-    while not is_stopped():
-        waited_s = clock() - began_s
-        if waited_s > reconnect_s:
+    while not run.is_stopped():
+        waited_s = run.clock() - since_s
+        if waited_s > run.reconnect_s:
             raise LostError(waited_s, str(lost)) from lost
-        sleep(delay_s)
-        delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+        run.sleep(min(max(waited_s, BACKOFF_MIN_S), BACKOFF_MAX_S))
         failed = attempt()
         if failed is None:
             return
@@ -93,6 +98,10 @@ class MirrorRun:
     _discovered_s: float = 0.0
     _carried_s: float = 0.0
     _worked_s: float = field(init=False)
+    _lost_s: float = 0.0
+    """When the loss began that is not over: nothing has moved since then."""
+    _lost_entries: int = -1
+    _back_s: float = 0.0
 
     def run(self) -> bool:
         """Mirror; whether everything that was there at the start is in the target.
@@ -109,10 +118,8 @@ class MirrorRun:
                 try:
                     if self._turn():
                         return True
-                except _LOST as error:
-                    self._begin_again(error)
-                except (RequestRefusedError, SendRefusedError) as error:
-                    if error.error not in COME_AGAIN:
+                except ClientError as error:
+                    if not _passes(error):
                         raise
                     self._begin_again(error)
             return self._drain()
@@ -202,7 +209,7 @@ class MirrorRun:
     def _open_first(self) -> None:
         """Open all topics. A refusal that may pass is tried again for a short while."""
         began_s = self.clock()
-        while True:
+        while not self.is_stopped():
             try:
                 self._open(is_first=True)
             except RequestRefusedError as error:
@@ -220,14 +227,18 @@ class MirrorRun:
         self._close()
         if self.carrier is not None:
             self.carrier.forget()
-        until_back(lost, self._opened, self.reconnect_s, self.is_stopped, self.clock, self.sleep)
+        now_s, entries = self.clock(), self.report.sum().entries
+        if entries != self._lost_entries or now_s - self._back_s > PING_S:
+            self._lost_s, self._lost_entries = now_s, entries
+        until_back(self, lost, self._opened, self._lost_s)
+        self._back_s = self.clock()
 
     def _opened(self) -> Exception | None:
         """Open everything; None, or why it has to be tried again: then it is closed."""
         try:
             self._open()
-        except (*_LOST, RequestRefusedError) as error:
-            if isinstance(error, RequestRefusedError) and error.error not in COME_AGAIN:
+        except ClientError as error:
+            if not _passes(error):
                 raise
             self._close()
             return error
@@ -237,16 +248,15 @@ class MirrorRun:
         """Wait until what was put is durable; whether nothing is left to be mirrored."""
         end_s = self.clock() + DRAIN_S
         dropped = sum(topic.drop_waiting() for topic in self._topics.values())
-        while any(topic.in_flight for topic in self._topics.values()) and self.clock() < end_s:
-            for topic in self._open_topics():
-                try:
-                    topic.step(takes=False)
-                except _LOST:
-                    return False
-            self._wait()
         try:
+            while any(topic.in_flight for topic in self._topics.values()) and self.clock() < end_s:
+                for topic in self._open_topics():
+                    topic.step(takes=False)
+                self._wait()
             self._carry()
-        except _LOST:
+        except ClientError as error:
+            if not _passes(error):
+                raise
             return False
         return not dropped and self._is_caught_up()
 

@@ -1,84 +1,63 @@
 """Subscriptions that follow a mirror (`pulsemark mirror --subscriptions`).
 
-A subscription's place in the source is a position: everything up to it is acknowledged. The copies
-have the source's positions as tags, in their order. So the place in the target is found exactly, by
-a binary search for the first copy of an entry after that position, whatever indexes and positions
+A subscription's progress in the source is a position: everything up to it is acknowledged. The
+copies have the source's positions as tags, in their order. So the position in the target is found
+exactly, by a binary search for the first copy of an entry after it, whatever indexes and positions
 the target gave. Nothing is kept elsewhere: after a restart all are found again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..client import ConnectionLostError, RequestRefusedError
 from ..finder.errors import DeadlineExceededError, ServerUnavailableError
 from ..ledger import LedgerExtent, Position, TopicNotFoundError
-from ..metadata import Buffer, peek
+from ..metadata import peek
 from ..metadata.source_stamp import source_stamp_of
 from ..proto import pulsar_api_pb2 as pb
 from ..proto.cursor_pb2 import CursorRecord
 from ..wire import LATEST, MessageId
 from .broker_target import BrokerTarget
-from .entries import Place, Target
-from .errors import PlaceError
+from .endpoints import folder_of, is_kafka
+from .entries import Options, SourcePosition, Target
+from .errors import EndpointError
 from .folders import FolderTarget
 from .follow_source import BrokerFollowed, FollowSource, open_followed
-from .places import Options, folder_of, is_kafka
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
+    from ..finder.messages import RemoteEntry
 
 CARRY_S = 1.0
 """Between two looks at the source's subscriptions, as long as a broker keeps cursors in memory."""
 
 
-class Copy(Protocol):
-    """An entry of the target, without its body."""
-
-    @property
-    def position(self) -> Position:
-        """Where it is."""
-
-    @property
-    def prefix(self) -> Buffer:
-        """As it is stored."""
-
-
-class Copies(Protocol):
-    """The target's topics, and their subscriptions. Raises TopicNotFoundError."""
-
-    def ledgers(self, topic: str) -> Sequence[LedgerExtent]:
-        """The ledgers that have entries, oldest first."""
-
-    def heads(self, topic: str, start: Position) -> Iterable[Copy]:
-        """The entries from ``start`` on, lazily."""
-
-    def move(self, topic: str, name: str, at: Position | None, record: CursorRecord) -> bool:
-        """Let a subscription read on from ``at`` (None: the end); made if it is missing.
-
-        False: it has consumers, who are not disturbed.
-        """
-
-
 class BrokerCopies:
-    """A broker's, by its gRPC port, which shows the tags of its entries."""
+    """A broker's topics, and their subscriptions; raises TopicNotFoundError.
+
+    By its gRPC port, which shows the tags of its entries. A `FolderTarget` has the same methods.
+    """
 
     def __init__(self, target: BrokerTarget, client: SeekClient) -> None:
         self._target = target
         self._client = client
 
     def ledgers(self, topic: str) -> Sequence[LedgerExtent]:
-        """As `Copies`."""
+        """The ledgers that have entries, oldest first."""
         return self._client.history(topic)[1]
 
-    def heads(self, topic: str, start: Position) -> Iterable[Copy]:
-        """As `Copies`."""
+    def heads(self, topic: str, start: Position) -> Iterator[RemoteEntry]:
+        """The entries from ``start`` on, lazily."""
         return self._client.read_entries(topic, start=start, prefixes_only=True)
 
     def move(self, topic: str, name: str, at: Position | None, record: CursorRecord) -> bool:
-        """As `Copies`."""
+        """Let a subscription read on from ``at`` (None: the end); made if it is missing.
+
+        False: it has consumers, who are not disturbed.
+        """
         properties = dict(record.subscription_properties)
         try:
             consumer = self._target.service.connection(topic).subscribe(
@@ -94,17 +73,20 @@ class BrokerCopies:
         return True
 
 
-class _Known(NamedTuple):
-    """Where a subscription was moved to, and for which place in the source."""
+Copies: TypeAlias = BrokerCopies | FolderTarget
 
-    place: Place
+
+class _Known(NamedTuple):
+    """Where a subscription was moved to, and for which position in the source."""
+
+    position: SourcePosition
     at: Position | None
     end: Position | None
     """Where the topic ended then, if it is at the end."""
 
 
 class SubscriptionCarrier:
-    """Brings the places of a source's durable subscriptions to a target.
+    """Brings the progress of a source's durable subscriptions to a target.
 
     Args:
         source: the source's folder, or its broker's gRPC port.
@@ -143,9 +125,9 @@ class SubscriptionCarrier:
         self._source.close()
 
     def _carry_one(self, topic: str, name: str, record: CursorRecord) -> None:
-        place = record.mark_delete_ledger_id, record.mark_delete_entry_id
+        position = record.mark_delete_ledger_id, record.mark_delete_entry_id
         known = self._known.get((topic, name))
-        if known is not None and known.place == place and known.at is not None:
+        if known is not None and known.position == position and known.at is not None:
             return
         try:
             ledgers = self._copies.ledgers(topic)
@@ -153,16 +135,18 @@ class SubscriptionCarrier:
             if ledgers:
                 last = ledgers[-1]
                 end = Position(last.first.ledger_id, last.end_entry_id)
-            if known is not None and known.place == place and known.end == end:
+            if known is not None and known.position == position and known.end == end:
                 return
-            at = self._after(topic, ledgers, place)
+            at = self._after(topic, ledgers, position)
         except TopicNotFoundError:
             return  # nothing was mirrored yet
         if self._copies.move(topic, name, at, record):
-            self._known[topic, name] = _Known(place, at, end)
+            self._known[topic, name] = _Known(position, at, end)
 
-    def _after(self, topic: str, ledgers: Sequence[LedgerExtent], place: Place) -> Position | None:
-        """The first copy of what comes after a place in the source; None: there is none yet."""
+    def _after(
+        self, topic: str, ledgers: Sequence[LedgerExtent], position: SourcePosition
+    ) -> Position | None:
+        """The first copy of what comes after a position in the source; None: there is none yet."""
         starts, total = [], 0
         for each in ledgers:
             starts.append(total)
@@ -171,7 +155,7 @@ class SubscriptionCarrier:
         while low < high:
             middle = (low + high) // 2
             found = self._first_copy(topic, _position(ledgers, starts, middle))
-            if found is None or found[1] > place:
+            if found is None or found[1] > position:
                 high = middle
                 continue
             at = found[0]
@@ -179,7 +163,7 @@ class SubscriptionCarrier:
             low = starts[number] + at.entry_id - ledgers[number].first.entry_id + 1
         return _position(ledgers, starts, low) if low < total else None
 
-    def _first_copy(self, topic: str, start: Position) -> tuple[Position, Place] | None:
+    def _first_copy(self, topic: str, start: Position) -> tuple[Position, SourcePosition] | None:
         """The first entry from there on that came from the source, and its position there."""
         for entry in self._copies.heads(topic, start):
             stamp = source_stamp_of(peek(entry.prefix))
@@ -195,25 +179,25 @@ def _position(ledgers: Sequence[LedgerExtent], starts: Sequence[int], number: in
     return Position(first.ledger_id, first.entry_id + number - starts[which])
 
 
-def open_carrier(place: str, target: Target, options: Options) -> SubscriptionCarrier:
-    """What carries the subscriptions of the source at ``place``. Raises PlaceError and what
+def open_carrier(endpoint: str, target: Target, options: Options) -> SubscriptionCarrier:
+    """What carries the subscriptions of the source at ``endpoint``. Raises EndpointError and what
     `open_followed` does.
     """
-    at = options.source_grpc or place
-    if at == place and folder_of(place) is None:
-        raise PlaceError(place, "--subscriptions needs the source's gRPC port: --source-grpc")
+    at = options.source_grpc or endpoint
+    if at == endpoint and folder_of(endpoint) is None:
+        raise EndpointError(endpoint, "--subscriptions needs the source's gRPC port: --source-grpc")
     copies: Copies | None = target if isinstance(target, FolderTarget) else None
     if isinstance(target, BrokerTarget):
         if options.target_grpc is None:
             what = "--subscriptions needs the target's gRPC port: --target-grpc"
-            raise PlaceError(target.place, what)
+            raise EndpointError(target.endpoint, what)
         there = open_followed(
             options.target_grpc, replace(options, source_token=options.target_token)
         )
         if not isinstance(there, BrokerFollowed):
-            raise PlaceError(options.target_grpc, "--target-grpc is not a broker's gRPC port")
+            raise EndpointError(options.target_grpc, "--target-grpc is not a broker's gRPC port")
         copies = BrokerCopies(target, there.calls)
-    if copies is None or is_kafka(place):
-        raise PlaceError(place, "--subscriptions needs a broker or a folder on each side")
+    if copies is None or is_kafka(endpoint):
+        raise EndpointError(endpoint, "--subscriptions needs a broker or a folder on each side")
     source = open_followed(at, options)
     return SubscriptionCarrier(source, copies, options.source_cluster, options.subscription)

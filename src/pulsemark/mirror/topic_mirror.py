@@ -19,8 +19,16 @@ from ..client import Pace
 from ..metadata import headers_parsed
 from ..metadata.compression import payloads_opened
 from ..metadata.source_stamp import position_of_sequence_id
-from .broker_target import PulsarTopic
-from .entries import Gap, Place, Resume, Source, SourceEntry, Target, TopicSource, TopicTarget
+from .entries import (
+    Gap,
+    Resume,
+    Source,
+    SourceEntry,
+    SourcePosition,
+    Target,
+    TopicSource,
+    TopicTarget,
+)
 from .errors import OtherSourceError, SchemaVersionError
 
 # What a mirror counts and says: progress, gaps, and the sum at the end.
@@ -124,49 +132,7 @@ class Report:
             self.say(self.line())
 
 
-# Brings a topic's schemas to the target, so that versions mean the same there.
-#
-# A message names its schema by the topic's version number, in bytes that a mirror does not change.
-# So the target must have the same schemas under the same numbers. Before the first entry with a
-# version goes, all versions up to it are registered in the target, in their order, and the number
-# that the target gives is compared. If it differs, mirroring stops: consumers would decode messages
-# with another schema.
-#
-# Pulsar's own replication registers the schema and writes the target's number into the message,
-# which needs a new header and checksum.
-
-
 _VERSION_SIZE_BYTES = 8
-
-
-class SchemaCarrier:
-    """The schemas of one topic."""
-
-    def __init__(self, topic: str, source: TopicSource, target: TopicTarget) -> None:
-        self._topic = topic
-        self._source = source
-        self._target = target
-        self._carried = -1
-
-    def carry(self, version: bytes) -> None:
-        """Bring the schema of this version, and those before it.
-
-        Bytes that name no version are left as they are. Raises SchemaVersionError.
-        """
-        if len(version) != _VERSION_SIZE_BYTES:
-            return
-        wanted = int.from_bytes(version, "big", signed=True)
-        while self._carried < wanted:
-            number = self._carried + 1
-            schema = self._source.schema(number)
-            if schema is None:
-                raise SchemaVersionError(self._topic, number, "the source does not have it")
-            given = self._target.add_schema(number, schema)
-            if given != number:
-                raise SchemaVersionError(self._topic, number, f"it is {given} in the target")
-            self._carried = number
-
-
 TAKE_ENTRIES = 500
 TAKE_BYTES = 4 * 1024 * 1024
 #: Pulsar stores what it knows of sequence ids after each 1,000 entries, by default.
@@ -194,12 +160,12 @@ class TopicMirror:
         self._writer = self._target.open(self.topic)
         self._resume = self._writer.resume
         self._reader = self._source.open(self.topic, self._resume)
-        self._schemas = SchemaCarrier(self.topic, self._reader, self._writer)
-        self._passed: Place | None = self._resume.place
+        self._schemas_carried = -1
+        self._passed: SourcePosition | None = self._resume.position
         self._next_index = None if self._resume.index is None else self._resume.index + 1
         self._has_rewound = False
         self._is_first = True
-        tail = self._writer.tail if isinstance(self._writer, PulsarTopic) else None
+        tail = self._writer.tail
         self._search = None if tail is None else _TailSearch(tail, self._resume)
 
     @property
@@ -225,7 +191,7 @@ class TopicMirror:
         reader, seen = self._reader, self._waiting
         assert reader is not None
         return self._search is None and reader.is_caught_up(
-            seen[-1].place if seen else self._passed
+            seen[-1].position if seen else self._passed
         )
 
     def step(self, *, takes: bool = True) -> bool:
@@ -282,7 +248,7 @@ class TopicMirror:
             last = self._in_flight.popleft()
             self._report.mirrored(self.topic, last)
         if last is not None:
-            self._reader.confirm(last.place)
+            self._reader.confirm(last.position)
         return count > 0
 
     def _put_waiting(self) -> bool:
@@ -306,25 +272,49 @@ class TopicMirror:
     def _put(self, entry: SourceEntry) -> None:
         assert self._writer is not None
         assert entry.body is not None
-        self._schemas.carry(entry.schema_version)
+        self._carry_schemas(entry.schema_version)
         self._check_gap(entry)
         self._pace.spend(len(entry.body), entry.message_count)
         self._in_flight.append(entry)
         self._writer.put(entry)
 
+    def _carry_schemas(self, version: bytes) -> None:
+        """Bring the schema of this version, and those before it, in their order.
+
+        A message names its schema by the topic's version number, in bytes that a mirror does not
+        change. So a number must mean the same in the target, or consumers would decode with another
+        schema. (Pulsar's own replication writes the target's number into the message, which needs
+        a new header and checksum.) Bytes that name no version are left as they are. Raises
+        SchemaVersionError.
+        """
+        assert self._reader is not None
+        assert self._writer is not None
+        if len(version) != _VERSION_SIZE_BYTES:
+            return
+        for number in range(
+            self._schemas_carried + 1, int.from_bytes(version, "big", signed=True) + 1
+        ):
+            schema = self._reader.schema(number)
+            if schema is None:
+                raise SchemaVersionError(self.topic, number, "the source does not have it")
+            given = self._writer.add_schema(number, schema)
+            if given != number:
+                raise SchemaVersionError(self.topic, number, f"it is {given} in the target")
+            self._schemas_carried = number
+
     def _pass(self, entry: SourceEntry) -> None:
         """An entry that the target has."""
-        self._passed = entry.place
+        self._passed = entry.position
         if entry.stamp.index is not None:
             self._next_index = entry.stamp.index + 1
             known = self._resume.index
-            if entry.place == self._resume.place and known not in (None, entry.stamp.index):
-                reason = f"its entry {entry.place} has index {entry.stamp.index}, not {known}"
+            if entry.position == self._resume.position and known not in (None, entry.stamp.index):
+                reason = f"its entry {entry.position} has index {entry.stamp.index}, not {known}"
                 raise OtherSourceError(self.topic, reason)
         self._is_first = False
 
     def _must_rewind(self, entry: SourceEntry) -> bool:
-        """Begin again if the source's own place is after the last sequence id of the target."""
+        """Begin again if the source's own position is after the last sequence id of the target."""
         known = self._resume.sequence_id
         if known is None or self._has_rewound or not self._is_first:
             return False
@@ -338,11 +328,11 @@ class TopicMirror:
         return True
 
     def _check_gap(self, entry: SourceEntry) -> None:
-        """Report what is missing before this entry, and move the place to it."""
+        """Report what is missing before this entry, and go on after it."""
         first, known = entry.first_index, self._next_index
         if known is None and first is not None and self._resume.is_beginning:
             known = 0
-        before = self._passed
+        before, at = self._passed, entry.position
         has_holes = self._reader is not None and self._reader.has_holes
         if first is not None and known is not None:
             if first > known and not has_holes:
@@ -352,10 +342,10 @@ class TopicMirror:
                 self._report.gap(Gap(self.topic, f"{what} was recreated, or its tail was cut off"))
         elif has_holes:
             pass  # without indexes, too
-        elif before is not None and before[0] == entry.place[0] and before[1] + 1 < entry.place[1]:
-            what = f"entries {before[0]}:{before[1] + 1} to {before[0]}:{entry.place[1] - 1}"
+        elif before is not None and before[0] == at[0] and before[1] + 1 < at[1]:
+            what = f"entries {before[0]}:{before[1] + 1} to {at[0]}:{at[1] - 1}"
             self._report.gap(Gap(self.topic, f"{what} are missing"))
-        self._passed, self._is_first = entry.place, False
+        self._passed, self._is_first = at, False
         if entry.stamp.index is not None:
             self._next_index = entry.stamp.index + 1
 
@@ -368,20 +358,20 @@ class TopicMirror:
         while self._waiting and not search.is_over:
             if search.first_seen is None and self._must_rewind(self._waiting[0]):
                 return True
-            self._passed = self._waiting[0].place
+            self._passed = self._waiting[0].position
             search.look_at(self._waiting.popleft())
         if search.is_over or (search.first_seen and reader.is_caught_up(self._passed)):
             found = search.found
             if found is None and self._resume.sequence_id is None:
-                assert isinstance(self._writer, PulsarTopic)
+                assert self._writer is not None
                 self._writer.check_may_begin()
             if found is not None:
-                self._resume = Resume(place=found.place, index=found.stamp.index)
+                self._resume = Resume(position=found.position, index=found.stamp.index)
             again = search.first_seen if found is None else found
-            self._search, self._passed, self._next_index = None, self._resume.place, None
+            self._search, self._passed, self._next_index = None, self._resume.position, None
             self._waiting.clear()
             if again is not None:
-                reader.rewind(again.place)
+                reader.rewind(again.position)
             moved = True
         return moved
 

@@ -28,7 +28,8 @@ from ..metadata.source_stamp import (
 )
 from ..wire import EARLIEST, MessageId
 from .broker_source import AS_STORED, is_record_set, unknown_format
-from .places import Options, folder_of, is_kafka, kafka_cluster
+from .endpoints import folder_of, is_kafka, kafka_cluster
+from .entries import Options
 
 READER = "pulsemark-mirror-verify"
 PERMITS = 100
@@ -74,22 +75,24 @@ def _difference(wanted: list[tuple[Key, int]], found: list[tuple[Key, int]]) -> 
     first = wanted[0][0] if wanted else None
     # What the source has removed meanwhile, where that can be seen.
     found = [each for each in found if each[0] is None or first is None or each[0] >= first]
-    for (place, checksum), (tagged, stored) in zip(wanted, found, strict=False):
-        if tagged is not None and place is not None and tagged != place:
-            return f"entry {_shown(place)} of the source is {_shown(tagged)} in the target"
+    for (position, checksum), (tagged, stored) in zip(wanted, found, strict=False):
+        if tagged is not None and position is not None and tagged != position:
+            return f"entry {_shown(position)} of the source is {_shown(tagged)} in the target"
         if checksum != stored:
-            return f"entry {_shown(place)} has checksum {stored:08x}, in the source {checksum:08x}"
+            return (
+                f"entry {_shown(position)} has checksum {stored:08x}, in the source {checksum:08x}"
+            )
     if len(found) != len(wanted):
         return f"the source has {len(wanted)} entries, the target {len(found)}"
     return ""
 
 
-def _shown(place: Key) -> str:
-    return "?" if place is None else f"{place[0]}:{place[1]}"
+def _shown(position: Key) -> str:
+    return "?" if position is None else f"{position[0]}:{position[1]}"
 
 
 def _entries(
-    place: str, topic: str, options: Options, *, is_target: bool = False, by_index: bool = False
+    endpoint: str, topic: str, options: Options, *, is_target: bool = False, by_index: bool = False
 ) -> Iterator[tuple[Key, Buffer]]:
     """The position in the source, if it is known, and the bytes of each entry.
 
@@ -97,14 +100,14 @@ def _entries(
     """
     token = options.target_token if is_target else options.source_token
     cluster = options.source_cluster if is_target else None
-    folder = folder_of(place)
-    if is_kafka(place):
-        kafka = kafka_cluster(place, options, token)
+    folder = folder_of(endpoint)
+    if is_kafka(endpoint):
+        kafka = kafka_cluster(endpoint, options, token)
         from .kafka import sets_of
 
         yield from sets_of(kafka, topic, cluster)
     elif folder is None:
-        with Service(place, **authentication(token)) as service:
+        with Service(endpoint, **authentication(token)) as service:
             for message_id, body in _read(service.connection(topic), topic):
                 is_known = not (is_target or by_index)
                 yield (message_id.ledger_id, message_id.entry_id) if is_known else None, body

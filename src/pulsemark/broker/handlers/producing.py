@@ -482,7 +482,7 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
 
         # What an earlier connection of this mirror sent may not be durable yet.
         topic.ledger.store.committer.flush()
-        return session.services.mirror_places.last(topic.ledger, cluster)
+        return session.services.mirror_progress.last(topic.ledger, cluster)
 
     try:
         last: SourceStamp | None = await session.services.run_blocking(find)

@@ -1,11 +1,11 @@
 """How far mirrors came: the last entry that each one brought, also after retention removed it.
 
-A target finds the place of a mirror in the tags of its last entry from the source
+A target finds the progress of a mirror in the tags of its last entry from the source
 (`last_mirrored`). The search goes backwards over the heads of the log's entries, without their
 bodies. In a topic that only a mirror writes to, the last entry is the one.
 
-When that entry is removed, the place would be gone, and the mirror would bring everything again. So
-it is stored in the catalog just before, in the topic's record of its mirrors:
+When that entry is removed, the progress would be gone, and the mirror would bring everything again.
+So it is stored in the catalog just before, in the topic's record of its mirrors:
 
     {"topic_id": 7, "clusters": {"west": [3, 41, 99], "north": null}}
 
@@ -31,7 +31,7 @@ from ..metadata.source_stamp import SourceStamp, source_stamp_of
 MIRRORS_KIND = "mirrors"
 MAX_CLUSTERS = 1000
 _SLICE_ROWS = 256
-_Places: TypeAlias = dict[str, list[int | None] | None]
+_Progress: TypeAlias = dict[str, list[int | None] | None]
 
 
 class TooManyMirrorsError(LedgerError):
@@ -43,8 +43,8 @@ class TooManyMirrorsError(LedgerError):
         self.cluster = cluster
 
 
-class MirrorPlaces:
-    """The places of all topics of one store. Safe between threads; all methods block.
+class MirrorProgress:
+    """The progress of all topics of one store. Safe between threads; all methods block.
 
     They raise LedgerError, OSError.
     """
@@ -56,7 +56,7 @@ class MirrorPlaces:
     def last(self, ledger: ManagedLedger, cluster: str) -> SourceStamp | None:
         """The source's facts of the last entry from ``cluster`` that the topic has, or had.
 
-        From then on the place is kept when the entry is removed. Raises TooManyMirrorsError.
+        From then on the progress is kept when the entry is removed. Raises TooManyMirrorsError.
         """
         self.watch(ledger)
         with self._lock:
@@ -68,13 +68,13 @@ class MirrorPlaces:
         found = last_mirrored(ledger, cluster)
         if found is not None:
             return found
-        # In this order: the place is stored before the entry is removed.
+        # In this order: the progress is stored before the entry is removed.
         with self._lock:
             stored = self._read(ledger).get(cluster)
         return None if stored is None else _stamp(cluster, stored)
 
     def watch(self, ledger: ManagedLedger) -> None:
-        """Keep the places of an open topic before its entries are removed."""
+        """Keep the progress of an open topic before its entries are removed."""
         hooks = ledger.before_removal
         # A topic that is closed and opened again has the same ledger.
         if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
@@ -97,22 +97,22 @@ class MirrorPlaces:
             if changed != known:
                 ledger.store.engine.freeing(partial(self._write, ledger, changed))
 
-    def _read(self, ledger: ManagedLedger) -> _Places:
+    def _read(self, ledger: ManagedLedger) -> _Progress:
         """The record of this topic, not of an earlier one with its name."""
         stored = self._catalog.get(MIRRORS_KIND, ledger.name)
         record = {} if stored is None else json.loads(stored)
         if record.get("topic_id") != ledger.topic_id:
             return {}
-        places: _Places = record["clusters"]
-        return places
+        progress: _Progress = record["clusters"]
+        return progress
 
-    def _write(self, ledger: ManagedLedger, places: _Places) -> None:
-        record = {"topic_id": ledger.topic_id, "clusters": places}
+    def _write(self, ledger: ManagedLedger, progress: _Progress) -> None:
+        record = {"topic_id": ledger.topic_id, "clusters": progress}
         self._catalog.put(MIRRORS_KIND, ledger.name, json.dumps(record).encode())
 
 
-def _stamp(cluster: str, place: list[int | None]) -> SourceStamp:
-    ledger_id, entry_id, index = place
+def _stamp(cluster: str, progress: list[int | None]) -> SourceStamp:
+    ledger_id, entry_id, index = progress
     assert ledger_id is not None
     assert entry_id is not None
     return SourceStamp(cluster, ledger_id, entry_id, index)

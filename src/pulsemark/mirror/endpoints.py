@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +12,8 @@ from ..kafka import importing_kafka
 from ..wire import InvalidTopicNameError, TopicName
 from .broker_source import BrokerSource
 from .broker_target import BrokerTarget
-from .entries import Source, Target
-from .errors import NoTopicsError, PlaceError, TopicMissingError
+from .entries import Options, Source, Target
+from .errors import EndpointError, NoTopicsError, TopicMissingError
 from .folders import FolderSource, FolderTarget
 
 if TYPE_CHECKING:
@@ -77,7 +75,7 @@ class Selection:
                     continue
                 found.update(dict.fromkeys(parts))
         if not found:
-            raise NoTopicsError(source.place, self.names)
+            raise NoTopicsError(source.endpoint, self.names)
         return list(found)
 
     def _matching(self, name: TopicName, there: list[str]) -> list[str]:
@@ -100,113 +98,72 @@ class Selection:
         highest = max((TopicName.parse(part).partition_index for part in partitions), default=-1)
         count = 0 if name.partition_index >= 0 else source.partitions(str(name))
         if count is None and highest < 0 and str(name) not in there:
-            raise TopicMissingError(source.place, str(name))
+            raise TopicMissingError(source.endpoint, str(name))
         if name.partition_index < 0:
             target.check_partitions(str(name), count, highest)
         if count or highest >= 0:
             return sorted(partitions, key=lambda part: TopicName.parse(part).partition_index)
         if str(name) not in there:
-            raise TopicMissingError(source.place, str(name))
+            raise TopicMissingError(source.endpoint, str(name))
         return [str(name)]
 
 
 BROKER_SCHEMES = ("pulsar", "pulsar+ssl", "kafka", "kafka+ssl")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to mirror. The command's options have the same names (docs/mirror.md)."""
-
-    source_cluster: str = "standalone"
-    subscription: str = "pulsemark-mirror"
-    stampers: tuple[str, ...] = ("broker-time", "index")
-    append: bool = False
-    without_deduplication: bool = False
-    renumber: bool = False
-    source_token: str | None = None
-    target_token: str | None = None
-    trusted_certificates: str | os.PathLike[str] | None = None
-    source_grpc: str | None = None
-    target_grpc: str | None = None
-
-
-def folder_of(place: str) -> Path | None:
-    """The data folder that a place means; None for a broker's URL. Raises PlaceError."""
-    scheme, separator, rest = place.partition("://")
+def folder_of(endpoint: str) -> Path | None:
+    """The data folder that an endpoint means; None for a broker's URL. Raises EndpointError."""
+    scheme, separator, rest = endpoint.partition("://")
     if not separator:
-        if not place:
-            raise PlaceError(place, "neither a broker's URL nor a data folder")
-        return Path(place)
+        if not endpoint:
+            raise EndpointError(endpoint, "neither a broker's URL nor a data folder")
+        return Path(endpoint)
     if scheme == "file":
         return Path(rest)
     if scheme not in BROKER_SCHEMES:
         known = ", ".join((*BROKER_SCHEMES, "file"))
-        raise PlaceError(place, f"unknown scheme {scheme!r}; known are {known}")
+        raise EndpointError(endpoint, f"unknown scheme {scheme!r}; known are {known}")
     return None
 
 
-def open_source(place: str, options: Options) -> Source:
-    """The source at a place. Raises PlaceError, ServiceUrlError, LedgerError, OSError."""
-    folder = folder_of(place)
-    if is_kafka(place):
-        cluster = kafka_cluster(place, options, options.source_token)
+def open_source(endpoint: str, options: Options) -> Source:
+    """The source at an endpoint. Raises EndpointError, ServiceUrlError, LedgerError, OSError."""
+    folder = folder_of(endpoint)
+    if is_kafka(endpoint):
+        cluster = kafka_cluster(endpoint, options, options.source_token)
         from .kafka import KafkaSource
 
         return KafkaSource(cluster, options.source_cluster)
     if folder is None:
-        return BrokerSource(
-            place,
-            options.source_cluster,
-            options.subscription,
-            ssl_context=_tls(place, options),
-            token=options.source_token,
-        )
+        return BrokerSource(endpoint, options)
     if not folder.is_dir():
-        raise PlaceError(place, "there is no such data folder")
+        raise EndpointError(endpoint, "there is no such data folder")
     return FolderSource(folder, options.source_cluster)
 
 
-def open_target(place: str, options: Options) -> Target:
-    """The target at a place. Raises as `open_source`, and StampError for a stamper."""
-    folder = folder_of(place)
-    if is_kafka(place):
-        cluster = kafka_cluster(place, options, options.target_token)
+def open_target(endpoint: str, options: Options) -> Target:
+    """The target at an endpoint. Raises as `open_source`, and StampError for a stamper."""
+    folder = folder_of(endpoint)
+    if is_kafka(endpoint):
+        cluster = kafka_cluster(endpoint, options, options.target_token)
         from .kafka import KafkaTarget
 
-        return KafkaTarget(
-            cluster, options.source_cluster, append=options.append, renumber=options.renumber
-        )
-    if folder is None:
-        return BrokerTarget(
-            place,
-            options.source_cluster,
-            append=options.append,
-            without_deduplication=options.without_deduplication,
-            ssl_context=_tls(place, options),
-            token=options.target_token,
-        )
-    return FolderTarget(
-        folder, options.source_cluster, stampers=options.stampers, append=options.append
-    )
+        return KafkaTarget(cluster, options)
+    return BrokerTarget(endpoint, options) if folder is None else FolderTarget(folder, options)
 
 
-def is_kafka(place: str) -> bool:
-    """Whether a place is a Kafka's URL."""
-    return place.startswith(("kafka:", "kafka+ssl:"))
+def is_kafka(endpoint: str) -> bool:
+    """Whether an endpoint is a Kafka's URL."""
+    return endpoint.startswith(("kafka:", "kafka+ssl:"))
 
 
-def kafka_cluster(place: str, options: Options, token: str | None) -> KafkaCluster:
-    """The Kafka at a URL; nothing is connected yet. Raises PlaceError, ServiceUrlError."""
+def kafka_cluster(endpoint: str, options: Options, token: str | None) -> KafkaCluster:
+    """The Kafka at a URL; nothing is connected yet. Raises EndpointError, ServiceUrlError."""
     try:
         # With kafka-python it takes 30 MB, which most mirrors do not need.
         with importing_kafka():
             from ..kafka.client import KafkaCluster
     except ImportError as error:
-        raise PlaceError(place, f"needs kafka-python ({install_command('kafka')})") from error
-    return KafkaCluster(place, ssl_context=_tls(place, options), token=token)
-
-
-def _tls(place: str, options: Options) -> ssl.SSLContext | None:
-    if "+ssl:" not in place or options.trusted_certificates is None:
-        return None
-    return ssl.create_default_context(cafile=str(options.trusted_certificates))
+        reason = f"needs kafka-python ({install_command('kafka')})"
+        raise EndpointError(endpoint, reason) from error
+    return KafkaCluster(endpoint, ssl_context=options.tls(endpoint), token=token)

@@ -1,4 +1,4 @@
-"""A mirror's place outlives the entries that it brought."""
+"""A mirror's progress outlives the entries that it brought."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsemark.finder import mirror_places
-from pulsemark.finder.mirror_places import MirrorPlaces, TooManyMirrorsError
+from pulsemark.finder import mirror_progress
+from pulsemark.finder.mirror_progress import MirrorProgress, TooManyMirrorsError
 from pulsemark.ledger import LocalStore, ManagedLedger, Position
 from pulsemark.ledger.errors import CatalogFullError
 from pulsemark.metadata.source_stamp import SourceStamp
@@ -32,48 +32,48 @@ def remove_all(ledger: ManagedLedger) -> None:
     ledger.truncate_head(Position(last.ledger_id, last.entry_id + 1))
 
 
-def test_the_place_is_kept_when_the_entries_are_removed(open_store: OpenStore) -> None:
-    """The last place of each cluster, also after a restart; later entries count before it."""
+def test_progress_is_kept_when_the_entries_are_removed(open_store: OpenStore) -> None:
+    """The progress of each cluster, also after a restart; later entries count before it."""
     with open_store(ledger_entries=3) as store:
-        ledger, places = store.open_topic(TOPIC), MirrorPlaces(store.catalog)
-        assert places.last(ledger, "west") is None
-        assert places.last(ledger, "east") is None
+        ledger, progress = store.open_topic(TOPIC), MirrorProgress(store.catalog)
+        assert progress.last(ledger, "west") is None
+        assert progress.last(ledger, "east") is None
         add(ledger, "west", *range(7))
         add(ledger, "east", 1)
         remove_all(ledger)
-        assert places.last(ledger, "west") == SourceStamp("west", 4, 6, 16)
+        assert progress.last(ledger, "west") == SourceStamp("west", 4, 6, 16)
         add(ledger, "west", 7)
-        assert places.last(ledger, "west") == SourceStamp("west", 4, 7, 17)
+        assert progress.last(ledger, "west") == SourceStamp("west", 4, 7, 17)
         remove_all(ledger)
         add(ledger, "north", 1)
     with open_store(ledger_entries=3) as store:
-        ledger, places = store.open_topic(TOPIC), MirrorPlaces(store.catalog)
-        assert places.last(ledger, "west") == SourceStamp("west", 4, 7, 17)
-        assert places.last(ledger, "east") == SourceStamp("east", 4, 1, 11)
+        ledger, progress = store.open_topic(TOPIC), MirrorProgress(store.catalog)
+        assert progress.last(ledger, "west") == SourceStamp("west", 4, 7, 17)
+        assert progress.last(ledger, "east") == SourceStamp("east", 4, 1, 11)
 
 
-def test_a_new_topic_has_no_place_of_an_earlier_one(open_store: OpenStore) -> None:
+def test_a_new_topic_has_no_progress_of_an_earlier_one(open_store: OpenStore) -> None:
     """Neither if the record was forgotten with the topic, nor if it was left there."""
     with open_store() as store:
-        ledger, places = store.open_topic(TOPIC), MirrorPlaces(store.catalog)
-        places.last(ledger, "west")
+        ledger, progress = store.open_topic(TOPIC), MirrorProgress(store.catalog)
+        progress.last(ledger, "west")
         add(ledger, "west", 1)
         remove_all(ledger)
         store.delete_topic(TOPIC)
-        assert places.last(store.open_topic(TOPIC), "west") is None
-        places.forget(TOPIC)
-        assert store.catalog.get(mirror_places.MIRRORS_KIND, TOPIC) is None
+        assert progress.last(store.open_topic(TOPIC), "west") is None
+        progress.forget(TOPIC)
+        assert store.catalog.get(mirror_progress.MIRRORS_KIND, TOPIC) is None
 
 
 def test_the_record_is_bounded(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic takes mirrors from so many clusters; those that it knows may come again."""
-    monkeypatch.setattr(mirror_places, "MAX_CLUSTERS", 2)
+    monkeypatch.setattr(mirror_progress, "MAX_CLUSTERS", 2)
     with open_store() as store:
-        ledger, places = store.open_topic(TOPIC), MirrorPlaces(store.catalog)
+        ledger, progress = store.open_topic(TOPIC), MirrorProgress(store.catalog)
         for cluster in ("a", "b", "a"):
-            places.last(ledger, cluster)
+            progress.last(ledger, cluster)
         with pytest.raises(TooManyMirrorsError, match="'c'"):
-            places.last(ledger, "c")
+            progress.last(ledger, "c")
 
 
 def test_a_full_disk_keeps_nothing_from_being_removed(
@@ -81,8 +81,8 @@ def test_a_full_disk_keeps_nothing_from_being_removed(
 ) -> None:
     """The store frees some of its reserve for the record; a removal that fails removes nothing."""
     with open_store() as store:
-        ledger, places = store.open_topic(TOPIC), MirrorPlaces(store.catalog)
-        places.last(ledger, "west")
+        ledger, progress = store.open_topic(TOPIC), MirrorProgress(store.catalog)
+        progress.last(ledger, "west")
         add(ledger, "west", 1)
         put, calls = store.catalog.put, count()
 
@@ -97,10 +97,10 @@ def test_a_full_disk_keeps_nothing_from_being_removed(
         monkeypatch.setattr(store.catalog, "put", full_at_first)
         remove_all(ledger)
         assert ledger.first_index == 1
-        assert places.last(ledger, "west") == SourceStamp("west", 4, 1, 11)
+        assert progress.last(ledger, "west") == SourceStamp("west", 4, 1, 11)
         add(ledger, "west", 2)
         monkeypatch.setattr(store.catalog, "put", full)
         with pytest.raises(CatalogFullError):
             remove_all(ledger)
         assert ledger.first_index == 1
-        assert places.last(ledger, "west") == SourceStamp("west", 4, 2, 12)
+        assert progress.last(ledger, "west") == SourceStamp("west", 4, 2, 12)
