@@ -398,7 +398,7 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(raw, made, producer
 
 
 def test_offsets_of_a_deleted_topic_are_not_committed_later():
-    """Else a topic that is made again would be read from the middle; other topics' offsets count."""
+    """Else a topic that is made again would be read from the middle. Other offsets count."""
     folder = MemoryFolder()
     with kafka_of(folder) as (_, raw):
         producer = Producer(raw, "t")

@@ -284,13 +284,14 @@ class Offsets:
 
     async def drop_topic(self, topic: str) -> None:
         """Remove all offsets of a deleted topic; durable on return. Raises LedgerError."""
-        of_topic = defaultdict(set)
+        of_topic = defaultdict[str, set[Partition]](set)
         for group in self._groups_of.get(topic, ()):
             of_topic[group] = {at for at in self._by_group[group] if at[0] == topic}
         for groups in self._uncommitted.values():
             for group, record in groups.items():
-                of_topic[group] |= {(row[0], row[1]) for row in record["offsets"] if row[0] == topic}
-        for each in [self.dropping(group, places) for group, places in of_topic.items() if places]:
+                places = {(row[0], row[1]) for row in record["offsets"]}
+                of_topic[group] |= {at for at in places if at[0] == topic}
+        for each in [self.dropping(group, at) for group, at in of_topic.items() if at]:
             await each
 
     def _append(self, record: dict[str, Any], done: Done) -> None:
