@@ -1,5 +1,6 @@
 """Transactions over topics of several brokers: their coordinator is one of them."""
 
+import asyncio
 import hmac
 import json
 import time
@@ -10,7 +11,7 @@ from contextlib import ExitStack, suppress
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from pulsemark.broker.ownership import INNER_PATH, SIGNATURE_HEADER
+from pulsemark.broker.ownership import CALLS_AT_ONCE, INNER_PATH, SIGNATURE_HEADER
 from pulsemark.broker.topics import participants
 from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import ServerError
@@ -406,3 +407,25 @@ def test_only_brokers_can_end_a_transaction_in_a_topic(brokers):
         assert refused.value.code == 401
         refused.value.close()
     assert len(inner.secret) == 32
+
+
+def test_few_calls_to_one_broker_at_a_time(sides, brokers):
+    """A transaction may have a thousand topics, and a process has about as many sockets."""
+    topic = TopicName.parse(spread(brokers)[True])
+    owner = next(one for one in brokers.running if one.member.owns(topic))
+    other = next(one for one in brokers.running if one is not owner)
+    running, most = 0, 0
+
+    async def answer(_name):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    async def ask(broker):
+        await asyncio.gather(*(broker.services.inner.ask(topic, "how many") for _ in range(200)))
+
+    owner.broker.services.inner.answering["how many"] = answer
+    other.call(ask)
+    assert 1 < most <= CALLS_AT_ONCE

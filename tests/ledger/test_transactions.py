@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,7 +29,7 @@ from pulsemark.ledger import (
     TopicLog,
 )
 from pulsemark.ledger.store import TRANSACTIONS_NOTE_KIND
-from pulsemark.ledger.transactions import COMMITTED, event_of
+from pulsemark.ledger.transactions import COMMITTED, Event, event_of
 from pulsemark.metadata import BrokerEntryMetadata, peek
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT
 from pulsemark.testing.raw_messages import unbatched_message
@@ -277,3 +278,27 @@ def test_tools_show_nothing_that_is_open_or_aborted_unless_asked(tmp_path, is_li
             tallies = [each for bucket in trail.counts.buckets.values() for each in bucket.values()]
             assert sum(each.count for each in tallies) == 4
             assert sum(each.control_count for each in tallies) == 5
+
+
+def test_others_append_while_one_asks():
+    """Control entries are appended in threads; the event loop asks what is open meanwhile."""
+    with MemoryStore.open(MemoryFolder()) as store:
+        ledger = store.open_topic(TOPIC)
+        add(ledger, "1:0")
+        assert ledger.transactions is not None
+        append = partial(ledger.transactions.add, log=ledger)
+
+        class Slow(str):
+            """An id whose comparison takes so long that others append."""
+
+            __slots__ = ()
+
+            __hash__ = str.__hash__
+
+            def __eq__(self, other: object) -> bool:
+                append(Event("2:0", None), ledger.end_position, 9, 9)
+                return str.__eq__(self, other)
+
+        for _ in range(2):
+            append(Event(Slow("3:0"), None), ledger.end_position, 9, 9)
+        assert not ledger.transactions.is_open("4:0", ledger)

@@ -14,15 +14,13 @@ import json
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from ..proto.pulsar_api_pb2 import ServerError
 from ..records import record
+from ..wire import TopicName
 from .errors import RefusedError
-
-if TYPE_CHECKING:
-    from ..wire import TopicName
 
 
 class NotOwnedError(RefusedError):
@@ -154,6 +152,8 @@ INNER_PATH = "/pulsemark/inner/"
 SIGNATURE_HEADER = "x-pulsemark-signature"
 CALL_TIMEOUT_S = 5.0
 MAX_HOPS = 5
+CALLS_AT_ONCE = 50
+"""To one broker: a transaction may have a thousand topics there."""
 
 
 class InnerCalls:
@@ -167,6 +167,8 @@ class InnerCalls:
     def __init__(self, cafile: str | os.PathLike[str] | None) -> None:
         """`cafile`: what brokers with TLS only are checked by."""
         self._cafile = cafile
+        self._lanes: dict[str, asyncio.Semaphore] = {}
+        """By broker, what bounds the calls to it."""
         #: What answers each kind of question; a result is plain JSON.
         self.answering: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.cluster: Cluster | None = None
@@ -189,14 +191,15 @@ class InnerCalls:
             raise RefusedError(ServerError.ServiceNotReady, text)
         return await answer(name, **facts)
 
-    async def answered(self, name: TopicName, body: bytes, signature: str) -> Any:
+    async def answered(self, topic: str, body: bytes, signature: str) -> Any:
         """The answer to another broker, as it is sent. Raises PermissionError, NotOwnedError."""
         expected = self._signature(body).encode()
         if self.cluster is None or not hmac.compare_digest(expected, signature.encode()):
             raise PermissionError
         full, what, facts = json.loads(body)
-        if full != str(name):
+        if full != topic:
             raise PermissionError
+        name = TopicName.parse(topic)
         self.cluster.check_owned(name)
         try:
             return [0, await self._answer(name, what, facts)]
@@ -212,8 +215,9 @@ class InnerCalls:
         path = f"{INNER_PATH}{name.namespace}/{quote(name.local, safe='')}"
         flag = "true" if found.redirect and found.authoritative else "false"
         url = f"{found.http_url or found.http_url_tls}{path}?authoritative={flag}"
+        lane = self._lanes.setdefault(found.broker_id, asyncio.Semaphore(CALLS_AT_ONCE))
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
+            async with lane, asyncio.timeout(CALL_TIMEOUT_S):
                 for _ in range(MAX_HOPS):
                     status, location, answer = await self._post(url, body)
                     if status != 307:

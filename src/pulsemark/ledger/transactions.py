@@ -208,7 +208,7 @@ class Transactions:
         self.settle(log.end_position)
         with self._lock:
             found = transaction in self.open
-            for *_, event in self._pending:
+            for *_, event in self._pending.copy():  # other threads append meanwhile
                 if event.transaction == transaction:
                     found = event.end is None
             return found

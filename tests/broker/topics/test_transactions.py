@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.subscriptions.pending_acks import WHOLE, Part, PendingAcks
 from pulsemark.broker.topics import transactions
 from pulsemark.client import RequestRefusedError, SendRefusedError
-from pulsemark.ledger import Position
+from pulsemark.ledger import CatalogError, Position
+from pulsemark.ledger.store import PENDING_ACKS_KIND
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import BrokerProcess, PulsarBroker, RawClient, running_broker
 from pulsemark.wire import MessageId
@@ -308,3 +313,139 @@ def test_what_is_stored_is_what_was_acknowledged(acks, up_to):
     assert found.cumulative == up_to
     places = {place for acked in acks.values() for place in acked}
     assert all(found.bits_in(place) == pending.bits_in(place) for place in places)
+
+
+def beside_a_write(
+    broker: PulsarBroker, txn: Any, work: Callable[..., Coroutine[Any, Any, Any]], error: Any = None
+) -> Any:
+    """What work gives while the next change of what the coordinator stores waits for the disk.
+
+    It gets the coordinator, the transaction, and what lets the change be made, or fail.
+    """
+
+    async def run(one: Any) -> Any:
+        coordinator = one.services.transactions.coordinator
+        transaction = coordinator.get(0, txn["txnid_least_bits"])
+        write, may_write = coordinator.metadata.write, threading.Event()
+
+        def write_late(changes: Any) -> None:
+            coordinator.metadata.write = write
+            may_write.wait()
+            if error is not None:
+                raise error
+            write(changes)
+
+        coordinator.metadata.write = write_late
+        try:
+            return await work(coordinator, transaction, may_write.set)
+        finally:
+            may_write.set()
+
+    return broker.call(run)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_commit_that_is_asked_for_twice_is_one(client, broker, is_lost):
+    """Also if the first one's client goes away meanwhile, or its decision cannot be stored."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", earliest=True)
+    consumer.flow(10)
+    txn = client.begin()
+    client.add(txn, TOPIC)
+    client.send(producer, b"in it", txn)
+
+    async def ended(coordinator: Any, transaction: Any, go_on: Any) -> Any:
+        def end() -> asyncio.Task[None]:
+            return asyncio.ensure_future(coordinator.end(transaction, committed=True))
+
+        first = end()
+        await asyncio.sleep(0.05)
+        second = end()
+        await asyncio.sleep(0.05)
+        if is_lost:
+            first.cancel()
+            await asyncio.sleep(0.05)
+        go_on()
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    error = None if is_lost else CatalogError(Path(), "the disk fails once")
+    _, second = beside_a_write(broker, txn, ended, error)
+    if isinstance(second, RefusedError):
+        client.end(txn, committed=True)
+    assert received(consumer) == [b"in it"]
+
+
+@pytest.mark.parametrize("name", [None, "s"])
+def test_a_topic_is_in_a_transaction_once_that_is_durable(client, broker, name):
+    """Who asks meanwhile gets no answer: a kill would take the topic out of it again."""
+    txn = client.begin()
+
+    async def joined(coordinator: Any, transaction: Any, go_on: Any) -> list[bool]:
+        least = transaction.number
+        asked = [asyncio.ensure_future(coordinator.join(0, least, TOPIC, name)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        before = [each.done() for each in asked]
+        go_on()
+        assert await asyncio.gather(*asked) == [str(transaction)] * 2
+        return before
+
+    assert beside_a_write(broker, txn, joined) == [False, False]
+
+
+def test_acknowledgements_that_come_together_are_stored_together(client, broker, monkeypatch):
+    """What a transaction has acknowledged is put together once for all of them, not for each."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", sub_type=pb.CommandSubscribe.Shared, earliest=True)
+    consumer.flow(10)
+    producer.send(b"0")
+    client.ack(consumer, consumer.receive().message_id, client.begin())
+    rows: list[int] = []
+    row = PendingAcks.row
+
+    def counted(pending: PendingAcks) -> Any:
+        rows.append(1)
+        return row(pending)
+
+    monkeypatch.setattr(PendingAcks, "row", counted)
+
+    async def keep(one: Any) -> None:
+        topic = one.services.topics.open_topics[TOPIC]
+        keep_pending = one.services.participants.keep_pending
+        topic.subscriptions["s"].pending_acks.add("(0,99)", {Position(9, 9): WHOLE})
+        await asyncio.gather(*(keep_pending(topic) for _ in range(50)))
+
+    broker.call(keep)
+    assert len(rows) <= 2
+
+
+def test_what_is_acknowledged_later_is_stored_later(client, broker):
+    """Also if the client that has acknowledged before goes away while that is being stored."""
+    producer = client.raw.create_producer(TOPIC)
+    client.raw.subscribe(TOPIC, "s", earliest=True)
+    producer.send(b"0")
+
+    async def keep(one: Any) -> bool:
+        topic, participants = one.services.topics.open_topics[TOPIC], one.services.participants
+        catalog, pending = topic.ledger.store.catalog, PendingAcks()
+        topic.subscriptions["s"].pending_acks = pending
+        write, may_write = catalog.write, threading.Event()
+
+        def write_late(changes: Any) -> None:
+            catalog.write = write
+            may_write.wait()
+            write(changes)
+
+        catalog.write = write_late
+        asked = []
+        for number in range(2):
+            pending.add("(0,9)", {Position(9, number): WHOLE})
+            asked.append(asyncio.ensure_future(participants.keep_pending(topic)))
+            await asyncio.sleep(0.05)
+            asked[0].cancel()
+        may_write.set()
+        await asked[1]
+        await asyncio.sleep(0.05)
+        stored = catalog.get(PENDING_ACKS_KIND, str(topic.ledger.topic_id))
+        return bool(stored == topic.pending_acks_stored)
+
+    assert broker.call(keep)

@@ -27,6 +27,8 @@ from kafka.protocol.producer import (
 )
 from kafka.record.memory_records import MemoryRecords
 
+from pulsemark.broker.kafka.ports import CHECK
+from pulsemark.kafka.errors import Code
 from pulsemark.kafka.groups import offsets as offsets_module
 from pulsemark.kafka.groups import transactions as coordinator
 from pulsemark.ledger import MemoryFolder
@@ -634,3 +636,89 @@ def test_the_groups_log_keeps_transactions_when_it_is_shortened(monkeypatch):
         assert producer.state().transaction_state == "Ongoing"
         assert producer.end(commits=True) == 0
         assert offset_of(raw, "g", made, stable=True) == (0, 3)
+
+
+def coordinated(running: Any, work: Callable[[Any], Any]) -> Any:
+    """What work gives that gets the coordinator, on the broker's loop."""
+
+    async def run(broker: Any) -> Any:
+        return await work(broker.services.kafka.transactions)
+
+    return running.call(run)
+
+
+def test_an_end_that_fails_in_whichever_way_is_made_again(monkeypatch):
+    """Also with an error that nothing is known about."""
+    folder, failures = MemoryFolder(), [RuntimeError("something else")]
+    with kafka_of(folder) as (_, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        made = make(raw, "orders")
+        producer.add(made)
+        producer.send(made, b"x")
+        write_ends = coordinator.TransactionCoordinator.write_ends
+
+        async def fails_once(one: Any, known: Any) -> None:
+            if failures:
+                raise failures.pop()
+            await write_ends(one, known)
+
+        monkeypatch.setattr(coordinator.TransactionCoordinator, "write_ends", fails_once)
+        assert producer.end(commits=True) == 0
+        until(lambda: producer.state().transaction_state == "CompleteCommit")
+
+
+def test_what_was_decided_of_an_earlier_state_is_not_stored():
+    """A time-out does not abort what is committed before its first step, on a busy loop."""
+    clock = SettableClock(1_700_000_000_000)
+    with kafka_of(MemoryFolder(), clock=clock) as (running, raw):
+        producer = Producer(raw, "t")
+        producer.init(timeout_ms=5_000)
+        producer.add(make(raw, "orders"))
+        clock.watchers.clear()
+
+        async def late(one: Any) -> None:
+            ending = asyncio.ensure_future(one.end("t", one.known["t"].producer, commits=True))
+            await asyncio.sleep(0)
+            clock.advance(by_ms=5_000)
+            asyncio.get_running_loop().call_soon(time.sleep, 0.2)  # the decision becomes durable
+            one.check_time()
+            await ending
+
+        coordinated(running, late)
+        assert producer.state().transaction_state == "CompleteCommit"
+
+
+def test_a_former_coordinator_ends_nothing_any_more():
+    """What it has decided last is ended by the next one."""
+    with kafka_of(MemoryFolder()) as (running, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        producer.add(make(raw, "orders"))
+
+        async def over(one: Any) -> str:
+            ending = asyncio.ensure_future(one.end("t", one.known["t"].producer, commits=True))
+            await asyncio.sleep(0)
+            one.close()
+            await ending
+            return str(one.known["t"].state.value)
+
+        assert coordinated(running, over) == "PrepareCommit"
+
+
+def test_a_partition_that_the_coordinator_does_not_know_yet_is_not_added():
+    """It would be taken for a deleted one when the transaction ends, and then be aborted."""
+    with kafka_of(MemoryFolder()) as (running, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+
+        async def ask(broker: Any) -> Any:
+            answer = broker.services.inner.answering[CHECK]
+            state = producer.producer_id, producer.epoch
+            return await answer(
+                None, transactional_id="t", producer=state, partition=("new", 0), adds=True
+            )
+
+        code, _ = running.call(ask)
+        assert code == Code.NOT_ENOUGH_REPLICAS
+        assert producer.state().transaction_state == "Empty"

@@ -218,6 +218,9 @@ async def _checked(
     try:
         coordinator = endpoint.transactions
         if adds:
+            if not 0 <= index < endpoint.ports.topics.partitions_of(topic):
+                # Its creation was not heard of yet: to end a transaction there would do nothing.
+                raise KafkaError(Code.NOT_ENOUGH_REPLICAS, f"{topic} is not known here yet")
             await coordinator.add(transactional_id, Producer(*producer), [(topic, index)])
         found = coordinator.check_write(transactional_id, Producer(*producer), (topic, index))
     except KafkaError as refusal:

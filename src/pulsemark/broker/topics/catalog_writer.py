@@ -39,7 +39,8 @@ Change = tuple[str, str, bytes | None]
 class CatalogWriter:
     """The only object that changes the catalog's properties while the broker runs.
 
-    The auditor is the one exception: its thread alone changes properties of its own kinds.
+    The exceptions are the auditor, whose thread alone changes properties of its own kinds, and the
+    acknowledgements that transactions have made, which `Participants` stores topic by topic.
     """
 
     def __init__(self, store: Storage, run_blocking: Callable[..., Awaitable[Any]]) -> None:

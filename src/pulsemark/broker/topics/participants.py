@@ -50,8 +50,8 @@ class Joined:
         self._keys: dict[str, set[Hashable]] = {}
         """By the transaction's id."""
         self._refused: dict[Hashable, str] = {}
-        self._asking = 0
-        self._ended_meanwhile: set[str] = set()
+        self._asked: dict[object, set[str]] = {}
+        """What has ended since each question that has no answer yet."""
 
     def get(self, key: Hashable) -> str | None:
         """The id of the transaction that is registered under this key."""
@@ -62,16 +62,15 @@ class Joined:
 
         Whether it may write says `get`.
         """
-        self._asking += 1
+        question = object()
+        ended = self._asked[question] = set[str]()
         try:
             transaction = await ask()
-            if transaction not in self._ended_meanwhile:
-                self._ids[key] = transaction
-                self._keys.setdefault(transaction, set()).add(key)
         finally:
-            self._asking -= 1
-            if not self._asking:
-                self._ended_meanwhile.clear()
+            del self._asked[question]
+        if transaction not in ended:
+            self._ids[key] = transaction
+            self._keys.setdefault(transaction, set()).add(key)
 
     def refusal(self, key: Hashable) -> str:
         """Why a transaction may never write again; "": that is not known."""
@@ -85,8 +84,8 @@ class Joined:
 
     def ended(self, transaction: str) -> None:
         """A transaction writes no more."""
-        if self._asking:
-            self._ended_meanwhile.add(transaction)
+        for ended in self._asked.values():
+            ended.add(transaction)
         for key in self._keys.pop(transaction, ()):
             if self._ids[key] == transaction:
                 del self._ids[key]
@@ -176,19 +175,27 @@ class Participants:
 
         What is acknowledged meanwhile is stored together. Raises `RefusedError`.
         """
+        topic.keeps_asked += 1
+        # Also if the client goes away: else a later write might be made before this one.
+        await self._background.run_to_end(self._keep(topic, topic.keeps_asked))
+
+    async def _keep(self, topic: Topic, number: int) -> None:
         async with self._keeping.held(topic.name):
+            if topic.keeps_done >= number:
+                return
+            asked = topic.keeps_asked
             ones = topic.subscriptions.values()
             rows = {one.name: one.pending_acks.row() for one in ones if one.pending_acks}
             value = json.dumps(rows, separators=(",", ":")).encode() if rows else None
-            if value == topic.pending_acks_stored:
-                return
-            ledger = topic.ledger
-            change = PENDING_ACKS_KIND, str(ledger.topic_id), value
-            try:
-                await self._run_blocking(ledger.store.catalog.write, [change])
-            except (LedgerError, OSError) as error:
-                raise RefusedError(ServerError.PersistenceError, str(error)) from error
-            topic.pending_acks_stored = value
+            if value != topic.pending_acks_stored:
+                ledger = topic.ledger
+                change = PENDING_ACKS_KIND, str(ledger.topic_id), value
+                try:
+                    await self._run_blocking(ledger.store.catalog.write, [change])
+                except (LedgerError, OSError) as error:
+                    raise RefusedError(ServerError.PersistenceError, str(error)) from error
+                topic.pending_acks_stored = value
+            topic.keeps_done = asked
 
     # -- what nobody has ended ------------------------------------------------------------------
 

@@ -97,6 +97,8 @@ class Topic:
         self.joined = Joined()
         #: What is stored of the acknowledgements that open transactions have made.
         self.pending_acks_stored: bytes | None = None
+        #: How often that was asked for, and up to which of these it was done.
+        self.keeps_asked = self.keeps_done = 0
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
         self._take_subscriptions(ledger)

@@ -94,13 +94,19 @@ class Transaction:
     #: Its topics and subscriptions, each with the topic's name as the client gave it.
     topics: dict[str, str] = field(default_factory=dict)
     subscriptions: dict[Place, str] = field(default_factory=dict)
-    #: Its end, while the steps are made.
+    #: The decision how it ends, while that is stored, and the steps after it, while they are made.
+    deciding: asyncio.Task[None] | None = None
     ending: asyncio.Task[None] | None = None
-    #: How it ends is durable: before that no step of its end may be made.
-    is_decided: bool = False
+    #: Marks its last change, until that is durable.
+    unstored: object = None
 
     def __str__(self) -> str:
         return id_text(0, self.number)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is durable how it ends: before that no step of its end may be made."""
+        return self.status is not Status.OPEN and (self.deciding is None or self.deciding.done())
 
     @property
     def expires_ms(self) -> int:
@@ -235,9 +241,11 @@ class Transactions:
         `RefusedError`.
         """
         transaction = self.open_one(most, least)
-        if subscription is None and topic not in transaction.topics:
-            await self.add_topics(transaction, [(TopicName.parse(topic), topic)])
-        elif subscription is not None and (topic, subscription) not in transaction.subscriptions:
+        # What it has may not be durable yet.
+        if subscription is None:
+            if transaction.unstored or topic not in transaction.topics:
+                await self.add_topics(transaction, [(TopicName.parse(topic), topic)])
+        elif transaction.unstored or (topic, subscription) not in transaction.subscriptions:
             await self.add_subscriptions(transaction, [((topic, subscription), topic)])
         return str(self.open_one(most, least))
 
@@ -246,22 +254,24 @@ class Transactions:
         wanted = Status.COMMITTING if committed else Status.ABORTING
         if transaction.status is Status.OPEN:
             transaction.status = wanted
-            try:
-                await self._store(transaction)
-            except BaseException:
-                transaction.status = Status.OPEN
-                raise
-            transaction.is_decided = True
+            # One for all who ask, also if the client goes away meanwhile.
+            transaction.deciding = self._background.start(self._decide(transaction))
         elif transaction.status is not wanted:
             raise RefusedError(
                 ServerError.InvalidTxnStatus,
                 f"Expect transaction {transaction} to be in one of the states [OPEN, {wanted}], "
                 f"but it is in {transaction.status} state",
             )
-        elif not transaction.is_decided:
-            await self._store(transaction)
-            transaction.is_decided = True
+        if transaction.deciding is not None:
+            await asyncio.shield(transaction.deciding)
         await asyncio.shield(self._finish(transaction))
+
+    async def _decide(self, transaction: Transaction) -> None:
+        try:
+            await self._store(transaction)
+        except BaseException:
+            transaction.status = Status.OPEN
+            raise
 
     def check_time(self) -> None:
         """Begin to abort what has expired, and to end what could not be ended before."""
@@ -307,12 +317,15 @@ class Transactions:
     async def _store(self, transaction: Transaction, *, is_over: bool = False) -> None:
         value = None if is_over else json.dumps(_row(transaction), separators=(",", ":")).encode()
         self._changed[str(transaction.number)] = value
+        change = transaction.unstored = object()
         if self._storing is None:
             self._storing = self._background.start(self._store_changed())
         try:
             await asyncio.shield(self._storing)
         except (LedgerError, OSError) as error:
             raise RefusedError(ServerError.PersistenceError, str(error)) from error
+        if transaction.unstored is change:
+            transaction.unstored = None
 
     async def _store_changed(self) -> None:
         async with self._writing:
@@ -568,5 +581,4 @@ def _restored(number: int, row: dict[str, Any]) -> Transaction:
         Status(row["status"]),
         dict(row["topics"]),
         {(name, subscription): given for name, subscription, given in row["subscriptions"]},
-        is_decided=row["status"] != Status.OPEN,
     )

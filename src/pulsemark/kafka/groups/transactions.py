@@ -78,6 +78,7 @@ class TransactionCoordinator:
         self._storing: set[str] = set()
         """The transactional ids whose next state is not durable yet."""
         self._ending: dict[str, asyncio.Task[None]] = {}
+        self._is_over = False
         for name, known in self.known.items():
             if known.state.is_decided:
                 self._finish(name)
@@ -120,7 +121,7 @@ class TransactionCoordinator:
             if producer.producer_id != known.producer.producer_id:
                 last_epoch = -1
             new = replace(new, producer=producer, last_epoch=last_epoch, ended=NO_PRODUCER)
-        await self._store(new)
+        await self._store(new, known)
         return new.producer
 
     async def _next(self, known: Transaction) -> Producer:
@@ -147,7 +148,7 @@ class TransactionCoordinator:
             )
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, "there are too many transactional ids")
         new = Transaction(name, Producer(await self._take_id(name), 0), timeout_ms)
-        await self._store(new)
+        await self._store(new, None)
         return new
 
     async def add(
@@ -181,7 +182,7 @@ class TransactionCoordinator:
                 f"a transaction with more than {most} partitions and groups "
                 "(pulsemarkMaxKafkaTransactionPartitions)",
             )
-        await self._store(new)
+        await self._store(new, known)
 
     async def commit_offsets(
         self,
@@ -224,7 +225,7 @@ class TransactionCoordinator:
         new = replace(known, state=wanted, ended=NO_PRODUCER)
         if bumps:
             new = replace(new, producer=await self._next(known), last_epoch=-1, ended=producer)
-        await self._decide(new)
+        await self._decide(new, known)
         ending = self._ending.get(name)
         if ending is not None:
             await asyncio.wait([ending], timeout=WAIT_S)
@@ -258,7 +259,7 @@ class TransactionCoordinator:
     def has_ended(self, transaction: str) -> bool:
         """Whether a transaction, by its id, is neither open nor being ended."""
         return not any(
-            each.id == transaction and (each.state is State.ONGOING or each.state.is_decided)
+            (each.state is State.ONGOING or each.state.is_decided) and each.id == transaction
             for each in self.known.values()
         )
 
@@ -292,10 +293,10 @@ class TransactionCoordinator:
             raise _busy(name)
         return known
 
-    async def _store(self, new: Transaction) -> None:
-        """Make a state durable; then it counts. Raises KafkaError."""
+    async def _store(self, new: Transaction, old: Transaction | None) -> None:
+        """Make the state after ``old`` durable; then it counts. Raises KafkaError."""
         name = new.name
-        if name in self._storing:
+        if name in self._storing or self.known.get(name) is not old:
             raise _busy(name)
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -322,12 +323,12 @@ class TransactionCoordinator:
         epoch = min(known.producer.epoch + 1, MAX_EPOCH)
         producer = known.producer._replace(epoch=epoch)
         new = replace(known, state=State.PREPARE_ABORT, producer=producer)
-        await self._decide(replace(new, last_epoch=last_epoch, ended=NO_PRODUCER))
+        await self._decide(replace(new, last_epoch=last_epoch, ended=NO_PRODUCER), known)
 
-    async def _decide(self, new: Transaction) -> None:
+    async def _decide(self, new: Transaction, old: Transaction) -> None:
         """Decide how a transaction ends, durably, and begin to end it. Raises KafkaError."""
         # Also if the client goes away meanwhile: what is decided is carried out.
-        deciding = asyncio.ensure_future(self._store(new))
+        deciding = asyncio.ensure_future(self._store(new, old))
         deciding.add_done_callback(lambda done: self._decided(new.name, done))
         await asyncio.shield(deciding)
 
@@ -336,6 +337,8 @@ class TransactionCoordinator:
             self._finish(name)
 
     def _finish(self, name: str) -> None:
+        if self._is_over:
+            return
         task = asyncio.get_running_loop().create_task(self._end(name))
         self._ending[name] = task
         task.add_done_callback(lambda _: self._ending.pop(name, None))
@@ -343,24 +346,18 @@ class TransactionCoordinator:
     async def _end(self, name: str) -> None:
         """Write the control entries, and that all are there; again and again until it is done."""
         retry_s = RETRY_S
-        while True:
-            known = self.known[name]
+        while (known := self.known.get(name)) is not None and known.state.is_decided:
+            new = replace(known, partitions=frozenset(), groups=frozenset())
             try:
                 await self.write_ends(known)
-                await self._store(
-                    replace(
-                        known,
-                        state=known.state.completed,
-                        partitions=frozenset(),
-                        groups=frozenset(),
-                    )
-                )
-            except (KafkaError, LedgerError, OSError) as error:
-                log.warning("the transaction of %r has not ended yet: %s", name[:100], error)
+                await self._store(replace(new, state=known.state.completed), known)
+            except Exception as error:
+                # Whatever it is: nobody else would end it.
+                is_known = isinstance(error, (KafkaError, LedgerError, OSError))
+                text = "the transaction of %r has not ended yet: %s"
+                log.warning(text, name[:100], error, exc_info=not is_known)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
-            else:
-                return
 
     async def write_ends(self, known: Transaction) -> None:
         """Have the control entries written that are missing; durable on return.
@@ -393,6 +390,7 @@ class TransactionCoordinator:
 
     def close(self) -> None:
         """End nothing any more: the next owner does."""
+        self._is_over = True
         for task in tuple(self._ending.values()):
             task.cancel()
 
