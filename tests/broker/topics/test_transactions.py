@@ -325,7 +325,7 @@ def beside_a_write(
 
     async def run(one: Any) -> Any:
         coordinator = one.services.transactions.coordinator
-        transaction = coordinator.get(0, txn["txnid_least_bits"])
+        transaction = txn and coordinator.get(0, txn["txnid_least_bits"])
         write, may_write = coordinator.metadata.write, threading.Event()
 
         def write_late(changes: Any) -> None:
@@ -449,3 +449,24 @@ def test_what_is_acknowledged_later_is_stored_later(client, broker):
         return bool(stored == topic.pending_acks_stored)
 
     assert broker.call(keep)
+
+
+def test_no_number_is_given_twice(broker):
+    """Also if the disk failed when the first one of many was to be stored: a broker that starts
+    again goes on after all that were given.
+    """
+
+    async def begun(coordinator: Any, _: Any, go_on: Any) -> tuple[int, int]:
+        begins = []
+        for _ in range(2):
+            begins.append(asyncio.ensure_future(coordinator.begin(60_000, None)))
+            await asyncio.sleep(0.05)
+        go_on()
+        outcomes: list[Any] = await asyncio.gather(*begins, return_exceptions=True)
+        refused, given = outcomes
+        assert isinstance(refused, RefusedError)
+        stored = dict(coordinator.metadata.items(transactions.TRANSACTION_PROPERTY_KIND))
+        return given.number, int(stored.get(transactions.NEXT_KEY, 0))
+
+    number, following = beside_a_write(broker, None, begun, CatalogError(Path(), "it fails once"))
+    assert number < following
