@@ -79,6 +79,7 @@ def test_a_difference_is_exit_code_1(pulsemark: Command, folder: Folder, tmp_pat
         (("{none}", "{b}", "--topics", "orders"), "there is no such data folder"),
         (("http://h", "{b}", "--topics", "orders"), "unknown scheme 'http'"),
         (("{a}", "amqp://h", "--topics", "orders"), "unknown scheme 'amqp'"),
+        (("{a}", "kafka://127.0.0.1:1", *ONCE), "cannot connect to kafka://127.0.0.1:1"),
         (("", "{b}", "--topics", "orders"), "neither a broker's URL nor a data folder"),
         (("pulsar://h:x", "{b}", "--topics", "orders"), "not a service URL"),
         (("{a}", "pulsar://127.0.0.1:1", *ONCE), "cannot connect to pulsar://127.0.0.1:1"),

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -126,6 +127,15 @@ def owner(rest, worker, topic):
     status, body = rest(At(worker), "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
     assert status == 200, body
     return body["brokerUrl"]
+
+
+def test_a_port_in_use_is_named_in_one_line(workers):
+    """By the worker that wants it, as by a broker alone."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = workers.refused("--workers", "2", "--kafka-port", str(port))
+    assert f"127.0.0.1:{port} is in use by another process" in said
+    assert "Traceback" not in said
 
 
 def test_what_does_not_go_with_workers(workers, tmp_path):

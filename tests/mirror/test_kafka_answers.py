@@ -16,7 +16,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from pulsemark.client import ConnectionLostError, UnreachableError, WaitTimeoutError
 from pulsemark.kafka.client import KafkaCluster, KafkaRefusedError
-from pulsemark.mirror import LostError, Options, Resume, compare, open_source
+from pulsemark.mirror import LostError, Options, Resume, compare, open_source, open_target
 
 from .conftest import CLUSTER, Mirror, entries_of
 from .test_kafka import partition, record_set
@@ -205,6 +205,15 @@ def test_a_part_of_a_set_alone(answering: AnsweringKafka) -> None:
     answering.records = record_set(3)[:40]
     with pytest.raises(ConnectionLostError, match="no whole set"):
         wait_taken(opened(answering))
+
+
+def test_a_damaged_batch_does_not_say_where_to_go_on(answering: AnsweringKafka) -> None:
+    """The producer of a target's last batch does, if its checksum is right."""
+    target = open_target(answering.address, Options(source_cluster=CLUSTER, append=True))
+    assert target.open(partition("orders")).resume.index == 2
+    answering.records = answering.records[:-1] + b"?"
+    with pytest.raises(ConnectionLostError, match="CRC-32C"):
+        target.open(partition("orders"))
 
 
 def test_a_long_hole_takes_no_memory(answering: AnsweringKafka) -> None:

@@ -13,6 +13,7 @@ steps, or a connection breaks.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -666,9 +667,12 @@ def _virtual_time(world: World) -> Iterator[None]:
     before = time.monotonic, time.perf_counter, time.thread_time, time.sleep
     time.monotonic = time.perf_counter = time.thread_time = world.broker.loop.time
     time.sleep = lambda _: None
+    # A store that is killed calls callbacks outside the loop: their tasks are dropped with it.
+    asyncio.set_event_loop(world.broker.loop)
     try:
         yield
     finally:
+        asyncio.set_event_loop(None)
         time.monotonic, time.perf_counter, time.thread_time, time.sleep = before
 
 

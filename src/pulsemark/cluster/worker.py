@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..broker import Broker, BrokerConfig, new_event_loop
+from ..broker.errors import BrokerError
 from ..broker.gc_tuning import Collector
-from ..coordination import State
+from ..coordination import CoordinationError, State
+from ..ledger import LedgerError
 from .joining import worker_member
 from .member import ClusterMember
 
@@ -45,8 +47,12 @@ def main() -> int:
         stream=sys.stderr,
         format=f"%(asctime)s worker {spec.worker} %(levelname)s %(name)s: %(message)s",
     )
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(spec))
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(spec))
+    except (BrokerError, CoordinationError, LedgerError, OSError) as error:
+        log.error("%s", error)  # what a broker alone says: a port in use, a locked folder
+        return 1
     return 0
 
 

@@ -42,7 +42,13 @@ from ..kafka.records import (
     is_hole,
     read,
 )
-from ..kafka.records.batch import BatchFields, build, read_whole_header, sealed_header
+from ..kafka.records.batch import (
+    BatchFields,
+    build,
+    check_crc,
+    read_whole_header,
+    sealed_header,
+)
 from ..kafka.records.convert import renumbered
 from ..kafka.records.layout import (
     BATCH_HEADER_BYTES,
@@ -453,6 +459,7 @@ class KafkaTargetTopic(TopicTarget):
                 if span.magic == 2:
                     header = read_whole_header(records[span.start : span.end])
                     if header.base_offset + header.last_offset_delta + 1 == end:
+                        check_crc(records[span.start : span.end], header)
                         return header
         except RecordSetError as error:
             raise self._partition.broken(end - 1, error) from error

@@ -150,8 +150,10 @@ class TopicMirror:
         self._target = target
         self._pace = pace
         self._report = report
-        self._reader: TopicSource | None = None
-        self._writer: TopicTarget | None = None
+        self.is_open = False
+        """Whether it can take steps."""
+        self._reader: TopicSource
+        self._writer: TopicTarget
         self._waiting: deque[SourceEntry] = deque()
         self._in_flight: deque[SourceEntry] = deque()
 
@@ -159,7 +161,12 @@ class TopicMirror:
         """Ask the target how far it has the topic, and begin to read there."""
         self._writer = self._target.open(self.topic)
         self._resume = self._writer.resume
-        self._reader = self._source.open(self.topic, self._resume)
+        try:
+            self._reader = self._source.open(self.topic, self._resume)
+        except BaseException:
+            self._writer.close()
+            raise
+        self.is_open = True
         self._schemas_carried = -1
         self._passed: SourcePosition | None = self._resume.position
         self._next_index = None if self._resume.index is None else self._resume.index + 1
@@ -169,30 +176,21 @@ class TopicMirror:
         self._search = None if tail is None else _TailSearch(tail, self._resume)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it can take steps."""
-        return self._reader is not None
-
-    @property
     def is_caught_up(self) -> bool:
         """Whether all that the source had at the opening is durable in the target."""
-        reader = self._reader
         return (
-            reader is not None
+            self.is_open
             and not self._waiting
             and not self._in_flight
             and (self._search is None or self._search.first_seen is None)
-            and reader.is_caught_up(self._passed)
+            and self._reader.is_caught_up(self._passed)
         )
 
     @property
     def has_taken_all(self) -> bool:
         """Whether all that the source had at the opening was taken from it."""
-        reader, seen = self._reader, self._waiting
-        assert reader is not None
-        return self._search is None and reader.is_caught_up(
-            seen[-1].position if seen else self._passed
-        )
+        last = self._waiting[-1].position if self._waiting else self._passed
+        return self._search is None and self._reader.is_caught_up(last)
 
     def step(self, *, takes: bool = True) -> bool:
         """Do what can be done without waiting; whether anything was done.
@@ -200,7 +198,6 @@ class TopicMirror:
         `takes` False: only what was taken before is finished. Raises MirrorError, ClientError,
         LedgerError.
         """
-        assert self._reader is not None
         settled = self._settle()
         if takes and not self._waiting:
             for taken in self._reader.take(TAKE_ENTRIES, TAKE_BYTES):
@@ -229,18 +226,16 @@ class TopicMirror:
         """Close both ends. What was not known to be durable is taken again after an opening."""
         self._waiting.clear()
         self._in_flight.clear()
-        reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
+        if not self.is_open:
+            return
+        self.is_open = False
         try:
-            if writer is not None:
-                writer.close()
+            self._writer.close()
         finally:
-            if reader is not None:
-                reader.close()
+            self._reader.close()
 
     def _settle(self) -> bool:
         """Tell the source what has become durable."""
-        assert self._reader is not None
-        assert self._writer is not None
         self._reader.attend()
         count = self._writer.stored()
         last = None
@@ -252,7 +247,6 @@ class TopicMirror:
         return count > 0
 
     def _put_waiting(self) -> bool:
-        assert self._writer is not None
         moved = False
         while self._waiting:
             entry = self._waiting[0]
@@ -270,7 +264,6 @@ class TopicMirror:
         return moved
 
     def _put(self, entry: SourceEntry) -> None:
-        assert self._writer is not None
         assert entry.body is not None
         self._carry_schemas(entry.schema_version)
         self._check_gap(entry)
@@ -287,8 +280,6 @@ class TopicMirror:
         a new header and checksum.) Bytes that name no version are left as they are. Raises
         SchemaVersionError.
         """
-        assert self._reader is not None
-        assert self._writer is not None
         if len(version) != _VERSION_SIZE_BYTES:
             return
         for number in range(
@@ -320,7 +311,6 @@ class TopicMirror:
             return False
         if entry.first_index is not None and entry.first_index <= known + 1:
             return False
-        assert self._reader is not None
         self._has_rewound = True
         self._waiting.clear()
         # Without indexes the sequence id is a position.
@@ -333,7 +323,7 @@ class TopicMirror:
         if known is None and first is not None and self._resume.is_beginning:
             known = 0
         before, at = self._passed, entry.position
-        has_holes = self._reader is not None and self._reader.has_holes
+        has_holes = self._reader.has_holes
         if first is not None and known is not None:
             if first > known and not has_holes:
                 self._report.gap(Gap(self.topic, f"indexes {known} to {first - 1} are missing"))
@@ -353,7 +343,6 @@ class TopicMirror:
         """Look for the target's last entry among the source's; then begin again after it."""
         search, reader = self._search, self._reader
         assert search is not None
-        assert reader is not None
         moved = bool(self._waiting)
         while self._waiting and not search.is_over:
             if search.first_seen is None and self._must_rewind(self._waiting[0]):
@@ -363,7 +352,6 @@ class TopicMirror:
         if search.is_over or (search.first_seen and reader.is_caught_up(self._passed)):
             found = search.found
             if found is None and self._resume.sequence_id is None:
-                assert self._writer is not None
                 self._writer.check_may_begin()
             if found is not None:
                 self._resume = Resume(position=found.position, index=found.stamp.index)

@@ -326,7 +326,7 @@ def beside_a_write(
 
     async def run(one: Any) -> Any:
         coordinator = one.services.transactions.coordinator
-        transaction = coordinator.get(0, txn["txnid_least_bits"])
+        transaction = txn and coordinator.get(0, txn["txnid_least_bits"])
         write, may_write = coordinator.metadata.write, threading.Event()
 
         def write_late(changes: Any) -> None:
@@ -489,3 +489,24 @@ async def test_no_topic_is_told_before_the_decision_is_durable(again):
     await asyncio.gather(*ends)
     assert told
     assert min(told) >= 1
+
+
+def test_no_number_is_given_twice(broker):
+    """Also if the disk failed when the first one of many was to be stored: a broker that starts
+    again goes on after all that were given.
+    """
+
+    async def begun(coordinator: Any, _: Any, go_on: Any) -> tuple[int, int]:
+        begins = []
+        for _ in range(2):
+            begins.append(asyncio.ensure_future(coordinator.begin(60_000, None)))
+            await asyncio.sleep(0.05)
+        go_on()
+        outcomes: list[Any] = await asyncio.gather(*begins, return_exceptions=True)
+        refused, given = outcomes
+        assert isinstance(refused, RefusedError)
+        stored = dict(coordinator.metadata.items(transactions.TRANSACTION_PROPERTY_KIND))
+        return given.number, int(stored.get(transactions.NEXT_KEY, 0))
+
+    number, following = beside_a_write(broker, None, begun, CatalogError(Path(), "it fails once"))
+    assert number < following

@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.admin import (
+    DeleteTopicsRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import (
@@ -393,6 +397,27 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(raw, made, producer
         assert offset_of(raw, "g" + made, made, stable=True) == (88, -1)
         assert producer.end(commits=commits) == 0
         assert offset_of(raw, "g" + made, made, stable=True) == (0, then)
+
+
+def test_offsets_of_a_deleted_topic_are_not_committed_later():
+    """Else a topic that is made again would be read from the middle. Other offsets count."""
+    folder = MemoryFolder()
+    with kafka_of(folder) as (_, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        producer.add_group("g")
+        for topic in ("deleted", "kept"):
+            assert producer.commit_offset("g", make(raw, topic), 3) == 0
+        deleted = raw.call(DeleteTopicsRequest, 1, topic_names=["deleted"], timeout_ms=5_000)
+        assert deleted.responses[0].error_code == 0
+        assert offset_of(raw, "g", make(raw, "deleted"), stable=True) == (0, -1)
+        assert offset_of(raw, "g", "kept", stable=True) == (88, -1)
+        assert producer.end(commits=True) == 0
+        assert offset_of(raw, "g", "kept", stable=True) == (0, 3)
+        assert offset_of(raw, "g", "deleted", stable=True) == (0, -1)
+    with kafka_of(folder) as (_, raw):
+        assert offset_of(raw, "g", make(raw, "kept"), stable=True) == (0, 3)
+        assert offset_of(raw, "g", make(raw, "deleted"), stable=True) == (0, -1)
 
 
 def test_transactions_are_listed_by_state_id_and_age(raw, made, producer):

@@ -336,7 +336,12 @@ class Transactions:
             self._storing = None  # what changes from now on is stored later
             if self._is_over:
                 raise RefusedError(ServerError.ServiceNotReady, "the coordinator has moved")
-            await self._run_blocking(self.metadata.write, changes)
+            try:
+                await self._run_blocking(self.metadata.write, changes)
+            except BaseException:
+                # Numbers that were given meanwhile are not to be stored without it.
+                self._changed[NEXT_KEY] = str(max(self._reserved, self.next_number)).encode()
+                raise
 
 
 class Coordination:

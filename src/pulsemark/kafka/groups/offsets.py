@@ -4,7 +4,8 @@ Each OffsetCommit is one entry of the log, so that its offsets are stored togeth
 shares the group commit with all topics, and is shown once it is durable. An entry is JSON::
 
     {"group": "g", "type": "consumer", "offsets": [[topic, partition, offset, epoch, text, ms]]}
-    {"group": "g", "dropped": [[topic, partition], ...]}      these offsets were removed
+    {"group": "g", "dropped": [[topic, partition], ...]}      these offsets were removed, also
+                                                              those of open transactions
     {"group": "g", "dropped": null}                           all offsets of the group
     {"transaction": "t", "state": "Ongoing", ...}             the state of a `Transaction`
     {"transaction": "t", "state": null}                       this transactional id is forgotten
@@ -21,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -282,12 +284,14 @@ class Offsets:
 
     async def drop_topic(self, topic: str) -> None:
         """Remove all offsets of a deleted topic; durable on return. Raises LedgerError."""
-        waiting = []
-        for group in tuple(self._groups_of.get(topic, ())):
-            of_topic = [at for at in self._by_group[group] if at[0] == topic]
-            if of_topic:
-                waiting.append(self.dropping(group, of_topic))
-        for each in waiting:
+        of_topic = defaultdict[str, set[Partition]](set)
+        for group in self._groups_of.get(topic, ()):
+            of_topic[group] = {at for at in self._by_group[group] if at[0] == topic}
+        for groups in self._uncommitted.values():
+            for group, record in groups.items():
+                places = {(row[0], row[1]) for row in record["offsets"]}
+                of_topic[group] |= {at for at in places if at[0] == topic}
+        for each in [self.dropping(group, at) for group, at in of_topic.items() if at]:
             await each
 
     def _append(self, record: dict[str, Any], done: Done) -> None:
@@ -351,6 +355,7 @@ class Offsets:
                     self._take({key: offsets[key] for key in ("group", "type", "offsets")})
 
     def _forget(self, group: str, dropped: list[list[Any]] | None) -> None:
+        self._forget_uncommitted(group, dropped)
         offsets = self._by_group.get(group)
         if offsets is None:
             return
@@ -368,6 +373,18 @@ class Offsets:
         if not offsets:
             del self._by_group[group]
             self.types.pop(group, None)
+
+    def _forget_uncommitted(self, group: str, dropped: list[list[Any]] | None) -> None:
+        """No transaction commits later what is dropped now, as in Kafka 4."""
+        gone = {(topic, partition) for topic, partition in dropped or ()}
+        for groups in self._uncommitted.values():
+            if (record := groups.pop(group, None)) is None:
+                continue
+            rows = record["offsets"] if dropped is not None else ()
+            left = [row for row in rows if (row[0], row[1]) not in gone]
+            self._uncommitted_count -= len(record["offsets"]) - len(left)
+            if left:
+                groups[group] = {**record, "offsets": left}
 
     # -- keeping the log short ------------------------------------------------------------------
 
