@@ -405,7 +405,7 @@ def test_another_writer_in_the_target_is_noticed(
     with pytest.raises(OffsetsDifferError, match="others write there"):
         wait_stored(topic)
     produce(kafka, name, 1)
-    with pytest.raises(TargetNotEmptyError):
+    with pytest.raises(TargetNotEmptyError, match="goes on at offset 9 of the source, and leaves"):
         mirror(url(ours.kafka_url), url(kafka), name)
     produce(ours.kafka_url, name, 1)
     assert mirror(url(ours.kafka_url), url(kafka), name, append=True).entries == 1

@@ -65,12 +65,19 @@ class PartitionCountError(MirrorError):
 
 
 class TargetNotEmptyError(MirrorError):
-    """The target's `topic` has entries, and none of them is from `cluster`."""
+    """The target's `topic` has entries, and none of them is from `cluster`.
 
-    def __init__(self, endpoint: str, topic: str, cluster: str) -> None:
+    `end` of a Kafka's partition: the last of its records is not, so it does not say where to go on.
+    """
+
+    def __init__(self, endpoint: str, topic: str, cluster: str, end: int | None = None) -> None:
         super().__init__(
             f"{endpoint}: {topic} is not empty, and has no entry that was mirrored from cluster "
             f"{cluster!r}; --append mirrors after what is there"
+            if end is None
+            else f"{endpoint}: the last record of {topic} was not mirrored from cluster "
+            f"{cluster!r}; --append goes on at offset {end} of the source, and leaves out "
+            "whatever is missing before it"
         )
         self.endpoint = endpoint
         self.topic = topic

@@ -443,7 +443,9 @@ class KafkaTargetTopic(TopicTarget):
         elif self._target.append:
             known = self._end - 1
         else:
-            raise TargetNotEmptyError(self._target.endpoint, self._topic, self._target.name)
+            raise TargetNotEmptyError(
+                self._target.endpoint, self._topic, self._target.name, self._end
+            )
         return Resume(index=known, sequence_id=known)
 
     def _batch_before(self, end: int) -> BatchHeader | None:
@@ -549,7 +551,7 @@ class KafkaTargetTopic(TopicTarget):
         found = only(answer.responses, "partition_responses")
         if found.error_code in (OUT_OF_ORDER, DUPLICATE):
             # More is there than at the opening, or less: a look at it tells.
-            raise ConnectionLostError(f"{self._topic}: error {found.error_code}")
+            raise ConnectionLostError(str(KafkaRefusedError(self._topic, found.error_code)))
         try:
             check(found.error_code, f"records of {self._topic}")
         except KafkaRefusedError as error:
