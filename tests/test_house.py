@@ -1,6 +1,6 @@
 """The house in figures: its size, its fragments, and the circles of imports between its folders.
 
-`python tests/test_house.py` prints them. The tests fail if one grows above the limit noted here;
+`python -m tests.test_house` prints them. The tests fail if one grows above the limit noted here;
 who makes one smaller lowers the limit. Imports for type checkers count like others: who has to read
 two folders to understand one does not care which of the imports run.
 """
