@@ -10,6 +10,7 @@ line runs as usual.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import runpy
@@ -549,14 +550,12 @@ def acknowledges_what_was_aborted() -> None:
 
 def judge_workers(launcher: list[str]) -> None:
     """Let the supervisor start its workers by this program, too."""
-    from pulsemark.cluster import supervisor
-
-    run = supervisor.asyncio.create_subprocess_exec
+    create = asyncio.create_subprocess_exec
 
     def started(python: str, *words: str, **named: Any) -> Any:
-        return run(python, *launcher, *words, **named)
+        return create(python, *launcher, *words, **named)
 
-    supervisor.asyncio.create_subprocess_exec = started
+    asyncio.create_subprocess_exec = started  # type: ignore[assignment]
 
 
 def run() -> Any:

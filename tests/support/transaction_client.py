@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pulsemark.client.connection import BrokerConnection, ProducerChannel, RawConsumer
+from pulsemark.client.connection import ProducerChannel, RawConsumer
 from pulsemark.metadata import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.raw_messages import unbatched_message
@@ -80,9 +80,9 @@ def ack(
 
 
 class TransactionClient:
-    """A client that uses transactions, over one connection."""
+    """A client that uses transactions, over one connection: `raw`, a BrokerConnection."""
 
-    def __init__(self, raw: BrokerConnection) -> None:
+    def __init__(self, raw: Any) -> None:
         self.raw = raw
 
     def connect(self) -> None:
