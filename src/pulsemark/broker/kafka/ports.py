@@ -736,8 +736,10 @@ def _admitted(found: Authenticated) -> Admitted:
 
 
 LEFT_NODES_NAMED_S = 9.0
-"""So long clients are told of a broker that has gone, as by Kafka (broker.session.timeout.ms): those
-with librdkafka 2.10 and newer may never find a coordinator again that was missing for a moment."""
+"""So long clients are told of a broker that has gone, as by Kafka (broker.session.timeout.ms).
+
+Those with librdkafka 2.10 and newer may never find a coordinator again that was missing once.
+"""
 
 
 class BrokerCluster:
