@@ -163,10 +163,12 @@ def history_of(
         )  # fmt: skip
         prepare(run)
         consumers, producers = begin(run)
-        producers += [start(move, mover) for mover in movers(run)]
+        moving = [start(move, mover) for mover in movers(run)]
         disturb(run, system, faults, time.monotonic() + seconds, arguments.times)
         run.stop.set()
         _join(producers)
+        run.is_produced.set()
+        _join(moving)
         run.is_sent.set()
         _join(consumers)
         read_logs(run)

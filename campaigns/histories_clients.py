@@ -105,7 +105,8 @@ class Run:
     #: Whether Pulsar's clients have transactions; Kafka's always do.
     has_transactions: bool
     stop: threading.Event = field(default_factory=threading.Event)
-    #: All producers have ended.
+    #: All producers have ended, without and with those that move messages.
+    is_produced: threading.Event = field(default_factory=threading.Event)
     is_sent: threading.Event = field(default_factory=threading.Event)
     steps: list[Step] = field(default_factory=list)
     began_ns: int = field(default_factory=time.monotonic_ns)
