@@ -273,7 +273,10 @@ def check_lost_end(
 ) -> None:
     """Who did not get the answer to its commit can send nothing, but asks for its state again."""
     after = producer.producer_id, producer.epoch
-    for ask in (partial(producer.end, commits=True, version=5), partial(producer.init, claims=True)):
+    for ask in (
+        partial(producer.end, commits=True, version=5),
+        partial(producer.init, claims=True),
+    ):
         producer.producer_id, producer.epoch = before
         assert producer.send(topic, b"late", version=12) == late_code
         assert ask() == 0
