@@ -58,6 +58,7 @@ def main() -> int:
             port=0,
             http_port=0,
             exposing_broker_entry_metadata_to_client_enabled=True,
+            transaction_coordinator_enabled=True,
         )
         with BrokerThread(config) as broker:
             ours = program.run(broker.service_url, broker.http_url)

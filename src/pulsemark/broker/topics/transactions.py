@@ -364,7 +364,6 @@ class Coordination:
         inner.answering[ANNOUNCE] = self._announced
         participants.coordinators.append(self._has_ended)
         topics.before_open.append(participants.restore)
-        topics.on_open.append(self._topic_opened)
 
     # -- where the coordinator is ---------------------------------------------------------------
 
@@ -459,7 +458,7 @@ class Coordination:
         return BrokerEntryMetadata(transaction=key[0])
 
     def _add_here(self, most: int, least: int, topic: Topic) -> None:
-        """Of a broker alone topic and coordinator end together, and `_topic_opened` tells it."""
+        """Of a broker alone topic and coordinator end together, and the topic asks when it is opened."""
         try:
             transaction = self.coordinator.open_one(most, least)
             if topic.name not in transaction.topics:
@@ -473,11 +472,6 @@ class Coordination:
         except RefusedError as refusal:
             if refusal.code in FINAL:
                 topic.joined.refuse((id_text(most, least), None), refusal.message)
-
-    def _topic_opened(self, topic: Topic) -> None:
-        known = topic.ledger.transactions
-        for transaction in () if known is None else tuple(known.open):
-            self._participants.check(topic, transaction)
 
     async def _has_ended(self, topic: Topic, transaction: str) -> bool | None:
         number = _number_of(transaction)
