@@ -458,7 +458,7 @@ class Coordination:
         return BrokerEntryMetadata(transaction=key[0])
 
     def _add_here(self, most: int, least: int, topic: Topic) -> None:
-        """Of a broker alone topic and coordinator end together, and the topic asks when it is opened."""
+        """Of a broker alone topic and coordinator end together; an opened topic asks anew."""
         try:
             transaction = self.coordinator.open_one(most, least)
             if topic.name not in transaction.topics:
