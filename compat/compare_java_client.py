@@ -122,6 +122,9 @@ CHANGING = (
     (re.compile(r"(ORIGIN_MESSAGE_ID\w*=)\d+"), r"\1L"),
     (re.compile(r"address=(\[[^\]]*\] \[[^\]]*\]|[^}]*)"), "address=A"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:N"),
+    (re.compile(r"\(0,\d+\)"), "(0,N)"),
+    (re.compile(r"\[0:\d+\]"), "[0:N]"),
+    (re.compile(r"((?:message|[pP]osition): ?)\d+(:-?\d+)"), r"\1L\2"),
 )
 
 
