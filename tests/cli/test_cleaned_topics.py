@@ -22,8 +22,8 @@ from pulsemark.ledger import EARLIEST, FolderReader, LocalStore
 from pulsemark.ledger.local.io.folder import segment_path
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.metadata.source_stamp import RecordSetTags
+from pulsemark.pipeline.audit_source import audit_tasks
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.job_sources import audit_tasks
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing import running_broker

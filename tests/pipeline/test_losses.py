@@ -29,8 +29,8 @@ from pulsemark.pipeline import (
     truncate_offloaded,
     verify_offload,
 )
+from pulsemark.pipeline.audit_source import audit_tasks
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.job_sources import audit_tasks
 from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.replay import job as replay_job

@@ -17,7 +17,6 @@ from .audit_report import write_report
 from .commands import JOBS, Job
 from .compact import (
     CompactedTopic,
-    compact_by_broker,
     compact_folder,
     estimate_compaction,
 )
@@ -42,9 +41,8 @@ from .offload import (
     truncate_offloaded,
     verify_offload,
 )
-from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
+from .replay import ReplayOptions, ReplayResult, replay
 from .session import Java, find_java, local_session, register
-from .tier_comparison import TierComparison, compare_tiers
 
 __all__ = [
     "JOBS",
@@ -64,15 +62,11 @@ __all__ = [
     "OptionError",
     "PipelineError",
     "ReplayError",
-    "ReplayMessage",
     "ReplayOptions",
     "ReplayResult",
-    "TierComparison",
     "Upkeep",
     "audit",
-    "compact_by_broker",
     "compact_folder",
-    "compare_tiers",
     "estimate_compaction",
     "find_java",
     "local_session",

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -110,21 +109,6 @@ def check_folder(option: str, folder: str | os.PathLike[str]) -> None:
         raise OptionError(option, str(folder), f"{what}; name a folder")
 
 
-def check_new_folder(option: str, folder: Path) -> None:
-    """Check that nothing is there yet, and that a folder can be made there. Raises OptionError."""
-    try:
-        if folder.exists() or folder.is_symlink():
-            raise OptionError(option, str(folder), "exists already; name a new folder")
-        check_folder(option, folder)
-        parent = next(each for each in folder.absolute().parents if each.exists())
-        tempfile.TemporaryDirectory(dir=parent).cleanup()
-    except (OSError, ValueError) as error:
-        if isinstance(error, OptionError):
-            raise
-        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise OptionError(option, str(folder), reason) from error
-
-
 def _is_data(folder: Path) -> bool:
     return (folder / MARKER_NAME).exists()
 
@@ -202,23 +186,6 @@ def add_options(parser: argparse.ArgumentParser, table: str) -> None:
             place.add_argument(f"--{name}", dest="path", **how)
         else:
             parser.add_argument(f"--{name}", **how)
-
-
-def take_folders(given: argparse.Namespace, *, writes: bool) -> None:
-    """Take what was named without an option: the target of a job that ``writes``, and no more.
-
-    Raises:
-        OptionError: the data folder was named so, as in earlier versions.
-    """
-    *others, given.target = given.folders or [None]
-    if others or (given.folders and (not writes or _is_data(Path(given.target)))):
-        folder = given.folders[0]
-        what = "is one folder too many" if others else "is a data folder"
-        reason = f"the data folder to read is named by --data-dir {folder}"
-        if not writes:
-            reason += ", a table to write only by offload (--write-mode upsert: each key's latest)"
-        reason = f"{what}; {reason}" if writes else reason
-        raise OptionError("TARGET" if writes else "FOLDER", folder, reason)
 
 
 def argparse_type(parse: Callable[[str], T]) -> Callable[[str], T]:

@@ -7,7 +7,7 @@ hold ``max_index - min_index + 1`` messages. For missing messages before a topic
 after its last one, it uses the indexes that the plan expects there.
 
 docs/spark.md says what each column means (`AUDIT_COLUMNS`). A bucket's time is that of
-`job_sources.counts`. The labels `host`, `datacenter` and `application` are for a comparison of
+`audit_source.counts`. The labels `host`, `datacenter` and `application` are for a comparison of
 several audits; the job does not use them itself.
 
 The rows can be divided further by tags of the entries' stamps (``by``): the producer, or any other
@@ -113,7 +113,7 @@ def audit(
     tags = parse_by(by)
     check_clock_errors(clock_errors, tags)
     options = checked_options(path, topics, **bounds)
-    from .job_sources import COUNTS, audit_tasks, counted
+    from .audit_source import COUNTS, audit_tasks, counted
     from .workers import rows_of
 
     read = ReadOptions.parse(options)

@@ -2,7 +2,6 @@
 
 estimate_compaction  what a compaction would keep and write, in parallel by topic
 compact_folder       make the compacted views of a folder that no broker uses
-compact_by_broker    let the broker make them, through its REST API
 
 The topics' own compacted views are what consumers read with `readCompacted`. Which messages are
 kept is decided by the package `compaction`, for all of them.
@@ -11,14 +10,12 @@ kept is decided by the package `compaction`, for all of them.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..client import AdminClient, ClientError
 from ..compaction.cleaner import limits_of
 from ..compaction.compaction import (
     DEFAULT_LIMITS,
@@ -34,15 +31,12 @@ from ..ledger.errors import CompactionFailedError
 from ..maintenance.noted_transactions import follow_transactions
 from .arguments import checked_options
 from .errors import JobFailedError, OptionError
-from .options import ReadOptions, parse_admin_url
+from .options import ReadOptions
 from .plan import packed, report, selected, slice_of
 from .session import require_spark
-from .subscription import resource_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,72 +180,3 @@ def topics_of(path: str | os.PathLike[str], topics: str | Sequence[str] | None) 
     with FolderReader(options.path) as reader:
         names, _ = options.select(reader.topics())
     return list(names)
-
-
-def check_admin_url(url: str) -> None:
-    """Raises OptionError unless it is an http or https URL of a broker."""
-    try:
-        parse_admin_url(url)
-    except ValueError as error:
-        raise OptionError("--admin-url", url, str(error)) from error
-
-
-def compact_by_broker(
-    admin_url: str,
-    path: str | os.PathLike[str],
-    topics: str | Sequence[str] | None = None,
-    *,
-    token: str | None = None,
-    timeout_s: float = 3600,
-) -> list[CompactedTopic]:
-    """Let the folder's broker compact topics, one after another, and wait for it.
-
-    Tombstones are those of the topics' own policies. The figures are those of the new view; what
-    the broker read is not known here, and 0.
-
-    Args:
-        admin_url: of the broker's REST API, such as ``http://127.0.0.1:8080``.
-        path: the broker's data folder, to find the topics and the new views.
-        topics: names; all topics by default.
-        token: a token for the REST API.
-        timeout_s: for each topic.
-
-    Raises:
-        OptionError: the URL is malformed.
-        TopicNotFoundError: a named topic does not exist.
-        JobFailedError: the broker refuses, cannot be reached, or a compaction failed or took too
-            long.
-    """
-    check_admin_url(admin_url)
-    done = []
-    names = topics_of(path, topics)
-    admin = AdminClient(admin_url, token=token)
-    with FolderReader(path) as folder:
-        for name in names:
-            try:
-                _await(admin, name, time.monotonic() + timeout_s)
-            except ClientError as error:
-                raise JobFailedError(f"{name}: {error}") from error
-            done.append(_view_figures(folder, name))
-    return done
-
-
-def _await(admin: AdminClient, topic: str, deadline: float) -> None:
-    path = f"{resource_of(topic)}/compaction"
-    admin.request("PUT", path)
-    while True:
-        status = admin.request("GET", path) or {}
-        if status.get("status") == "SUCCESS":
-            return
-        if status.get("status") == "ERROR":
-            raise JobFailedError(f"{topic}: compaction failed: {status.get('lastError')}")
-        if time.monotonic() > deadline:
-            raise JobFailedError(f"{topic}: the broker has not finished its compaction in time")
-        time.sleep(_POLL_S)
-
-
-def _view_figures(folder: FolderReader, topic: str) -> CompactedTopic:
-    view = newest_view(folder, topic, folder.log(topic).topic_id)
-    entries = 0 if view is None else view.summary.entry_count
-    size_bytes = 0 if view is None else view.size_bytes
-    return CompactedTopic(topic, 0, entries, 0, 0, 0, 0, 0, 0, 0, size_bytes)

@@ -39,7 +39,7 @@ from ..extras import install_command
 from ..ledger import FolderReader
 from ..ledger.bookkeeper.address import StoreAddress, StoreAddressError, is_store_address
 from ..metadata.partition_names import partition_name, partition_of
-from .columns import DEFAULT_COLUMNS, RowKind, columns_of, default_columns_of
+from .columns import COLUMNS, DEFAULT_COLUMNS
 from .errors import OptionError
 from .filters import Where, parse_where
 
@@ -160,7 +160,6 @@ class ReadOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     limits: EntryLimits = EntryLimits()
-    rows: RowKind = RowKind.MESSAGES
     value_schema: str | None = None
     """The schema that values are decoded by: ``latest``, a version, or an Avro schema as JSON;
     None: they are not decoded."""
@@ -196,7 +195,6 @@ class ReadOptions:
     @classmethod
     def of(cls, given: Given, topics: TopicSelection, start: Bound, end: Bound) -> ReadOptions:
         """The options that reads and streams share."""
-        rows = given.get("rows", _one_of(RowKind), RowKind.MESSAGES)
         fail_on_data_loss = given.get("failOnDataLoss", boolean, True)
         usual_mode = DecodeMode.FAILFAST if fail_on_data_loss else DecodeMode.PERMISSIVE
         service = service_of(given)
@@ -207,22 +205,19 @@ class ReadOptions:
             topics=topics,
             start=start,
             end=end,
-            columns=given.get("columns", partial(_columns, rows), default_columns_of(rows)),
+            columns=given.get("columns", _columns, DEFAULT_COLUMNS),
             min_partitions=given.get("minPartitions", integer(1, MAX_PARTITIONS), None),
             fail_on_data_loss=fail_on_data_loss,
             limits=_limits(given),
-            rows=rows,
             value_schema=given.get("valueSchema", _value_schema, None),
             registry_schemas=given.get("registrySchemas", str, None),
             mode=given.get("mode", _one_of(DecodeMode), usual_mode),
             uncommitted=given.get("uncommitted", boolean, False),
-            where=given.get("where", partial(_where, columns_of(rows)), None),
+            where=given.get("where", _where, None),
             service=service,
         )
         if parsed.value_schema is None:
             given.refuse(["mode", "registrySchemas"], "needs the option valueSchema")
-        elif rows is RowKind.ENTRIES:
-            given.refuse(["valueSchema"], "needs rows=messages: entries are not opened")
         return parsed
 
     def select(self, existing: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -489,25 +484,20 @@ def _value_schema(text: str) -> str:
     return stripped
 
 
-def _columns(rows: RowKind, text: str) -> tuple[str, ...]:
+def _columns(text: str) -> tuple[str, ...]:
     names = listed(text)
-    known = columns_of(rows)
-    folded = {name.lower(): name for name in known}
+    folded = {name.lower(): name for name in COLUMNS}
     for name in names:
         if name.lower() not in folded:
-            raise ValueError(f"{name!r} is not a column; the columns are {', '.join(known)}")
+            raise ValueError(f"{name!r} is not a column; the columns are {', '.join(COLUMNS)}")
     columns = tuple(folded[name.lower()] for name in names)
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")
     return columns
 
 
-def _where(known: Collection[str], text: str) -> Where:
-    where = parse_where(text, full_topic_name, parse_time_ms)
-    for each in where.conditions:
-        if each.column not in known:
-            raise ValueError(f"{each.column} needs rows=messages: entries are not opened")
-    return where
+def _where(text: str) -> Where:
+    return parse_where(text, full_topic_name, parse_time_ms)
 
 
 def full_topic_name(name: str) -> str:

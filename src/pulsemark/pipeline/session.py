@@ -251,7 +251,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
             continue
         home = probe.home if probe.has_vector_module else shim(probe.home / "bin" / "java")
         return Java(home, probe.version, source)
-    raise JavaNotFoundError(MINIMUM_VERSION, tried)
+    raise JavaNotFoundError(MINIMUM_VERSION, tuple(tried))
 
 
 def _candidates(

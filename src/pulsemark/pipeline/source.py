@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 
 from ..ledger import FolderReader
 from ..maintenance.expected import expected_of
-from .columns import columns_of, ddl_of, differing_field
+from .columns import COLUMNS, ddl_of, differing_field
 from .errors import OptionError
 from .options import ReadOptions, StreamOptions, options_of_either
 from .plan import existing, plan
@@ -72,15 +72,14 @@ class LedgerSource(DataSource):
     def schema(self) -> StructType | str:
         """The selected columns; by default, all columns of a default read."""
         options = options_of_either(self.options)
-        columns = columns_of(options.rows)
         values = form_of_values(options)
         if values is None or "value" not in options.columns:
-            return ddl_of(options.columns, columns)
+            return ddl_of(options.columns)
         # Spark calls this in a process without a JVM, where no DDL can be parsed.
         return StructType(
             [
                 StructField(name, values.spark_type() if name == "value" else _TYPES[column.ddl])
-                for name, column in ((each, columns[each]) for each in options.columns)
+                for name, column in ((each, COLUMNS[each]) for each in options.columns)
             ]
         )
 
@@ -122,7 +121,7 @@ def _check_schema(schema: StructType, options: ReadOptions, values: ValueForm | 
     if not schema.fields:
         raise OptionError("schema", "", "has no column")
     value_type = values.spark_type() if values is not None else None
-    wrong = differing_field(schema, columns_of(options.rows), value_type)
+    wrong = differing_field(schema, value_type)
     if wrong is not None:
         raise OptionError("schema", wrong, "is not a column of this source, or has another type")
 

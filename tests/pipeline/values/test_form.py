@@ -142,9 +142,8 @@ def test_a_bad_value_fails_or_is_null(with_bad_values: Path, tools: Any) -> None
         ({"valueSchema": "newest"}, "valueSchema"),
         ({"valueSchema": "{"}, "valueSchema"),
         ({"valueSchema": "latest", "mode": "DROPMALFORMED"}, "mode"),
-        ({"valueSchema": "latest", "rows": "entries"}, "valueSchema"),
         ({"rows": "lines"}, "rows"),
-        ({"valueSchema": '{"type":"record","name":"L"}'}, "valueSchema"),
+        ({"valueSchema": '{"type":"record","fields":[]}'}, "valueSchema"),
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(

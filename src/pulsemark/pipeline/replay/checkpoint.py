@@ -74,7 +74,7 @@ class Progress:
     next_index: int
     """Messages before this one are done."""
     messages: int = 0
-    """Published; a function may leave messages out, or add some."""
+    """Published."""
     entries: int = 0
     size_bytes: int = 0
     began: bool = False

@@ -27,9 +27,10 @@ from ...maintenance.verify_catalog import read_properties
 from ...metadata.partition_names import partition_of
 from ...metadata.schema_list import unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema
+from ..decode.batches import Decoder
 from ..errors import OptionError
 from ..options import LATEST_SCHEMA
-from .decoding import AvroDecoder, AvroType, Decoder, JsonDecoder, avro_type
+from .decoding import AvroDecoder, AvroType, JsonDecoder, avro_type
 from .registry import RegisteredSchema, RegistryDecoder, registered_schemas
 
 OPTION = "valueSchema"
