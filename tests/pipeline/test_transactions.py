@@ -177,7 +177,7 @@ def test_a_replay_and_a_compaction_have_the_same(case: Transactional) -> None:
         entries = list(untouched_entries(log, slice_of(log, read, found.expected)))
     assert sum(entry.message_count for entry in entries) == len(case.shown)
     (figures,) = estimate_compaction(case.folder.in_process(), case.folder.path)
-    assert figures.messages == len(case.shown)
+    assert figures.messages_read == len(case.shown)
 
 
 def begun(raw: RawClient, kind: int, body: Any, **fields: Any) -> Any:

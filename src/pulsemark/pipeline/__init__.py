@@ -16,7 +16,6 @@ from .audit import AuditLabels, audit
 from .audit_report import write_report
 from .commands import JOBS, Job
 from .compact import (
-    CompactedTopic,
     compact_folder,
     estimate_compaction,
 )
@@ -38,7 +37,6 @@ from .offload import (
     OffloadResult,
     Upkeep,
     offload,
-    truncate_offloaded,
     verify_offload,
 )
 from .replay import ReplayOptions, ReplayResult, replay
@@ -47,7 +45,6 @@ from .session import Java, find_java, local_session, register
 __all__ = [
     "JOBS",
     "AuditLabels",
-    "CompactedTopic",
     "DataLossError",
     "DecodeError",
     "DeltaTarget",
@@ -74,7 +71,6 @@ __all__ = [
     "register",
     "replay",
     "run_job",
-    "truncate_offloaded",
     "verify_offload",
     "write_report",
 ]

@@ -18,7 +18,14 @@ from ..finder.arguments import relative_time_ms
 from ..ledger import FolderReader, TopicNotFoundError
 from ..ledger.local.io.folder import MARKER_NAME
 from .errors import OptionError
-from .options import ReadOptions, full_topic_name, opened, parse_duration_ms
+from .options import (
+    MAX_INDEX,
+    ReadOptions,
+    full_topic_name,
+    integer,
+    opened,
+    parse_duration_ms,
+)
 from .plan import existing
 
 T = TypeVar("T")
@@ -111,14 +118,6 @@ def check_folder(option: str, folder: str | os.PathLike[str]) -> None:
 
 def _is_data(folder: Path) -> bool:
     return (folder / MARKER_NAME).exists()
-
-
-def positive(text: str) -> int:
-    """The argparse type of a number from 1 on."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
 
 
 def pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
@@ -219,7 +218,7 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     "FIXED_TIME": _fixed_moment,
     "AGE": argparse_type(parse_duration_ms),
     "RATE": rate,
-    "N": positive,
+    "N": argparse_type(integer(1, MAX_INDEX)),
     "PORT": int,
     "SECONDS": float,
     "FILE": Path,
@@ -242,6 +241,10 @@ FIXED_RANGE = f"""{TOPICS}
 --ending-offsets INDEX  end before this index
 """
 """For a command that must mean the same when it is run again; also by index."""
+OF_ALL_JOBS = """
+--json  print each row as a line of JSON
+--cores N  tasks at once (default: all cores)
+"""
 LOSSES = """
 --[no-]fail-on-data-loss  lost messages are an error (default); --no-fail-on-data-loss logs them,
     and goes on with the others

@@ -111,7 +111,8 @@ def audit(
     require_spark()
     bucket_ms = parse_bucket_ms(bucket)
     tags = parse_by(by)
-    check_clock_errors(clock_errors, tags)
+    if clock_errors and _PRODUCER not in tags:
+        raise OptionError("clockErrors", "true", "needs rows by producer: by=producer")
     options = checked_options(path, topics, **bounds)
     from .audit_source import COUNTS, audit_tasks, counted
     from .workers import rows_of
@@ -125,12 +126,6 @@ def audit(
         rows = rows.join(errors, ["topic", "bucket_start", _PRODUCER], "left")
         rows = rows.select(*_columns(tags), *CLOCK_COLUMNS)
     return rows.orderBy("topic", "bucket_start", *(_quoted(name) for name in tags))
-
-
-def check_clock_errors(wanted: bool, tags: Sequence[str]) -> None:
-    """Raises OptionError if clock errors are wanted and the rows are not by producer."""
-    if wanted and _PRODUCER not in tags:
-        raise OptionError("clockErrors", "true", "needs rows by producer: by=producer")
 
 
 def _columns(tags: Sequence[str]) -> list[str]:

@@ -90,11 +90,6 @@ def depth_of(names: Iterable[str]) -> Depth:
     return max((_KNOWN[name].depth for name in names), default=Depth.LEDGER)
 
 
-def ddl_of(names: Iterable[str]) -> str:
-    """Spark's schema of these columns, as DDL."""
-    return ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in names)
-
-
 def arrow_schema_of(names: Iterable[str]) -> pa.Schema:
     """The Arrow schema of these columns, as Spark would ask for it."""
     import pyarrow as pa

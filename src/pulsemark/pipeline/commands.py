@@ -33,7 +33,6 @@ from .offload import (
     OffloadFollower,
     OffloadResult,
     offload,
-    truncate_offloaded,
     verify_offload,
 )
 from .offload.follow import ended_by_signals
@@ -108,7 +107,7 @@ OFFLOAD = f"""{TOPICS}{LOSSES}
     be repeated
 --ending-time TIME  copy up to here; ms since the epoch, ISO-8601, or relative: -1h
 --columns NAMES [{",".join(DEFAULT_COLUMNS)}]  of the files (default: %(default)s)
---value-schema latest|N|JSON  columns of the topics' schema instead of a binary value
+--value-schema latest|N  columns of the topics' schema instead of a binary value
 --registry-schemas PATH  with --value-schema: a schema registry's answer to GET /schemas, or a
     folder of them; values have the registry's ids in front
 --mode FAILFAST|PERMISSIVE  with --value-schema: a value that does not fit is an error, or a row of
@@ -124,8 +123,6 @@ OFFLOAD = f"""{TOPICS}{LOSSES}
 --rows-per-file N [{DEFAULT_ROWS_PER_FILE}]  a file ends at a multiple of so many messages (default:
     %(default)s)
 --verify  then read the whole table back and check it; exit code 1 if it is bad
---truncate  then remove verified and acknowledged messages from the ledgers; the broker must be
-    stopped
 --follow  go on beside a broker that writes; SIGTERM ends it after the run under way
 --every DURATION  with --follow: between the beginnings of two runs, such as 30s (default: 10s)
 --metrics-port PORT  with --follow: serve Prometheus metrics
@@ -165,7 +162,6 @@ def _every_s(given: argparse.Namespace) -> float:
     never = {
         "--ending-time": given.ending_time,
         "--verify": given.verify or None,
-        "--truncate": given.truncate or None,
     }
     reason = f"{'is not' if given.follow else 'is'} for --follow"
     _refuse(never if given.follow else only, reason)
@@ -189,14 +185,11 @@ _SAME = (
     *("write_mode", "partition_by"),
 )
 """Options that are arguments of `offload` as they are."""
-_OFFLOADED = (
-    "topic string, files bigint, rows bigint, bytes bigint, rejected bigint,"
-    " first_index_left bigint"
-)
+_OFFLOADED = "topic string, files bigint, rows bigint, bytes bigint, rejected bigint"
 
 
 def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """Copy, then verify and truncate if it is wished; a row for each topic."""
+    """Copy, then verify if it is wished; a row for each topic."""
     every_s = _every_s(given)
     table = table_from(given)
     counts: dict[str, list[int]] = {}
@@ -220,17 +213,11 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             follower.run()
     else:
         count(offload(spark, given.path, table, given.topic, ending_time=given.ending_time, **more))
-    left: dict[str, int] = {}
-    if (given.verify or given.truncate) and table.load().head is not None:
+    if given.verify and table.load().head is not None:
         problems = [p for check in verify_offload(given.path, table) for p in check.problems]
         if problems:
             raise JobFailedError(f"{table.name} is not verified: {'; '.join(problems)}")
-        if given.truncate:
-            left = truncate_offloaded(given.path, table)
-    rows = [
-        (topic, *counts.get(topic, (0, 0, 0, 0)), left.get(topic))
-        for topic in sorted({*left, *counts})
-    ]
+    rows = [(topic, *counts[topic]) for topic in sorted(counts)]
     return spark.createDataFrame(rows, _OFFLOADED)
 
 
@@ -262,7 +249,15 @@ def run_compact(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         )
     else:
         figures = compact_folder(given.path, given.topic, **rule)
-    return spark.createDataFrame([astuple(each) for each in figures], _FIGURES)
+    rows = [
+        (
+            *(each.topic, each.entries_read, each.entries_kept, each.messages_read, each.keys),
+            *(each.tombstones, each.unkeyed, each.unreadable, len(each.damaged)),
+            *(each.bytes_read, each.bytes_written),
+        )
+        for each in figures
+    ]
+    return spark.createDataFrame(rows, _FIGURES)
 
 
 REPLAY = f"""{FIXED_RANGE}{LOSSES}

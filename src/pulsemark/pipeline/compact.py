@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,46 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True, slots=True)
-class CompactedTopic:
-    """The figures of one topic."""
-
-    topic: str
-    entries_before: int
-    """Entries of the topic's compacted form: of its view, and of the log after it."""
-    entries_after: int
-    messages: int
-    """Messages in them."""
-    keys: int
-    """Keys that have a latest message."""
-    tombstones: int
-    unkeyed: int
-    """Messages without a key, which are left out."""
-    unreadable: int
-    """Entries that could not be parsed, and are kept whole."""
-    damaged: int
-    """Entries that could not be read: an older message counts as the latest of their keys."""
-    bytes_before: int
-    bytes_after: int
-
-
-def figures_of(report: CompactionReport) -> CompactedTopic:
-    """The figures of a report. One that changed nothing has read nothing."""
-    return CompactedTopic(
-        report.topic,
-        report.entries_read,
-        report.entries_kept if report.changed else 0,
-        report.messages_read,
-        report.keys,
-        report.tombstones,
-        report.unkeyed,
-        report.unreadable,
-        len(report.damaged),
-        report.bytes_read,
-        report.bytes_written,
-    )
-
-
 STAGES = (1, 2)
 
 
@@ -90,7 +50,7 @@ def estimate_compaction(
     tombstone_stage: int = 1,
     tombstone_property: str | None = None,
     fail_on_data_loss: bool = True,
-) -> list[CompactedTopic]:
+) -> list[CompactionReport]:
     """What a compaction would read, keep and write, by topic. Nothing is written.
 
     Args:
@@ -132,7 +92,7 @@ def estimate_compaction(
 
 def _estimates(
     path: Path, lost: Collection[int], limits: Limits, topics: Sequence[str]
-) -> Iterator[CompactedTopic]:
+) -> Iterator[CompactionReport]:
     """The figures of one task's topics."""
     with FolderReader(path) as folder:
         logs = folder.logs(topics, lost=lost)
@@ -142,7 +102,7 @@ def _estimates(
                 figures = estimate(log, newest_view(folder, topic, log.topic_id), limits)
             except CompactionFailedError as error:
                 raise JobFailedError(str(error)) from error
-            yield figures_of(figures)
+            yield figures
 
 
 def compact_folder(
@@ -151,7 +111,7 @@ def compact_folder(
     *,
     tombstone_stage: int = 1,
     tombstone_property: str | None = None,
-) -> list[CompactedTopic]:
+) -> list[CompactionReport]:
     """Make new compacted views in a folder that no other process uses.
 
     Args:
@@ -165,18 +125,12 @@ def compact_folder(
         TopicNotFoundError: a named topic does not exist.
         CompactionFailedError, CompressionUnavailableError: see `compaction.compaction.compact`.
     """
-    names = topics_of(path, topics)
+    options = ReadOptions.parse(checked_options(path, topics))
+    with FolderReader(options.path) as reader:
+        names, _ = options.select(reader.topics())
     limits = replace(
         DEFAULT_LIMITS, tombstone_stage=tombstone_stage, tombstone_property=tombstone_property
     )
     with LocalStore.open(Path(path)) as store:
         ledgers = (store.open_topic(name, create=False) for name in names)
-        return [figures_of(compact(ledger, limits=limits_of(ledger, limits))) for ledger in ledgers]
-
-
-def topics_of(path: str | os.PathLike[str], topics: str | Sequence[str] | None) -> list[str]:
-    """The chosen topics of a folder. Raises TopicNotFoundError, OptionError."""
-    options = ReadOptions.parse(checked_options(path, topics))
-    with FolderReader(options.path) as reader:
-        names, _ = options.select(reader.topics())
-    return list(names)
+        return [compact(ledger, limits=limits_of(ledger, limits)) for ledger in ledgers]

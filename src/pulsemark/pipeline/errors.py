@@ -1,16 +1,5 @@
 """Every error the pipeline raises.
 
-PipelineError
- +-- MissingExtraError     an optional dependency is not installed (also an ImportError)
- +-- JavaNotFoundError     no Java was found that Spark can run on
- +-- OptionError           an option of the source or of a job is unknown or bad (also a ValueError)
- +-- DataLossError         messages in the range are missing or cannot be read
- +-- DecodeError           an entry's bytes cannot be decoded as its header states
- +-- SchemaConflictError   a table cannot take the type of a topic's values
- +-- ReplayError           a message cannot be replayed, or the target does not take it
- +-- JobFailedError        a Spark job failed: a task failed, or its result could not be written
- |    +-- ProblemsFoundError  a check found that something is wrong
-
 Each error carries its facts as attributes, and each can be pickled. An error raised in one of
 Spark's worker processes reaches the driver only as text in Spark's own exception: class name and
 message are kept, attributes are not.

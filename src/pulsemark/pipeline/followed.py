@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..finder import Finder
 from ..ledger import FolderReader, Position, TopicLog, TopicNotFoundError
@@ -19,27 +19,20 @@ from ..maintenance.expected import Expected, expected_of
 from ..maintenance.noted_transactions import follow_transactions
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
-from .options import Bound, BoundKind, ReadOptions, opened_store
+from .options import Bound, ReadOptions, opened_store
 from .plan import Selected, Slice, segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition, log_in_store
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
     from ..finder.search import IndexPlace
+    from ..ledger import FolderLog
     from ..ledger.bookkeeper.address import StoreAddress
-    from ..ledger.bookkeeper.reader import BookKeeperReader
+    from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
+    from .remote_log import RemoteLog
 
 
-class FollowedLog(Protocol):
-    """What a stream needs to know of a topic."""
-
-    @property
-    def topic_id(self) -> int:
-        """The id of the topic's log."""
-
-    @property
-    def stable_index(self) -> int:
-        """The index of the next message that may be read."""
+FollowedLog: TypeAlias = "FolderLog | StoredLog | RemoteLog"
 
 
 class FollowedTopics:
@@ -262,8 +255,3 @@ def followed(options: ReadOptions) -> FollowedTopics:
     if options.store is not None:
         return StoreTopics(options, options.store)
     return FolderTopics(options) if options.service is None else ServiceTopics(options)
-
-
-def index_bound(index: int) -> Bound:
-    """An index as a bound."""
-    return Bound(BoundKind.INDEX, index)

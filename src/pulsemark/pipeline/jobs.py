@@ -22,7 +22,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ..ledger import LedgerError
-from .arguments import add_options, positive
+from .arguments import OF_ALL_JOBS, add_options
 from .commands import JOBS, Job
 from .errors import (
     DataLossError,
@@ -138,11 +138,7 @@ def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
             help="path or URI of the folder of the Parquet files or of the Delta table; made if"
             " missing",
         )  # fmt: skip
-    add_options(parser, job.options)
-    parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
-    parser.add_argument(
-        "--cores", type=positive, metavar="N", help="tasks at once (default: all cores)"
-    )
+    add_options(parser, job.options + OF_ALL_JOBS)
     return parser
 
 

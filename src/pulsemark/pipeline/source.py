@@ -19,23 +19,12 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from ..ledger import FolderReader
 from ..maintenance.expected import expected_of
-from .columns import COLUMNS, ddl_of, differing_field
+from .columns import arrow_schema_of, differing_field
 from .errors import OptionError
 from .options import ReadOptions, StreamOptions, options_of_either
 from .plan import existing, plan
@@ -49,18 +38,6 @@ if TYPE_CHECKING:
     from .values.form import ValueForm
 
 
-_TYPES: dict[str, DataType] = {
-    "binary": BinaryType(),
-    "string": StringType(),
-    "timestamp": TimestampType(),
-    "bigint": LongType(),
-    "int": IntegerType(),
-    "boolean": BooleanType(),
-    "map<string,string>": MapType(StringType(), StringType()),
-}
-"""By the DDL of a column."""
-
-
 class LedgerSource(DataSource):
     """``spark.read.format("pulsar-ledger")``."""
 
@@ -69,19 +46,15 @@ class LedgerSource(DataSource):
         """The format's name."""
         return "pulsar-ledger"
 
-    def schema(self) -> StructType | str:
+    def schema(self) -> StructType:
         """The selected columns; by default, all columns of a default read."""
         options = options_of_either(self.options)
+        schema = from_arrow_schema(arrow_schema_of(options.columns))
         values = form_of_values(options)
-        if values is None or "value" not in options.columns:
-            return ddl_of(options.columns)
-        # Spark calls this in a process without a JVM, where no DDL can be parsed.
-        return StructType(
-            [
-                StructField(name, values.spark_type() if name == "value" else _TYPES[column.ddl])
-                for name, column in ((each, COLUMNS[each]) for each in options.columns)
-            ]
-        )
+        if values is None:
+            return schema
+        decoded = StructField("value", values.spark_type())
+        return StructType([decoded if each.name == "value" else each for each in schema.fields])
 
     def reader(self, schema: StructType) -> LedgerReader:
         """A reader of these columns; the user may select some of the source's columns."""

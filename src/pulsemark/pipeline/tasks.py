@@ -278,10 +278,7 @@ class Continuity:
         if first_index >= end_index:
             return
         reason = str(damage) if damage else "their entries are not in the folder"
-        error = DataLossError(self._part.topic, first_index, end_index, reason)
-        if self._fail:
-            raise error
-        _log.warning("missing messages were left out of the result: %s", error)
+        report(DataLossError(self._part.topic, first_index, end_index, reason), self._fail)
 
 
 class BadEntries:

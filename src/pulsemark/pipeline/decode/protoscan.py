@@ -413,7 +413,7 @@ def take_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
 
 def _take_unusual_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
     """The same for fields of any form, one by one."""
-    view, found = memoryview(data), array("q")
+    view, found = data.data, array("q")
     for place, end in zip(at.tolist(), ends.tolist(), strict=True):
         try:
             number, wire_type, *more = field_at(view, place, end)

@@ -92,15 +92,17 @@ class Upkeep:
 
     def check(self, table: OffloadTable, layout: Layout) -> None:
         """Raises OptionError for what the table cannot do."""
-        if table.format == "parquet" and self.compact_files:
-            raise OptionError("compactFiles", "true", "needs --format delta or iceberg")
-        if table.format == "parquet" and self.expire_snapshots_ms is not None:
-            shown = str(self.expire_snapshots_ms)
-            raise OptionError("expireSnapshots", shown, "needs --format delta or iceberg")
+        if table.format == "parquet":
+            needed = {
+                "compactFiles": self.compact_files,
+                "expireSnapshots": self.expire_snapshots_ms,
+            }
+            for option, value in needed.items():
+                if value not in (None, False):
+                    raise OptionError(option, str(value), "needs --format delta or iceberg")
         if layout.upserts and self.row_lifetime_ms is not None:
-            shown = str(self.row_lifetime_ms)
             reason = "needs writeMode=append: rows of an upsert are not filed by time"
-            raise OptionError("rowLifetime", shown, reason)
+            raise OptionError("rowLifetime", str(self.row_lifetime_ms), reason)
 
 
 def offload(
@@ -133,8 +135,8 @@ def offload(
         rows_per_file: a file ends at a multiple of so many messages, or with its hour.
         fail_on_data_loss: False: messages that are missing are logged and left out. If a log is not
             the one that was copied, the copy goes on at the index where it ended.
-        value_schema: columns of the topics' type instead of a binary value: ``latest``, a version's
-            number, or an Avro schema as JSON; None: the value as it is.
+        value_schema: columns of the topics' type instead of a binary value: ``latest``, or a
+            version's number; None: the value as it is.
         registry_schemas: with ``value_schema``, a file or folder of a schema registry's answers to
             ``GET /schemas``: values have the registry's ids in front.
         mode: with ``value_schema``, what becomes of a value that does not fit: FAILFAST, an error;
@@ -178,8 +180,8 @@ def offload(
     check_table(table, options, layout)
     upkeep = upkeep or Upkeep()
     upkeep.check(table, layout)
-    run = _Run(spark, table, options, rows_per_file, layout, rejects=rejects)
-    return run.until_done(upkeep)
+    rejects = options.mode is DecodeMode.PERMISSIVE if layout.typed else rejects and layout.upserts
+    return _Run(spark, table, options, rows_per_file, layout, rejects).until_done(upkeep)
 
 
 def layout_of(options: ReadOptions, write_mode: str, partition_by: str | None) -> Layout:
@@ -245,27 +247,17 @@ def _check_layout(manifest: Manifest, layout: Layout) -> None:
             raise OptionError(option, shown[0], f"the target has {shown[1]}")
 
 
+@dataclass(slots=True)
 class _Run:
     """One run, which may need several attempts."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: OffloadTable,
-        options: ReadOptions,
-        rows_per_file: int,
-        layout: Layout,
-        *,
-        rejects: bool,
-    ) -> None:
-        self._spark = spark
-        self._table = table
-        self._options = options
-        self._rows_per_file = rows_per_file
-        self._layout = layout
-        self._rejects = rejects and layout.upserts
-        if layout.typed:
-            self._rejects = options.mode is DecodeMode.PERMISSIVE
+    _spark: SparkSession
+    _table: OffloadTable
+    _options: ReadOptions
+    _rows_per_file: int
+    _layout: Layout
+    _rejects: bool
+    """Whether what the table cannot take is filed in a table beside it."""
 
     def until_done(self, upkeep: Upkeep) -> OffloadResult:
         """As many attempts as it takes, with the table's upkeep. Raises JobFailedError."""

@@ -342,7 +342,7 @@ def _typed(schema: Any, left: Iterator[int], depth: int) -> AvroType:
     if isinstance(schema, list):
         return replace(_typed(_only_branch(schema), left, depth), takes_bytes=True)
     inner = partial(_typed, left=left, depth=depth + 1)
-    given = {"type": schema} if isinstance(schema, str) else schema
+    given: Mapping[str, Any] = {"type": schema} if isinstance(schema, str) else schema
     kind, logical = given["type"], str(given.get("logicalType", ""))
     if kind == "record":
         fields = {str(each["name"]): inner(each["type"]) for each in given["fields"]}
