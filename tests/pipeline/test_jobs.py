@@ -41,13 +41,23 @@ def test_every_job_explains_itself(name: str, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--data-dir"], ["/x", "--depth", "3"], ["/x", "--format", "xml"], ["/x", "--cores", "0"]],
+    [
+        ["/x", "--data-dir"],
+        ["/x", "--depth", "3"],
+        ["/x", "--format", "xml"],
+        ["/x", "--cores", "0"],
+        ["/x", "--follow", "--every", "soon"],
+        ["/x", "--follow", "--metrics-port", "70000"],
+    ],
 )
-def test_bad_options_end_as_argparse_ends(arguments: list[str]) -> None:
-    """Exit code 2, before a session is started."""
+def test_bad_options_end_as_argparse_ends(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and the option's name, before a session is started."""
     with pytest.raises(SystemExit) as ended:
-        run_job("audit", arguments)
+        run_job("offload", arguments)
     assert ended.value.code == 2
+    assert re.search(f"error: .*{arguments[-1 - (len(arguments) > 2)]}", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     "AGE": argparse_type(parse_duration_ms),
     "RATE": rate,
     "N": argparse_type(integer(1, MAX_INDEX)),
-    "PORT": int,
+    "PORT": argparse_type(integer(0, 65_535)),
     "SECONDS": float,
     "FILE": Path,
 }

@@ -35,10 +35,9 @@ from .offload import (
     offload,
     verify_offload,
 )
-from .offload.follow import ended_by_signals
+from .offload.follow import DEFAULT_EVERY_S, ended_by_signals
 from .offload.job import DEFAULT_ROWS_PER_FILE, Upkeep
 from .offload.table import OffloadTable, table_of
-from .options import parse_duration_ms
 from .replay.job import replay
 from .replay.options import ReplayOptions
 
@@ -124,7 +123,7 @@ OFFLOAD = f"""{TOPICS}{LOSSES}
     %(default)s)
 --verify  then read the whole table back and check it; exit code 1 if it is bad
 --follow  go on beside a broker that writes; SIGTERM ends it after the run under way
---every DURATION  with --follow: between the beginnings of two runs, such as 30s (default: 10s)
+--every AGE  with --follow: between the beginnings of two runs, such as 30s (default: 10s)
 --metrics-port PORT  with --follow: serve Prometheus metrics
 --metrics-host HOST [127.0.0.1]  address of it
 """
@@ -156,26 +155,12 @@ def table_from(given: argparse.Namespace) -> OffloadTable:
     return table_of(str(given.target))
 
 
-def _every_s(given: argparse.Namespace) -> float:
-    """The pause of a follower. Raises OptionError, also for options that do not fit --follow."""
+def _check_follow(given: argparse.Namespace) -> None:
+    """Raises OptionError for options that do not fit --follow, or need it."""
     only = {"--every": given.every, "--metrics-port": given.metrics_port}
-    never = {
-        "--ending-time": given.ending_time,
-        "--verify": given.verify or None,
-    }
+    never = {"--ending-time": given.ending_time, "--verify": given.verify or None}
     reason = f"{'is not' if given.follow else 'is'} for --follow"
-    _refuse(never if given.follow else only, reason)
-    if given.metrics_port is not None and not 0 <= given.metrics_port < 1 << 16:
-        raise OptionError("--metrics-port", str(given.metrics_port), "is not a port (0 to 65535)")
-    try:
-        return parse_duration_ms(given.every or "10s") / 1000
-    except ValueError as error:
-        raise OptionError("--every", given.every, str(error)) from error
-
-
-def _refuse(options: Mapping[str, object], reason: str) -> None:
-    """Raises OptionError if one of these options was given."""
-    for option, value in options.items():
+    for option, value in (never if given.follow else only).items():
         if value is not None:
             raise OptionError(option, str(value), reason)
 
@@ -190,7 +175,7 @@ _OFFLOADED = "topic string, files bigint, rows bigint, bytes bigint, rejected bi
 
 def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Copy, then verify if it is wished; a row for each topic."""
-    every_s = _every_s(given)
+    _check_follow(given)
     table = table_from(given)
     counts: dict[str, list[int]] = {}
 
@@ -204,6 +189,7 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     more["columns"] = given.columns.split(",")
     more["upkeep"] = Upkeep(given.compact_files, given.expire_snapshots, given.row_lifetime)
     if given.follow:
+        every_s = DEFAULT_EVERY_S if given.every is None else given.every / 1000
         follower = OffloadFollower(
             spark, given.path, table, given.topic, every_s, on_run=count, more=more
         )

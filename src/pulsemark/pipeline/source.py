@@ -119,8 +119,19 @@ class LedgerReader(DataSourceReader):
         self._values = values
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks."""
-        return partitions_of(self._options)
+        """The tasks of a read; if there are none, one empty task.
+
+        Spark takes an empty list for "not divided" and would pass a partition of its own to `read`.
+        """
+        if self._options.service is not None:
+            from .remote_log import remote_plan
+
+            return [LedgerPartition(task) for task in remote_plan(self._options) or [()]]
+        planned = plan(self._options)
+        return [
+            LedgerPartition(task, planned.lost_ledgers, segments)
+            for task, segments in zip(planned.tasks, planned.segments, strict=True)
+        ] or [LedgerPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task's slices, in order."""
@@ -142,21 +153,3 @@ def form_of_values(options: ReadOptions) -> ValueForm | None:
     with FolderReader(options.path) as reader:
         topics = existing(reader, options, expected_of(reader, options.path))
     return value_form(options.path, topics, options.value_schema, options.registry_schemas)
-
-
-def partitions_of(options: ReadOptions) -> list[InputPartition]:
-    """The tasks of a read; if there are none, one empty task.
-
-    Spark takes an empty list for "not divided" and would pass a partition of its own to the reader.
-    """
-    if options.service is not None:
-        from .remote_log import remote_plan
-
-        return [LedgerPartition(task) for task in remote_plan(options) or [()]]
-    planned = plan(options)
-    if not planned.tasks:
-        return [LedgerPartition(())]
-    return [
-        LedgerPartition(task, planned.lost_ledgers, segments)
-        for task, segments in zip(planned.tasks, planned.segments, strict=True)
-    ]

@@ -230,7 +230,7 @@ def test_a_target_that_lost_what_was_replayed(
     plan = checkpoint.load()
     assert plan is not None
     progress = checkpoint.progress(0, plan.parts[0])
-    checkpoint.save(0, progress.with_fields(done=False, next_index=5, last=(10**6, 0)))
+    checkpoint.save(0, replace(progress, done=False, next_index=5, last=(10**6, 0)))
     import urllib.request
 
     request = urllib.request.Request(

@@ -26,7 +26,8 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ...ledger import FolderReader, TopicLog
+from ...compaction.current_view import FolderForm, log_of_folder
+from ...ledger import FolderLog, FolderReader
 from ...maintenance.expected import Expected, expected_of
 from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
@@ -448,37 +449,46 @@ def _planned(
             errors = []
         for log in found.logs.values():
             try:
-                first, end = _bounds(log, log.topic_id, copied, options, found.expected)
+                whole, first, end = _bounds(reader, log, copied, options, found.expected)
             except DataLossError as error:
                 errors.append(error)
             else:
-                pieces += pieces_of(log, first, end, rows_per_file, layout)
+                middle = min(end, max(first, log.first_index))
+                pieces += pieces_of(whole, first, middle, rows_per_file, layout)
+                pieces += pieces_of(log, middle, end, rows_per_file, layout)
     return pieces, found.expected.lost_ledgers, errors
 
 
 def _bounds(
-    log: TopicLog,
-    log_id: int,
+    reader: FolderReader,
+    log: FolderLog,
     copied: Mapping[tuple[str, int], OffloadedFile],
     options: ReadOptions,
     expected: Expected,
-) -> tuple[int, int]:
-    """The messages of a topic that are not copied yet. Raises DataLossError."""
-    last = copied.get((log.name, log_id))
+) -> tuple[FolderLog | FolderForm, int, int]:
+    """A topic as it is before its log, and its messages that are not copied yet.
+
+    What cleaning, as Kafka's, has removed from the log is in the topic's view. Raises
+    DataLossError.
+    """
+    last = copied.get((log.name, log.topic_id))
+    reached = -1 if last is None else last.end_index
+    whole = log if reached >= log.first_index else log_of_folder(reader, log.name, log)
     if last is None:
-        whole = slice_of(log, options, expected)
+        part = slice_of(whole, options, expected)
         earlier = [file for (topic, _), file in copied.items() if topic == log.name]
         if earlier:
             reason = "the topic was deleted and created again, perhaps before they were copied"
             end = max(earlier, key=lambda file: file.log_id).end_index
             report(DataLossError(log.name, end, None, reason), options.fail_on_data_loss)
-        return whole.first_index, whole.end_index
-    try:
-        check_place(log, last.end_index, Mark.from_json(last.mark), expected)
-    except DataLossError as error:
-        report(error, options.fail_on_data_loss)
-    first = max(last.end_index, log.first_index)
-    if first > log.next_index:
-        return first, first
-    part = slice_of(log, replace(options, start=Bound(BoundKind.INDEX, first)), expected)
-    return part.first_index, part.end_index
+        return whole, part.first_index, part.end_index
+    if isinstance(whole, FolderLog):
+        try:
+            check_place(log, reached, Mark.from_json(last.mark), expected)
+        except DataLossError as error:
+            report(error, options.fail_on_data_loss)
+        reached = max(reached, log.first_index)
+    if reached > log.next_index:
+        return whole, reached, reached
+    part = slice_of(whole, replace(options, start=Bound(BoundKind.INDEX, reached)), expected)
+    return whole, part.first_index, part.end_index

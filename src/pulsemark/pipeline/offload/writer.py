@@ -20,14 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...finder import Finder
+from ...compaction.current_view import FolderForm
+from ...finder.search import finder_of
 from ...ledger.local.folder_reader import FolderLog
 from ...ledger.local.io.folder import SegmentId
 from ..columns import VALUE_BYTES, VALUE_ERROR
 from ..errors import JobFailedError
 from ..marks import Mark, mark_of
 from ..options import ReadOptions
-from ..plan import Slice, entry_of, row_of, segments_of, slice_between
+from ..plan import Slice, entry_of, row_of, segments_of, slice_between, written_log
 from ..tasks import LedgerPartition, messages_of
 from ..values.form import ValueForm
 from .manifest import (
@@ -222,8 +223,7 @@ class PieceWriter:
 
     def _row_groups(self, piece: Piece) -> Iterator[pa.Table]:
         """The rows of a piece, in tables of about the same size."""
-        segments = {piece.part.topic: piece.segments}
-        partition = LedgerPartition((piece.part,), self.lost, segments)
+        partition = LedgerPartition((piece.part,), self.lost, piece.segments)
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
         form = self.form
@@ -298,18 +298,18 @@ class Piece:
     log_id: int
     hour_ms: int
     part: Slice
-    segments: tuple[SegmentId, ...]
-    """Those to open, so that a worker reads no headers of other topics."""
+    segments: Mapping[str, tuple[SegmentId, ...]]
+    """Those to open, by topic, so that a worker reads no headers of other topics."""
     mark: Mark | None
     """Of the entry with the last message."""
 
 
 def pieces_of(
-    log: FolderLog, first: int, end: int, rows_per_file: int, layout: Layout
+    log: FolderLog | FolderForm, first: int, end: int, rows_per_file: int, layout: Layout
 ) -> Iterator[Piece]:
     """The pieces of the messages ``[first, end)`` of a topic."""
     period = layout.period
-    finder, period_ms = Finder(log), PERIODS_MS[period]
+    finder, period_ms = finder_of(log), PERIODS_MS[period]
     last_ms = LAST_HOUR_MS // period_ms * period_ms
     while first < end:
         hour_ms = min(_time_ms(log, first) // period_ms * period_ms, last_ms)
@@ -318,29 +318,29 @@ def pieces_of(
             found = finder.by_time(hour_ms + period_ms)
             hour_end = end if found.end else min(end, max(found.first_index, first))
         limit = (first // rows_per_file + 1) * rows_per_file
-        piece_end = _entry_end(log, limit) if limit < hour_end else hour_end
+        piece_end = min(_entry_end(log, limit), hour_end) if limit < hour_end else hour_end
         piece_end = max(piece_end, _entry_end(log, first + 1))
         part = slice_between(log, first, piece_end)
         path = file_name(log.name, log.topic_id, hour_ms, first, piece_end, period)
         if layout.upserts:
             path = f"{CHANGES_FOLDER}/{path.rpartition('/')[2]}"
-        (segments,) = segments_of([part], {log.name: log}).values()
-        yield Piece(path, log.topic_id, hour_ms, part, segments, mark_of(log, piece_end))
+        segments = segments_of([part], {log.name: written_log(log)})
+        mark = mark_of(written_log(log), piece_end)
+        yield Piece(path, log.topic_id, hour_ms, part, segments, mark)
         first = piece_end
 
 
-def _time_ms(log: FolderLog, index: int) -> int:
+def _time_ms(log: FolderLog | FolderForm, index: int) -> int:
     """The time by which searches find a message's entry: the highest up to that entry."""
+    if isinstance(log, FolderForm):
+        return finder_of(log).by_index(index).time_ms
     place = row_of(log, index)
     assert place is not None, "the index is before the log's end"
     segment, row = place
     return segment.row(row).time_ms
 
 
-def _entry_end(log: FolderLog, index: int) -> int:
+def _entry_end(log: FolderLog | FolderForm, index: int) -> int:
     """The first index at or after this one with which an entry begins."""
-    position, first_index = entry_of(log, index)
-    if first_index >= index:
-        return index
-    _, following = entry_of(log, log.index_before(log.next_position(position)))
-    return following
+    _, first_index = entry_of(log, index)
+    return index if first_index >= index else finder_of(log).by_index(index).index + 1

@@ -25,7 +25,6 @@ from ..job_files import run_lock, write_durably
 from ..marks import Mark
 
 VERSION = 2
-"""Version 1 had no checksums; such files are read."""
 _PLAN = "plan.json"
 
 
@@ -87,10 +86,6 @@ class Progress:
     """Whether the target topic does; None: not known yet."""
     done: bool = False
 
-    def with_fields(self, **fields: Any) -> Progress:
-        """The progress with other fields."""
-        return replace(self, **fields)
-
 
 class Checkpoint:
     """A checkpoint's folder."""
@@ -129,7 +124,7 @@ class Checkpoint:
             before, last = (None if each is None else (each[0], each[1]) for each in places)
         except (TypeError, IndexError) as error:
             raise self._damaged(name, error) from error
-        return progress.with_fields(before=before, last=last)
+        return replace(progress, before=before, last=last)
 
     def save(self, number: int, progress: Progress) -> None:
         """Store how far a part came; durable when it returns. Raises OptionError."""
@@ -148,7 +143,7 @@ class Checkpoint:
             raise OptionError("checkpoint", str(self.path), reason) from error
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(name, error) from error
-        if version not in (1, VERSION):
+        if version != VERSION:
             reason = f"{name} has version {version!r}; this program knows {VERSION}"
             raise OptionError("checkpoint", str(self.path), reason)
         found: dict[str, Any] = content

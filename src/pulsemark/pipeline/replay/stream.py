@@ -33,7 +33,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...client import (
@@ -168,8 +168,8 @@ class PartReplay:
                 schemas = SchemaCarrier(self.read.path, self.part, service)
                 self._publish(target, log, schemas)
                 target.flush()
-                target.progress = target.progress.with_fields(
-                    done=True, next_index=self.part.end_index
+                target.progress = replace(
+                    target.progress, done=True, next_index=self.part.end_index
                 )
                 target.close()
             finally:
@@ -375,7 +375,7 @@ class TargetTopic:
         """Note what the topic has before the first entry of the replay."""
         if not self.progress.began:
             with RawReader(self._service, self._part.target_topic) as reader:
-                self.progress = self.progress.with_fields(began=True, before=reader.last)
+                self.progress = replace(self.progress, began=True, before=reader.last)
 
     def pass_over_stored(self, entries: Iterator[Outgoing]) -> Iterator[Outgoing]:
         """The entries without those that the target has. Raises ReplayError."""
@@ -467,7 +467,8 @@ class TargetTopic:
 
     def _acknowledge(self, entry: Outgoing, place: tuple[int, int] | None) -> None:
         progress = self.progress
-        self.progress = progress.with_fields(
+        self.progress = replace(
+            progress,
             next_index=entry.last_index + 1,
             messages=progress.messages + entry.message_count,
             entries=progress.entries + 1,
@@ -479,7 +480,7 @@ class TargetTopic:
         self._producer.close()
         self._producer = self._open()
         deduplicates = self._producer.last_sequence_id >= 0
-        self.progress = self.progress.with_fields(deduplicates=deduplicates)
+        self.progress = replace(self.progress, deduplicates=deduplicates)
 
     def check_deduplication(self) -> None:
         """Raise ReplayError if the topic does not deduplicate, and must."""
