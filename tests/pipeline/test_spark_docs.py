@@ -191,6 +191,8 @@ def test_every_example_runs(world: Any, monkeypatch: pytest.MonkeyPatch) -> None
     typed = here.spark.read.parquet(str(here.path / "mnt" / "typed-parquet"))
     assert typed.selectExpr("sum(id)").first()[0] == sum(range(300))
     assert (here.path / "mnt" / "checkpoints" / "to-broker" / "commits").is_dir()
+    with FolderReader(here.path / "broker") as reader:
+        assert reader.log("persistent://public/default/orders-mapped").next_index == 167
     compacted(here)
 
 
