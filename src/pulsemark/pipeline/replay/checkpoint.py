@@ -25,6 +25,7 @@ from ..job_files import run_lock, write_durably
 from ..marks import Mark
 
 VERSION = 2
+"""Version 1 had no checksums; such files are read."""
 _PLAN = "plan.json"
 
 
@@ -143,7 +144,7 @@ class Checkpoint:
             raise OptionError("checkpoint", str(self.path), reason) from error
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(name, error) from error
-        if version != VERSION:
+        if version not in (1, VERSION):
             reason = f"{name} has version {version!r}; this program knows {VERSION}"
             raise OptionError("checkpoint", str(self.path), reason)
         found: dict[str, Any] = content
