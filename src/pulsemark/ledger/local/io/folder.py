@@ -37,7 +37,6 @@ import logging
 import os
 import re
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -169,7 +168,7 @@ def _prepare_held(files: Files, folder: Path) -> None:
         files.mkdir(ledgers_folder(folder))
         files.mkdir(journal_folder(folder))
         content = {"what": "pulsemark data folder", "version": FOLDER_VERSION,
-                   "id": str(uuid.uuid4())}  # fmt: skip
+                   "id": os.urandom(16).hex()}  # fmt: skip
         write_file_durably(files, folder / MARKER_NAME, json.dumps(content).encode() + b"\n")
         files.sync_folder(folder.absolute().parent)
     check_marker(files, folder)
