@@ -165,10 +165,12 @@ def _prepare_held(files: Files, folder: Path) -> None:
         if foreign or _has_files(files, folder, names):
             example = min(foreign) if foreign else "ledgers"
             raise ForeignFolderError(folder, f"it has no {MARKER_NAME} file, but {example!r} in it")
+        import uuid
+
         files.mkdir(ledgers_folder(folder))
         files.mkdir(journal_folder(folder))
         content = {"what": "pulsemark data folder", "version": FOLDER_VERSION,
-                   "id": os.urandom(16).hex()}  # fmt: skip
+                   "id": str(uuid.uuid4())}  # fmt: skip
         write_file_durably(files, folder / MARKER_NAME, json.dumps(content).encode() + b"\n")
         files.sync_folder(folder.absolute().parent)
     check_marker(files, folder)
