@@ -110,7 +110,7 @@ def make_base(folder: Path) -> None:
 
 
 def measure(folder: Path) -> float:
-    """Print the size of all layers together, also packed as registries keep them; the first, in MB."""
+    """Print the size of all layers, also packed as registries keep them; the first, in MB."""
     facts: dict[str, Any] = json.loads(buildah("inspect", "--type", "image", IMAGE))
     size_mb = sum(layer["size"] for layer in json.loads(facts["Manifest"])["layers"]) / 1e6
     buildah("push", "--quiet", IMAGE, f"dir:{folder}/pushed")
