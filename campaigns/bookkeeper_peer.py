@@ -171,16 +171,15 @@ class BookKeeperPeer:
             self._write_bookie_settings(name)
         if first:
             self._shell("bookie-0", "initnewcluster")
+        self.run(*names)
+        return names
+
+    def run(self, *names: str) -> None:
+        """Start processes, again if they ran before with the same data. Returns when they serve."""
         for name in names:
             self._launch(name)
         for name in names:
             self._wait(name)
-        return names
-
-    def run(self, name: str) -> None:
-        """Start one process, again if it ran before with the same data. Returns when it serves."""
-        self._launch(name)
-        self._wait(name)
 
     def kill(self, name: str) -> None:
         """SIGKILL, as a crash."""
@@ -198,9 +197,12 @@ class BookKeeperPeer:
     def stop(self) -> None:
         """End all processes, the bookies before ZooKeeper."""
         for name in sorted(self.pids):
-            self._signal(name, signal.SIGKILL)
-        for name in list(self.pids):
+            archive = self._archive(name)
+            self._signal(name, signal.SIGKILL if archive.exists() else signal.SIGTERM)
+            self._signal(name, signal.SIGCONT)
             self._gone(name)
+            if (part := self.folder / name / archive.name).exists():
+                shutil.move(part, archive)
 
     def is_running(self, name: str) -> bool:
         """Whether its process is there."""
@@ -240,6 +242,16 @@ class BookKeeperPeer:
         part = self.state_file.with_suffix(".part")
         part.write_text(json.dumps({"ports": self.ports, "pids": self.pids}, indent=1))
         part.replace(self.state_file)
+
+    def _archive(self, name: str) -> Path:
+        """The JVM's classes, ready to be used: that halves the time of a start."""
+        return cache_folder() / f"{name.partition('-')[0]}.jsa"
+
+    def _classes(self, name: str) -> str:
+        archive = self._archive(name)
+        if archive.exists():
+            return f"-XX:SharedArchiveFile={archive}"
+        return f"-XX:ArchiveClassesAtExit={self.folder / name / archive.name}"
 
     def _java(self, heap_mb: int) -> list[str]:
         opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED]
@@ -284,7 +296,8 @@ class BookKeeperPeer:
         )
 
     def _launch(self, name: str) -> None:
-        command = self._command(name)
+        java, *words = self._command(name)
+        command = [java, self._classes(name), *words]
         with (self.folder / name / "log").open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -315,7 +328,8 @@ class BookKeeperPeer:
         limit = time.monotonic() + START_LIMIT_S
         while not self.serves(name):
             if not self.is_running(name):
-                raise PeerError(f"{name} ended: see {self.folder / name / 'log'}")
+                log = (self.folder / name / "log").read_text(errors="replace")
+                raise PeerError(f"{name} ended: {log[-2000:]}")
             if time.monotonic() > limit:
                 raise PeerError(f"{name} does not serve after {START_LIMIT_S} s")
             time.sleep(0.1)

@@ -26,6 +26,7 @@ of anomaly. Exit code 1 for an anomaly, or for a mutant not found.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
 import sys
@@ -36,6 +37,7 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from typing import Any
 from urllib.parse import urlsplit
 
 from histories_clients import Run, begin, prepare, read_logs, start
@@ -44,7 +46,7 @@ from histories_systems import Cluster, Foreign, OneBroker, System, Workers
 from mutants import FAULTS_OF, MUTANTS, NO_MUTANT, served
 
 from pulsemark.testing import BrokerProcessError
-from pulsemark.testing.histories import Anomaly, History, check, picture, table
+from pulsemark.testing.histories import Anomaly, History, Step, check, picture, table
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from tests.support.simulated_history import simulated_history
@@ -53,6 +55,8 @@ SHOWN = 3
 #: A mutant's histories.
 ROUND_S = 25.0
 ENDED_S = 240.0
+#: So many messages are acknowledged before each fault of `--times`.
+RECEIPTS = 100
 #: Of each virtual history; and those tried for a shorter one of the same seed.
 VIRTUAL_MINUTES, SHORTER = 10.0, (0.5, 1, 2, 4)
 
@@ -61,17 +65,45 @@ class NoEndError(Exception):
     """Clients wait for something that does not come."""
 
 
-def disturb(run: Run, system: System, faults: list[str], until_s: float) -> None:
-    """Make one fault after the other."""
+def disturb(run: Run, system: System, faults: list[str], until_s: float, times: int | None) -> None:
+    """Make one fault after the other, for some time or so many."""
     unknown = set(faults) - set(system.faults)
     if unknown:
         raise SystemExit(f"--faults: there is no {unknown}; there are {', '.join(system.faults)}")
-    while faults and time.monotonic() < until_s:
-        time.sleep(run.random.uniform(2, 5))
+    done = 0
+    while faults and (time.monotonic() < until_s if times is None else done < times):
+        if times is not None:
+            wait_for_receipts(run)
+        time.sleep(run.random.uniform(2, 5) if times is None else run.random.uniform(0.2, 1.5))
         name, begin_ns = run.random.choice(faults), run.now_ns()
         system.faults[name]()
         run.note("fault", begin_ns, client="faults", value=name)
-    time.sleep(max(0.0, until_s - time.monotonic()))
+        done += 1
+    if times is None:
+        time.sleep(max(0.0, until_s - time.monotonic()))
+
+
+def wait_for_receipts(run: Run) -> None:
+    """Until some messages that were sent after now are acknowledged: a fault might lose them."""
+    since_ns, until_s = run.now_ns(), time.monotonic() + ENDED_S
+    place, left = len(run.steps), RECEIPTS
+    while left > 0:
+        if time.monotonic() > until_s:
+            raise NoEndError("nothing is acknowledged any more")
+        time.sleep(0.1)
+        steps = run.steps[place:]
+        place += len(steps)
+        left -= sum(s.what == "send" and bool(s.ok) and s.begin_ns >= since_ns for s in steps)
+
+
+def add_moves(run: Run, used: Path) -> None:
+    """Note when brokers have given topics to others, whose clients had to connect again then."""
+    for line in used.read_text(encoding="utf-8").splitlines():
+        kind, _, at = line.partition(" ")
+        if kind == "moved":
+            begin_ns = int(at) - run.began_ns
+            about: dict[str, Any] = {"what": "fault", "value": "balance", "client": "balancer"}
+            run.steps.append(Step(begin_ns=begin_ns, end_ns=begin_ns, **about))
 
 
 def _join(threads: list[threading.Thread]) -> None:
@@ -79,7 +111,8 @@ def _join(threads: list[threading.Thread]) -> None:
     for thread in threads:
         thread.join(max(0.0, until_s - time.monotonic()))
         if thread.is_alive():
-            raise NoEndError(f"a client did not come to its end: {thread}")
+            faulthandler.dump_traceback()
+            raise NoEndError(f"a client did not come to its end: {thread.name}")
 
 
 def system_of(
@@ -90,9 +123,9 @@ def system_of(
     if arguments.service_url or arguments.kafka_url:
         urls = arguments.service_url, arguments.http_url, arguments.kafka_url
         return Foreign(random, *urls, arguments.pid)
-    if arguments.on == "workers":
-        return Workers(random, stack)
     used = used_file(arguments, mutant)
+    if arguments.on == "workers":
+        return Workers(random, stack, used, mutant=mutant or NO_MUTANT)
     if arguments.on == "cluster":
         return Cluster(random, stack, used, has_power=has_power)
     return OneBroker(random, stack, used, mutant=mutant or NO_MUTANT, has_power=has_power)
@@ -106,13 +139,14 @@ def used_file(arguments: argparse.Namespace, mutant: str | None) -> Path:
 def print_use(path: Path) -> None:
     """How much of the interfaces the clients used, and what they did not."""
     if not path.exists():
-        return  # nothing of ours, or workers, which their supervisor starts
+        return  # nothing of ours
     used = set(path.read_text(encoding="utf-8").splitlines())
     for kind, names in served().items():
-        left = sorted(name for name in names if f"{kind} {name}" not in used)
-        print(
-            f"\n{len(names) - len(left)} of {len(names)} {kind} were used; not: {', '.join(left)}"
-        )
+        there = sorted(name for name in names if f"{kind} {name}" in used)
+        left = sorted(names.difference(there))
+        is_short = len(there) < len(left)
+        which = f"these: {', '.join(there)}" if is_short else f"not: {', '.join(left)}"
+        print(f"\n{len(there)} of {len(names)} {kind} were used; {which}")
 
 
 def history_of(
@@ -129,13 +163,15 @@ def history_of(
         prepare(run)
         consumers, producers = begin(run)
         producers += [start(move, mover) for mover in movers(run)]
-        disturb(run, system, faults, time.monotonic() + seconds)
+        disturb(run, system, faults, time.monotonic() + seconds, arguments.times)
         run.stop.set()
         _join(producers)
         run.is_sent.set()
         _join(consumers)
         read_logs(run)
         print(system.report())
+    if (used := used_file(arguments, mutant)).exists():
+        add_moves(run, used)
     return History(run.steps)
 
 
@@ -218,6 +254,7 @@ def main() -> int:
     """Parse the arguments, work, judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--times", type=int, help="so many faults, instead of the minutes")
     parser.add_argument("--faults", type=lambda text: text.split(",") if text else [])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("build/histories"))

@@ -120,6 +120,11 @@ class Run:
         """Those that the broker can serve."""
         return [lane for lane in LANES if self._serves(lane)]
 
+    @property
+    def sending(self) -> list[Lane]:
+        """Those with producers that send by themselves."""
+        return [lane for lane in self.lanes if lane.rate]
+
     def _serves(self, lane: Lane) -> bool:
         has_kafkas = bool(self.kafka_url) or not lane.kafka_name
         if lane.kind == "Group":
@@ -171,9 +176,7 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
     ]
     ready.wait(600)
     producers = [
-        start(produce_to_kafka if lane.kafka_name else produce, run, lane)
-        for lane in run.lanes
-        if lane.rate
+        start(produce_to_kafka if lane.kafka_name else produce, run, lane) for lane in run.sending
     ]
     if run.service_url and not run.has_moved_clock:
         producers.append(start(seek, run, LANES[0]))
@@ -181,8 +184,10 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
 
 
 def start(target: Callable[..., None], *arguments: Any) -> threading.Thread:
-    """A thread that runs this."""
-    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    """A thread that runs this, named after what it works for."""
+    names = [each.name for each in arguments if hasattr(each, "name")]
+    name = " ".join([target.__name__, *names])
+    thread = threading.Thread(target=target, args=arguments, daemon=True, name=name)
     thread.start()
     return thread
 
@@ -375,9 +380,16 @@ def seek(run: Run, lane: Lane) -> None:
 # -- Kafka's clients ----------------------------------------------------------------------------
 
 
+def _kafka_producer(run: Run) -> KafkaProducer:
+    return KafkaProducer(
+        bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000,
+        reconnect_backoff_max_ms=1_000,
+    )  # fmt: skip
+
+
 def produce_to_kafka(run: Run, lane: Lane) -> None:
     """Publish with kafka-python's idempotent producer until the end."""
-    producer = KafkaProducer(bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000)
+    producer = _kafka_producer(run)
     unanswered: dict[str, Callable[..., None]] = {}
     number = 0
     while not run.stop.wait(1 / lane.rate):
@@ -397,7 +409,7 @@ def produce_to_kafka(run: Run, lane: Lane) -> None:
         except KafkaError as error:
             failed(error)
             producer.close(timeout=1)
-            producer = KafkaProducer(bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000)
+            producer = _kafka_producer(run)
     with suppress(KafkaError):
         producer.flush(timeout=60)
         producer.close(timeout=10)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,13 +25,12 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Partition
 from histories_clients import Lane, Run
 
-from pulsemark.client import ClientError, ConnectionLostError, WaitTimeoutError
+from pulsemark.client import ClientError, ConnectionLostError, Service, WaitTimeoutError
 from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
-from pulsemark.testing import RawClient
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from tests.support.transaction_client import TransactionClient
+from tests.support.transaction_client import COORDINATOR, TransactionClient
 
 AT_ONCE = 5
 ROUNDS = 3
@@ -180,7 +180,7 @@ def move(mover: Mover) -> None:
             if not is_connected:
                 mover.is_busy = True
                 mover.connect()
-                is_connected = True
+                is_connected, mover.last_s = True, time.monotonic()
             mover.is_busy = False
             messages = mover.take()
             before_ns, since_ns = since_ns, run.now_ns()
@@ -202,27 +202,33 @@ class PulsarMover(Mover):
 
     errors = (ClientError, OSError)
     kind = "Shared"
-    _raw: RawClient | None = None
+    _service: Service | None = None
 
     def connect(self) -> None:
-        """Look up all topics, and open them."""
-        self._raw = raw = RawClient.from_url(self.run.service_url, timeout_s=10)
-        self._client = TransactionClient(raw)
-        self._client.connect()
-        lanes = (self.source, self.target, self.copies)
-        for lane in lanes:
-            raw.lookup(lane.name)
-        self._consumer = raw.subscribe(
+        """Open all topics at the brokers that serve them."""
+        self._service = Service(self.run.service_url, timeout_s=10)
+        self._coordinator = self._client_of(COORDINATOR)
+        self._coordinator.connect()
+        self._source = self._client_of(self.source.name)
+        self._consumer = self._source.raw.subscribe(
             self.source.name, "s", sub_type=pb.CommandSubscribe.Shared, earliest=True,
             consumer_name=self.name,
         )  # fmt: skip
-        self._producers = {lane.name: raw.create_producer(lane.name) for lane in lanes[1:]}
+        targets = [lane.name for lane in (self.target, self.copies)]
+        self._targets = {name: self._client_of(name) for name in targets}
+        self._producers = {
+            name: client.raw.create_producer(name) for name, client in self._targets.items()
+        }
         self._consumer.flow(AT_ONCE)
 
+    def _client_of(self, topic: str) -> TransactionClient:
+        assert self._service is not None
+        return TransactionClient(self._service.connection(topic))
+
     def close(self) -> None:
-        """Close the connection."""
-        if self._raw is not None:
-            self._raw.close()
+        """Close the connections."""
+        if self._service is not None:
+            self._service.close()
 
     def take(self) -> list[Got]:
         """Some messages."""
@@ -246,32 +252,32 @@ class PulsarMover(Mover):
 
     def begin(self) -> None:
         """Begin, and say where it will send."""
-        self._transaction = self._client.begin(TIMEOUT_MS)
+        self._transaction = self._coordinator.begin(TIMEOUT_MS)
         topics = [f"persistent://public/default/{name}" for name in self._producers]
-        self._client.add(self._transaction, *topics)
+        self._coordinator.add(self._transaction, *topics)
         source = f"persistent://public/default/{self.source.name}"
-        self._client.add_subscription(self._transaction, source, "s")
+        self._coordinator.add_subscription(self._transaction, source, "s")
 
     def send(self, lane: Lane, value: str, note: Callable[..., None]) -> None:
         """Send, and wait for the receipt."""
-        producer = self._producers[lane.name]
-        at = self._client.send(producer, value.encode(), self._transaction)
+        producer, client = self._producers[lane.name], self._targets[lane.name]
+        at = client.send(producer, value.encode(), self._transaction)
         note(position=f"{at.ledger_id}:{at.entry_id}:0")
 
     def acknowledge(self, messages: list[Got]) -> None:
         """One by one."""
         for got in messages:
-            self._client.ack(self._consumer, got.message_id, self._transaction)
+            self._source.ack(self._consumer, got.message_id, self._transaction)
 
     def end(self, *, committed: bool) -> None:
         """END_TXN."""
-        self._client.end(self._transaction, committed=committed)
+        self._coordinator.end(self._transaction, committed=committed)
 
 
 class KafkaMover(Mover):
     """With librdkafka."""
 
-    errors = (KafkaException, ConnectionLostError)
+    errors = (KafkaException, ConnectionLostError, TimeoutError)
     kind = "Group"
     is_once = True
     LIMIT_S = 30.0
@@ -353,7 +359,10 @@ class KafkaMover(Mover):
         assert self._consumer is not None
         place = Partition(self.source.kafka_name, 0, messages[-1].message_id + 1)
         group = self._consumer.consumer_group_metadata()
-        self._producer.send_offsets_to_transaction([place], group, self.LIMIT_S)
+        send, limit_s = self._producer.send_offsets_to_transaction, self.LIMIT_S
+        # librdkafka 2.16 may wait for ever for a coordinator that has left the cluster (its issues
+        # 5456 and 5511): then the call is left alone, and a new producer takes its place.
+        ThreadPoolExecutor(1).submit(send, [place], group, limit_s).result(2 * limit_s)
 
     def end(self, *, committed: bool) -> None:
         """Commit, again until it is known how that ends; or abort."""

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -87,7 +88,7 @@ class System:
     kafka_url: str = ""
     http_urls: tuple[str, ...] = ()
     #: Whether it has transactions of Pulsar's clients.
-    has_transactions = False
+    has_transactions = True
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -126,6 +127,7 @@ class JudgedProcess(BrokerProcess):
     """A broker that notes what of it is used, and may have a fault of its own (`mutants.py`)."""
 
     def __init__(self, used: Path, mutant: str, *options: str, **more: Any) -> None:
+        os.environ["PULSEMARK_TRANSACTION_COORDINATOR_ENABLED"] = "true"
         super().__init__(*options, **more)
         launcher = str(Path(__file__).parent / "mutants.py")
         self.program = (sys.executable, launcher, str(used), mutant)
@@ -135,14 +137,12 @@ class OneBroker(System):
     """`pulsemark standalone` on files."""
 
     DEFAULT = ("kill", "term", "pause", "drop", "disk", "receipts", "refusals", "answers", "unload")
-    has_transactions = True
 
     def __init__(
         self, random: Random, stack: ExitStack, used: Path, *, mutant: str, has_power: bool
     ) -> None:
         super().__init__(random)
         self._disk = PowerDisk(stack) if has_power else None
-        os.environ["PULSEMARK_TRANSACTION_COORDINATOR_ENABLED"] = "true"
         more: dict[str, Any] = {"kafka": True, "test_controls": True}
         if self._disk is not None:
             more["data_dir"] = self._disk.folder / "data"
@@ -206,15 +206,18 @@ class Workers(System):
 
     DEFAULT = ("kill", "term", "pause", "hang", "unload")
 
-    def __init__(self, random: Random, stack: ExitStack) -> None:
+    def __init__(
+        self, random: Random, stack: ExitStack, used: Path, *, mutant: str = NO_MUTANT
+    ) -> None:
         super().__init__(random)
         # Each worker's port follows that of the worker before it: also that one has to be free.
-        names = ("--port", "--http-port", "--kafka-port")
-        ports = [text for name in names for text in (name, str(free_port(2)))]
+        pulsar, http, kafka = (free_port(2) for _ in range(3))
+        ports = ("--port", str(pulsar), "--http-port", str(http), "--kafka-port", str(kafka))
         options = ("--workers", "2", *ports, *OPTIONS)
-        self.process = stack.enter_context(BrokerProcess(*options, kafka=True))
-        self.service_url, self.kafka_url = self.process.service_url, self.process.kafka_url
-        self.http_urls = (self.process.http_url,)
+        self.process = stack.enter_context(JudgedProcess(used, mutant, *options, kafka=True))
+        self.service_url = f"pulsar://127.0.0.1:{pulsar},127.0.0.1:{pulsar + 1}"
+        self.kafka_url = f"127.0.0.1:{kafka},127.0.0.1:{kafka + 1}"
+        self.http_urls = (f"http://127.0.0.1:{http}", f"http://127.0.0.1:{http + 1}")
 
     def _worker(self) -> int:
         """The id of a worker's process."""
@@ -270,21 +273,39 @@ class Cluster(System):
         self.peer = BookKeeperPeer(folder / "peer")
         stack.callback(self.peer.stop)
         self.peer.start(3)
+        _run("sync", "--file-system", str(folder))  # their settings: nobody else does
         self.brokers = [stack.enter_context(ClusterBroker(used, self.peer.store)) for _ in range(2)]
         addresses = [one.service_url.removeprefix("pulsar://") for one in self.brokers]
         self.service_url = "pulsar://" + ",".join(addresses)
         self.kafka_url = ",".join(one.kafka_url for one in self.brokers)
         self.http_urls = tuple(one.http_url for one in self.brokers)
+        #: Where bits flip: at one bookie, since two of three have each entry at least.
+        self._rotten = self._bookie()
+        self._flips = Counter[str]()
 
     def report(self) -> str:
-        """The copies that its brokers found damaged since they were started."""
+        """Which damage its brokers have met since they were started, and what there is in all."""
         found = [
             line
             for url in self.http_urls
             for line in urlopen(f"{url}/metrics").read().decode().splitlines()
             if line.startswith("pulsemark_bookie_bad_copies_total")
         ]
+        if self._flips:
+            others = [name for name in self.peer.bookies if name != self._rotten]
+            found += [f"bits flipped: {dict(self._flips)} of {self._rotten}"]
+            found += ["without it:", *self._verified(self._rotten)]
+            found += ["of it alone:", *self._verified(*others)]
         return "\n".join(found)
+
+    def _verified(self, *without: str) -> list[str]:
+        """What `pulsemark verify` says while some bookies are down."""
+        for name in without:
+            self.peer.kill(name)
+        command = [sys.executable, "-m", "pulsemark", "verify", "--store", self.peer.store]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.peer.run(*without)
+        return (done.stdout + done.stderr).splitlines()
 
     def _bookie(self) -> str:
         return self.random.choice(self.peer.bookies)
@@ -329,12 +350,14 @@ class Cluster(System):
         self.pause(self.peer.pids["zookeeper"], (0.5, 7))
 
     def fault_bit(self) -> None:
-        """One bit of one bookie's entries flips, while it is down, and it starts again."""
-        name = self._bookie()
+        """One bit of a bookie's entries or journal flips, while it is down, and it starts again."""
+        name = self._rotten
         self.peer.kill(name)
         logs = [each for each in (self.peer.folder / name).rglob("*.[lt]*") if each.is_file()]
         logs = [each for each in logs if each.suffix in (".log", ".txn") and each.stat().st_size]
-        with self.random.choice(logs).open("r+b") as file:
+        log = self.random.choice(logs)
+        self._flips[log.suffix] += 1
+        with log.open("r+b") as file:
             size = len(file.read().rstrip(b"\0"))
             file.seek(self.random.randrange(max(size, 1)))
             (byte,) = file.read(1) or b"\0"
@@ -353,8 +376,8 @@ class Cluster(System):
                 broker.kill()
             for name in names:
                 self.peer.kill(name)
-        for name in names:
-            self.peer.run(name)
+        self.peer.run("zookeeper")
+        self.peer.run(*self.peer.bookies)
         for broker in self.brokers:
             broker.start()
 

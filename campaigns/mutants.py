@@ -4,13 +4,16 @@
 
 Each mutant replaces a function of the broker, to see whether `histories.py` finds it; NAME `none`
 is the broker as it is. Each command, REST route and request of Kafka's that is handled for the
-first time is added to the file USED. Then the command line runs as usual.
+first time is added to the file USED, and when topics are given to another broker. Then the command
+line runs as usual.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+import runpy
 import sys
 import time
 from collections.abc import Callable
@@ -56,6 +59,7 @@ def note_use(path: Path) -> None:
     """Add to a file what clients use, a line for each kind of request."""
     from pulsemark.broker import handlers
     from pulsemark.broker.http import routing
+    from pulsemark.cluster.bundle_ownership import BundleOwnership
     from pulsemark.kafka.endpoint import KafkaSession
     from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 
@@ -84,6 +88,7 @@ def note_use(path: Path) -> None:
     wrap(handlers, "handle_command", noting(lambda event, _: f"commands {name(event.type)}"))
     wrap(routing, "_find", noting(lambda _, found: f"routes {found[0].method} {found[0].path}"))
     wrap(KafkaSession, "_handle", noting(lambda request, _: f"requests {request.api.name}"))
+    wrap(BundleOwnership, "give", noting(lambda *_: f"moved {time.monotonic_ns()}"))
 
 
 def served() -> dict[str, set[str]]:
@@ -543,10 +548,31 @@ def acknowledges_what_was_aborted() -> None:
         one, name, committed=True))  # fmt: skip
 
 
-if __name__ == "__main__":
+def judge_workers(launcher: list[str]) -> None:
+    """Let the supervisor start its workers by this program, too."""
+    create = asyncio.create_subprocess_exec
+
+    def started(python: str, *words: str, **named: Any) -> Any:
+        return create(python, *launcher, *words, **named)
+
+    asyncio.create_subprocess_exec = started  # type: ignore[assignment]
+
+
+def run() -> Any:
+    """Run the command line, or a module: `-m NAME`."""
+    launcher, words = sys.argv[:3], sys.argv[3:]
+    note_use(Path(launcher[1]))
+    if launcher[2] != NO_MUTANT:
+        MUTANTS[launcher[2]]()
+    if words[0] == "-m":
+        sys.argv = words[1:]
+        return runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     from pulsemark.cli import main
 
-    note_use(Path(sys.argv.pop(1)))
-    if (chosen := sys.argv.pop(1)) != NO_MUTANT:
-        MUTANTS[chosen]()
-    sys.exit(main())
+    judge_workers(launcher)
+    sys.argv = [launcher[0], *words]
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

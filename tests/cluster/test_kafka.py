@@ -13,6 +13,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from pulsemark.broker.kafka import ports
 from pulsemark.testing.raw_kafka import RawKafka
 from pulsemark.wire import TopicName
 
@@ -130,6 +131,20 @@ def test_each_partition_has_its_leader(brokers, eventually):
         assert produced(other, "t", index, record_set(b"v"))[0] == NOT_LEADER
         assert fetched(other, "t", index) == NOT_LEADER
         assert fetched(thread_of(brokers, nodes, number), "t", index) == 0
+
+
+def test_a_broker_that_has_gone_is_named_for_a_while(brokers, rest, monkeypatch):
+    """Clients that miss a broker in one answer may never find a coordinator on it again
+    (librdkafka 2.10 and newer), so one that is back soon is never missing.
+    """
+    first, second = started(brokers, 2)
+    create(first, "t")
+    assert sorted(metadata(first, "t")[0]) == [1, 2]
+    second.close()
+    assert len(rest(first, "GET", "/admin/v2/brokers")[1]) == 1
+    assert sorted(metadata(first, "t")[0]) == [1, 2]
+    monkeypatch.setattr(ports, "LEFT_NODES_NAMED_S", 0)
+    assert sorted(metadata(first, "t")[0]) == [1]
 
 
 def test_groups_have_one_coordinator(brokers, eventually):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,10 @@ from .conftest import CLUSTER, Mirror, bodies_of, fill, message, publish
 BASE = "persistent://public/default/"
 
 
-def make_partitioned(broker: BrokerThread, topic: str, count: int) -> None:
-    """Create a partitioned topic."""
+def make_partitioned(broker: BrokerThread, topic: str, count: int, method: str = "PUT") -> None:
+    """Create a partitioned topic; with POST it gets more partitions."""
     url = f"{broker.http_url}/admin/v2/persistent/public/default/{topic}/partitions"
-    request = urllib.request.Request(url, json.dumps(count).encode(), method="PUT")
+    request = urllib.request.Request(url, json.dumps(count).encode(), method=method)
     request.add_header("Content-Type", "application/json")
     with urllib.request.urlopen(request, timeout=10) as answer:
         assert answer.status == 204
@@ -129,6 +130,56 @@ def test_new_topics_are_found_later(
     assert sorted(done.report.topics) == wanted
     for topic in wanted:
         assert bodies_of(target.data_dir, topic) == bodies_of(source.data_dir, topic)
+
+
+def test_new_partitions_wait_for_the_target(
+    source: BrokerThread, target: BrokerThread, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the target has them too, the mirror says so once, and goes on without them."""
+    monkeypatch.setattr("pulsemark.mirror.run.DISCOVERY_S", 0.05)
+    parts = [f"{BASE}orders-partition-{index}" for index in range(3)]
+    for broker in (source, target):
+        make_partitioned(broker, "orders", 2)
+    publish(source, range(1, 3), parts[0])
+    lines: list[str] = []
+
+    def story() -> Iterator[bool]:
+        """What happens between the mirror's steps; true at its end."""
+        while parts[0] not in mirrored(target):
+            yield False
+        make_partitioned(source, "orders", 3, "POST")
+        publish(source, range(1, 5), parts[2])
+        while not any(line.startswith("waits: ") for line in lines):
+            yield False
+        publish(source, range(1, 4), parts[1])
+        while parts[1] not in mirrored(target):
+            yield False
+        make_partitioned(target, "orders", 3, "POST")
+        while parts[2] not in mirrored(target):
+            yield False
+        while True:
+            yield True
+
+    mirror(
+        source.service_url, target.service_url, "orders",
+        once=False, is_stopped=story().__next__, lines=lines,
+    )  # fmt: skip
+    for part in parts:
+        assert bodies_of(target.data_dir, part) == bodies_of(source.data_dir, part)
+    told = [line for line in lines if line.startswith("waits: ")]
+    assert len(told) == 1
+    assert "3 partitions in the source and 2 in the target" in told[0]
+
+
+def test_a_folder_gets_new_partitions(source: BrokerThread, tmp_path: Path, mirror: Mirror) -> None:
+    """The next run brings them, and the folder knows their number."""
+    make_partitioned(source, "orders", 2)
+    publish(source, range(1, 3), f"{BASE}orders-partition-0")
+    mirror(source.service_url, tmp_path / "b", "orders")
+    make_partitioned(source, "orders", 3, "POST")
+    publish(source, range(1, 5), f"{BASE}orders-partition-2")
+    assert mirror(source.service_url, tmp_path / "b", "orders").entries == 4
+    assert mirror(tmp_path / "b", tmp_path / "c", "orders").entries == 6
 
 
 def mirrored(target: BrokerThread) -> list[str]:

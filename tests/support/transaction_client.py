@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pulsemark.client.connection import RawConsumer
+from pulsemark.client.connection import ProducerChannel, RawConsumer
 from pulsemark.metadata import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
-from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RawProducer
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import MessageId, commands
 
@@ -82,9 +80,9 @@ def ack(
 
 
 class TransactionClient:
-    """A client that uses transactions, over one connection."""
+    """A client that uses transactions, over one connection: `raw`, a BrokerConnection."""
 
-    def __init__(self, raw: RawClient) -> None:
+    def __init__(self, raw: Any) -> None:
         self.raw = raw
 
     def connect(self) -> None:
@@ -114,7 +112,7 @@ class TransactionClient:
         self.raw.request(lambda request_id: end(request_id, txn, committed=committed))
 
     def send(
-        self, producer: RawProducer, body: bytes, txn: TransactionId, *, sequence_id: int = 0
+        self, producer: ProducerChannel, body: bytes, txn: TransactionId, *, sequence_id: int = 0
     ) -> MessageId:
         """Send a message in a transaction; its id."""
         self.raw.write(send(producer.producer_id, sequence_id, body, txn))

@@ -47,11 +47,13 @@ def test_a_short_campaign_with_kafkas_clients_finds_nothing(campaign, cycles):
 def test_a_short_history_is_clean_and_judges_something(tmp_path):
     """Official clients under faults see nothing that cannot be, on every kind of lane."""
     done = run(
-        "histories", "--minutes", "0.2", "--faults", "kill,drop,receipts", "--out", str(tmp_path)
+        "histories", "--times", "3", "--faults", "kill,drop,receipts", "--out", str(tmp_path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| lost-write | 0 |" in done.stdout
-    topics = {step.topic for step in History.load(tmp_path / "broker-1.jsonl").steps if step.topic}
+    history = History.load(tmp_path / "broker-1.jsonl")
+    assert len(history.faults) == 3
+    topics = {step.topic for step in history.steps if step.topic}
     assert topics >= {"chunks", "both-partition-0", "kafka", "parts-partition-1", "moved"}
     assert "commands were used; not: " in done.stdout
 

@@ -3,13 +3,12 @@
 A broker alone has no cluster, and serves every topic (`Services.cluster` is None). The package
 `cluster` implements these protocols. As in Pulsar, a topic goes with its bundle.
 
-`InnerCalls` is how one broker asks another about a topic.
+`InnerCalls` is how one broker asks another about a topic, `exchange` how it calls one over HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import os
 import ssl
@@ -193,8 +192,10 @@ class InnerCalls:
 
     async def answered(self, topic: str, body: bytes, signature: str) -> Any:
         """The answer to another broker, as it is sent. Raises PermissionError, NotOwnedError."""
+        from hmac import compare_digest
+
         expected = self._signature(body).encode()
-        if self.cluster is None or not hmac.compare_digest(expected, signature.encode()):
+        if self.cluster is None or not compare_digest(expected, signature.encode()):
             raise PermissionError
         full, what, facts = json.loads(body)
         if full != topic:
@@ -209,20 +210,19 @@ class InnerCalls:
             return [refusal.code, refusal.message]
 
     def _signature(self, body: bytes) -> str:
-        return hmac.digest(self.secret, body, "sha256").hex()
+        from hmac import digest
+
+        return digest(self.secret, body, "sha256").hex()
 
     async def _call(self, found: Found, name: TopicName, body: bytes) -> Any:
         path = f"{INNER_PATH}{name.namespace}/{quote(name.local, safe='')}"
         flag = "true" if found.redirect and found.authoritative else "false"
         url = f"{found.http_url or found.http_url_tls}{path}?authoritative={flag}"
+        headers = {"content-type": "application/json", SIGNATURE_HEADER: self._signature(body)}
         lane = self._lanes.setdefault(found.broker_id, asyncio.Semaphore(CALLS_AT_ONCE))
         try:
             async with lane, asyncio.timeout(CALL_TIMEOUT_S):
-                for _ in range(MAX_HOPS):
-                    status, location, answer = await self._post(url, body)
-                    if status != 307:
-                        break
-                    url = location
+                status, answer = await exchange(url, "POST", headers, body, self._cafile)
             if status != 200:
                 raise ConnectionError(f"it answers with {status}")
             code, value = json.loads(answer)
@@ -233,38 +233,60 @@ class InnerCalls:
             raise RefusedError(code, value)
         return value
 
-    async def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
-        """Status, Location and body of the answer. Raises OSError."""
-        import h11
 
+async def exchange(
+    url: str,
+    method: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    cafile: str | os.PathLike[str] | None,
+) -> tuple[int, bytes]:
+    """Status and body of another broker's answer over HTTP. Redirects (307) are followed.
+
+    `cafile`: what a broker with TLS only is checked by. Raises OSError: there is no answer.
+    """
+    for _ in range(MAX_HOPS):
         parts = urlsplit(url)
-        tls = ssl.create_default_context(cafile=self._cafile) if parts.scheme == "https" else None
+        tls = ssl.create_default_context(cafile=cafile) if parts.scheme == "https" else None
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
+        own = {"host": parts.netloc, "connection": "close", "content-length": str(len(body))}
+        target = f"{parts.path}?{parts.query}"
         try:
-            link = h11.Connection(h11.CLIENT)
-            headers = {
-                "host": parts.netloc,
-                "connection": "close",
-                "content-type": "application/json",
-                "content-length": str(len(body)),
-                SIGNATURE_HEADER: self._signature(body),
-            }
-            target = f"{parts.path}?{parts.query}"
-            request = h11.Request(method="POST", target=target, headers=[*headers.items()])
-            for part in request, h11.Data(data=body), h11.EndOfMessage():
-                writer.write(link.send(part) or b"")
-            response, answer = None, bytearray()
-            while not isinstance(event := link.next_event(), h11.EndOfMessage):
-                if event is h11.NEED_DATA:
-                    link.receive_data(await reader.read(64 * 1024))
-                elif isinstance(event, h11.Response):
-                    response = event
-                elif isinstance(event, h11.Data):
-                    answer += event.data
-        except h11.ProtocolError as error:
-            raise ConnectionError(f"no answer of HTTP: {error!r}") from error
+            status, location, answer = await _exchange_once(
+                reader, writer, method, target, {**headers, **own}, body
+            )
         finally:
             writer.close()
-        assert response is not None, "an answer ends after its head"
-        location = dict(response.headers).get(b"location", b"")
-        return response.status_code, location.decode(), bytes(answer)
+        if status != 307 or not location:
+            break
+        url = location
+    return status, answer
+
+
+async def _exchange_once(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    body: bytes,
+) -> tuple[int, str, bytes]:
+    """Status, Location and body of the answer. Raises OSError."""
+    import h11
+
+    link = h11.Connection(h11.CLIENT)
+    request = h11.Request(method=method, target=target, headers=[*headers.items()])
+    status, location, answer = 0, b"", bytearray()
+    try:
+        for part in request, h11.Data(data=body), h11.EndOfMessage():
+            writer.write(link.send(part) or b"")
+        while not isinstance(event := link.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                link.receive_data(await reader.read(64 * 1024))
+            elif isinstance(event, h11.Response):
+                status, location = event.status_code, dict(event.headers).get(b"location", b"")
+            elif isinstance(event, h11.Data):
+                answer += event.data
+    except h11.ProtocolError as error:
+        raise ConnectionError(f"no answer of HTTP: {error!r}") from error
+    return status, location.decode(), bytes(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,13 @@ from ..wire import InvalidTopicNameError, TopicName
 from .broker_source import BrokerSource
 from .broker_target import BrokerTarget
 from .entries import Options, Source, Target
-from .errors import EndpointError, NoTopicsError, TopicMissingError
+from .errors import (
+    EndpointError,
+    MirrorError,
+    NoTopicsError,
+    PartitionCountError,
+    TopicMissingError,
+)
 from .folders import FolderSource, FolderTarget
 
 if TYPE_CHECKING:
@@ -55,12 +62,18 @@ class Selection:
                 return True
         return False
 
-    def find(self, source: Source, target: Target, *, must_exist: bool = True) -> list[str]:
+    def find(
+        self,
+        source: Source,
+        target: Target,
+        left_out: Callable[[MirrorError], None] | None = None,
+    ) -> list[str]:
         """Full names of the topics to mirror, each partition by itself, in order.
 
-        The numbers of partitions of partitioned topics are compared with the target's.
-        `must_exist` False: names of topics that do not exist are left out. Raises NoTopicsError,
-        TopicMissingError, PartitionCountError.
+        The numbers of partitions of partitioned topics are compared with the target's. With
+        `left_out` a topic that does not exist, or has another number there, is left out, and
+        `left_out` is called with the reason. Raises NoTopicsError, TopicMissingError,
+        PartitionCountError.
         """
         parsed = [TopicName.parse(name) for name in self.names]
         there = source.topics(sorted({name.namespace for name in parsed}))
@@ -69,9 +82,10 @@ class Selection:
             for topic in self._matching(name, there):
                 try:
                     parts = self._parts(TopicName.parse(topic), source, target, there)
-                except TopicMissingError:
-                    if must_exist:
+                except (TopicMissingError, PartitionCountError) as error:
+                    if left_out is None:
                         raise
+                    left_out(error)
                     continue
                 found.update(dict.fromkeys(parts))
         if not found:

@@ -259,9 +259,10 @@ class FolderTarget(Target):
         return 0 if topic in self._store.topic_names() else None
 
     def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
-        """As `Target`; a topic that is new here gets the source's number."""
+        """As `Target`; a topic that is new here, or has fewer, gets the source's number."""
         needed = highest + 1 if count is None else count
-        if needed and self.partitions(topic) is None:
+        here = self.partitions(topic)
+        if needed and (here is None or 0 < here < needed):
             self._store.catalog.put(PARTITIONED_KIND, topic, str(needed).encode())
         super().check_partitions(topic, count, highest)
 

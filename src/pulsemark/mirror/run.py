@@ -23,7 +23,13 @@ from ..client import (
 from .broker_target import COME_AGAIN
 from .endpoints import Selection
 from .entries import Source, Target
-from .errors import LostError, NoTopicsError, TopicMissingError
+from .errors import (
+    LostError,
+    MirrorError,
+    NoTopicsError,
+    PartitionCountError,
+    TopicMissingError,
+)
 from .subscriptions import CARRY_S, SubscriptionCarrier
 from .topic_mirror import Report, TopicMirror
 
@@ -95,6 +101,8 @@ class MirrorRun:
     _topics: dict[str, TopicMirror] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
     """Topics that were deleted in the source."""
+    _waiting: set[str] = field(default_factory=set)
+    """What was said of topics whose new partitions the target does not have."""
     _discovered_s: float = 0.0
     _carried_s: float = 0.0
     _worked_s: float = field(init=False)
@@ -173,8 +181,9 @@ class MirrorRun:
     def _discover(self, *, is_first: bool = False) -> None:
         """Find the topics to mirror. Later on, topics may come, and those that go are kept."""
         self._discovered_s = self.clock()
+        left_out = None if is_first else self._left_out
         try:
-            found = self.selection.find(self.source, self.target, must_exist=is_first)
+            found = self.selection.find(self.source, self.target, left_out)
         except NoTopicsError:
             if is_first:
                 raise
@@ -185,6 +194,12 @@ class MirrorRun:
                     name, self.source, self.target, self.pace, self.report
                 )
                 self.report.of(name)
+
+    def _left_out(self, error: MirrorError) -> None:
+        """A topic has got more partitions than it has in the target: say so, once."""
+        if isinstance(error, PartitionCountError) and str(error) not in self._waiting:
+            self._waiting.add(str(error))
+            self.report.say(f"waits: {error}; until then the partitions that were there go on")
 
     def _open(self, *, is_first: bool = False) -> None:
         """Open what is not open. A topic that was deleted in the source waits until it is back."""

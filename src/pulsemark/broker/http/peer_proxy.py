@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import ssl
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from ...wire import TopicName
 from ..errors import RefusedError
 from ..metrics.stats import sum_of_partitions
-from ..ownership import Cluster, Found, NotOwnedError
+from ..ownership import Cluster, Found, NotOwnedError, exchange
 from .messages import HttpError, Request, Response
 from .names import boundaries_of, bundles_of
 from .route import Route
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 
 CALL_TIMEOUT_S = 30.0
-MAX_HOPS = 5
 #: Headers of a request that go with it to another broker.
 SENT_ON = ("authorization", "content-type")
 #: Statistics of partitions that are put together from those of each: their route's last segment.
@@ -214,51 +211,16 @@ async def send_on(
     answer.
     """
     kept = {name: value for name, value in request.headers.items() if name in SENT_ON}
-    # What a broker with TLS only is checked by.
     cafile = request.services.config.security.tls_certificate_file
     url = f"{found.http_url or found.http_url_tls}{target}"
-    for _ in range(MAX_HOPS):
-        try:
-            # In a thread of asyncio's: those of the broker are not to wait for one another.
-            status, location, answer = await asyncio.to_thread(
-                _exchange, url, method, kept, body, cafile
-            )
-        except OSError as error:
-            raise HttpError(503, f"the broker at {url} does not answer: {error!r}") from error
-        if status != 307:
-            break
-        url = location
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            status, answer = await exchange(url, method, kept, body, cafile)
+    except OSError as error:
+        raise HttpError(503, f"the broker at {url} does not answer: {error!r}") from error
     if status >= 300:
         raise HttpError(status, _reason(answer))
     return answer
-
-
-def _exchange(
-    url: str,
-    method: str,
-    headers: dict[str, str],
-    body: bytes,
-    cafile: str | os.PathLike[str] | None,
-) -> tuple[int, str, bytes]:
-    """Status, Location and body of the answer. Blocks. Raises OSError."""
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection
-
-    parts = urlsplit(url)
-    if parts.scheme == "https":
-        tls = ssl.create_default_context(cafile=cafile)
-        connection: HTTPConnection = HTTPSConnection(
-            parts.netloc, timeout=CALL_TIMEOUT_S, context=tls
-        )
-    else:
-        connection = HTTPConnection(parts.netloc, timeout=CALL_TIMEOUT_S)
-    try:
-        connection.request(method, f"{parts.path}?{parts.query}", body, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.headers.get("location", ""), answer.read()
-    except HTTPException as error:
-        raise ConnectionError(f"no answer of HTTP: {error!r}") from error
-    finally:
-        connection.close()
 
 
 def _reason(answer: bytes) -> str:

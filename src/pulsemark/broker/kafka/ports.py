@@ -735,6 +735,13 @@ def _admitted(found: Authenticated) -> Admitted:
     return Admitted(Principal(found.role), found.role, found.expires_at_ms)
 
 
+LEFT_NODES_NAMED_S = 9.0
+"""So long clients are told of a broker that has gone, as by Kafka (broker.session.timeout.ms).
+
+Those with librdkafka 2.10 and newer may never find a coordinator again that was missing once.
+"""
+
+
 class BrokerCluster:
     """`ClusterPort` over the broker's cluster."""
 
@@ -750,7 +757,8 @@ class BrokerCluster:
         self._partition = partition
         self._background = Background()
         self._offering: asyncio.Task[None] | None = None
-        self._known: dict[int, Node] = {}
+        #: With the time at which each was last seen.
+        self._known: dict[int, tuple[Node, float]] = {}
 
     @property
     def node_id(self) -> int:
@@ -758,17 +766,23 @@ class BrokerCluster:
         return self._cluster.kafka_node
 
     async def nodes(self) -> Mapping[int, Node]:
-        """The brokers with a Kafka port, by number; those known before if there is no answer."""
+        """The brokers with a Kafka port, by number, and those that were there just before."""
+        now_s = asyncio.get_running_loop().time()
         try:
             places = await self._cluster.kafka_places()
         except RefusedError as refusal:
             log.info("brokers are not known: %s", refusal.message)
         else:
-            self._known = {
-                one.node_id: Node(one.node_id, one.host, one.port, one.tls_port)
+            left = {
+                number: seen
+                for number, seen in self._known.items()
+                if now_s - seen[1] < LEFT_NODES_NAMED_S
+            }
+            self._known = left | {
+                one.node_id: (Node(one.node_id, one.host, one.port, one.tls_port), now_s)
                 for one in places.values()
             }
-        return self._known
+        return {number: node for number, (node, _) in self._known.items()}
 
     async def leaders(self, topic: str, count: int) -> list[int]:
         """The number of each partition's leader."""
