@@ -82,7 +82,9 @@ def main() -> int:
     parser.add_argument("--binary", type=Path, help="the suite, built before by go test -c")
     parser.add_argument("--peer", action="store_true", help="a broker runs on those ports already")
     parser.add_argument(
-        "--workers", type=int, help="so many workers; the port without TLS is 6640, as 6651 is taken"
+        "--workers",
+        type=int,
+        help="so many workers, whose second port is taken: the first is 6640",
     )
     args = parser.parse_args()
     if not (args.suite / "pulsar" / "helper_for_test.go").is_file():
@@ -98,7 +100,9 @@ def main() -> int:
         else:
             configuration, options = settings(source / "integration-tests"), []
             if args.workers:
-                configuration = configuration.replace("brokerServicePort=6650", "brokerServicePort=6640")
+                configuration = configuration.replace(
+                    "brokerServicePort=6650", "brokerServicePort=6640"
+                )
                 options = ["--workers", str(args.workers)]
             with standalone(home, configuration, *options):
                 set_up((source / "integration-tests/tokens/admin-token").read_text().strip())

@@ -296,6 +296,14 @@ def test_a_transaction_that_takes_too_long_is_aborted(client, broker):
         client.end(txn, committed=True)
 
 
+def test_a_time_below_zero_is_over_at_once(client, broker):
+    """Java's clients send -1, and cannot read the list of transactions with 2^64-1 in it."""
+    transaction = client.begin(timeout_ms=2**64 - 1)
+    broker.call(lambda running: running.services.transactions.checked())
+    with pytest.raises(RequestRefusedError, match="not found"):
+        client.end(transaction, committed=True)
+
+
 def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(client, broker):
     """Its other topics get the decision."""
     first = client.raw.create_producer(TOPIC)

@@ -255,9 +255,9 @@ class HttpConnection(asyncio.Protocol):
             principal = UNAUTHENTICATED
             if controls is None:
                 principal = await self.principal(target, headers, self._certificate)
-            request = Request(
-                head.method.decode("ascii"), target, body, self._services, headers, principal
-            )
+            method = head.method.decode("ascii")
+            is_tls = self._transport.get_extra_info("sslcontext") is not None
+            request = Request(method, target, body, self._services, headers, principal, is_tls)
             response = await (controls or self.answer)(request)
             if request.method == "GET":
                 accepted = headers.get("accept-encoding", "")
