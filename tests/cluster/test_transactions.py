@@ -347,6 +347,15 @@ def test_pulsars_transactions_over_topics_of_two_brokers(
     assert sides.coordinated(lambda one: one.begin()) != txn
 
 
+def test_every_broker_leads_to_a_transactions_metadata(brokers, sides, rest):
+    """One that does not have the coordinator redirects to the one that has it."""
+    txn = sides.coordinated(lambda one: one.begin())
+    path = "/admin/v3/transactions/transactionMetadata/{txnid_most_bits}/{txnid_least_bits}"
+    for one in brokers.running:
+        status, found = rest(one, "GET", path.format(**txn))
+        assert (status, found["status"]) == (200, "OPEN")
+
+
 @pytest.mark.parametrize("kind", ["Pulsar's", "Kafka's"])
 def test_nobody_has_to_ask_for_a_coordinator(brokers, eventually, monkeypatch, kind):
     """The coordinator's broker has gone, and so has the client. The brokers of topics with an open
