@@ -69,6 +69,8 @@ WEB = "requests that no HTTP client sends are answered as JSON"
 HOST = "a page of another name must not use the broker"
 UNREAD = "the body of a removal is not read"
 DOMAIN = "the topic's kind is looked at before the body"
+NAME_FIRST = "what the path names is looked for before the body is read"
+RACE = "the peer takes the second command before or after it has done the first"
 READING = "a read that waits, of a consumer that has left or may take nothing"
 
 OF_TOPICS = "matrix_domain_tenant_namespace_topic"
@@ -98,6 +100,9 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("pipelined_commands", "a consumer that is closed", OVERTAKEN),
     ("pipelined_commands", "a producer that is closed", OVERTAKEN),
     ("pipelined_commands", "two producers of one name", ORDER),
+    ("pipelined_commands", "two producers of one id", RACE),
+    ("topic_peek_partitioned", "peek non-persistent", NOT_STORED),
+    ("topic_peek_partitioned", "examine in memory", NOT_STORED),
     ("lookups", "no creation system", SYSTEM),
     ("stats_of_access_modes", "close", ORDER),
     ("stats_of_waiting_messages", "*stats delayed", NOTHING),
@@ -113,6 +118,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("stats_of_partitions", "partition*", AHEAD),
     ("raw_answers", "GET /admin/v2/tenants *", OTHERS),
     ("raw_answers", "* /metrics*", SETTINGS),
+    ("raw_answers", "GET /admin", SERVLET),
     ("raw_answers", "GET /absent Accept: application/json", SERVLET),
     ("raw_answers", "GET */p/partitioned-*", ORDER),
     ("raw_answers", "* Expect: zzz", WEB),
@@ -216,6 +222,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         "GET /namespaces/<tenant>/n1/0x80000000_0xc0000000/topicHashPositions",
         BUNDLE,
     ),
+    ("rest_topics_in_detail", "GET */n2/0x00000000_0x20000000/topicHashPositions*", BUNDLE),
     (
         "rest_namespaces_and_bundles",
         "POST /namespaces/<tenant>/n1/0x80000000_0xc0000000/clearBacklog",
@@ -433,13 +440,17 @@ def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     Where both refuse a body that cannot be read, or what a topic in memory does not have, each with
     its own text; where the peer has several texts for one thing; where its web server answers with
     a page; where it failed (500, or no answer), and this broker says that it is the client's
-    mistake; and where no client has used a bundle in the peer.
+    mistake; where the peer reads a body before it looks for what the path names; and where no
+    client has used a bundle in the peer.
     """
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return None
     body = theirs.get("body")
     if ours.get("status") == theirs.get("status") == 400 and "[Source: REDACTED" in str(body):
         return JAVA
+    is_name = ours.get("status") in (404, 409, 412) and theirs.get("status") in (400, 405, 412)
+    if scenario.startswith("matrix_") and is_name:
+        return NAME_FIRST
     refused = ours.get("body")
     says = str(refused.get("reason", "")) if isinstance(refused, dict) else ""
     if ours.get("status") == theirs.get("status") and "is not stored" in says:
@@ -447,7 +458,8 @@ def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     if theirs.get("status") in (302, ours.get("status")) and _is_page(body):
         return ONE_FORM
     reason = str(body.get("reason", "")) if isinstance(body, dict) else ""
-    if says and ours.get("status") == theirs.get("status") and reason.startswith(PEERS_TEXTS):
+    is_said = not reason or reason.startswith(PEERS_TEXTS)
+    if says and ours.get("status") == theirs.get("status") and is_said:
         return ONE_TEXT
     if scenario.startswith("matrix_") and reason.startswith(
         "Failed to find ownership for ServiceUnit:"
@@ -460,6 +472,7 @@ def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
 #: How texts of the peer begin that this broker says in one way.
 PEERS_TEXTS = (
     "Topic ",
+    "topic-level max",
     "Tenant does not exist",
     "ClusterIds should not be null",
     "Partitioned Topic not found",

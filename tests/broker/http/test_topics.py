@@ -174,6 +174,16 @@ def test_the_sums_of_partitions(http, raw, topic):
     assert http("GET", path_of(topic, "/internal-info")).json["version"] == 0
 
 
+def test_a_body_that_says_nothing_changes_nothing(http, raw, topic):
+    """No properties in a list, and no mark without a value: both are told to the client."""
+    raw.create_producer(topic)
+    http("PUT", path_of(topic, "/subscription/s"))
+    marked = path_of(topic, "/subscription/s/replicatedSubscriptionStatus")
+    assert http("PUT", path_of(topic, "/properties"), []).status == 400
+    assert http("POST", marked).status == 400
+    assert http("POST", marked, True).status == 204
+
+
 def test_properties_of_topics_and_subscriptions_outlive_a_restart(tmp_path, http_of):
     """Set at creation, added, removed one by one; those of a subscription are replaced."""
     path = "/admin/v2/persistent/public/default/kept"

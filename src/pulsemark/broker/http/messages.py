@@ -33,7 +33,6 @@ JOINED_PARTS = 1_000
 SEPARATORS = (",", ":")
 JSON_TYPE = "application/json"
 #: The parts of the administration whose paths name topics.
-EMPTY = "The request entity cannot be empty."
 FORM_NAMES = ("persistent", "non-persistent", "schemas")
 PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 MAX_PHRASE_CHARACTERS = 1024
@@ -81,6 +80,7 @@ class Request:
     #: The headers, with names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     principal: Principal = UNAUTHENTICATED
+    is_tls: bool = False
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 
@@ -117,6 +117,12 @@ class Request:
             raise HttpError(
                 400, f"the body is not JSON: {error}", text_type="text/plain"
             ) from error
+
+    def required_json(self) -> Any:
+        """The same, of a body that must not be empty."""
+        if not self.body.strip():
+            raise HttpError(400, "The request entity cannot be empty.", text_type=JSON_TYPE)
+        return self.json()
 
     def json_object(self) -> dict[str, Any] | None:
         """The same, of a body that must be an object."""

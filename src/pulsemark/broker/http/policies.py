@@ -35,7 +35,7 @@ from ..policies.pulsar_policies import (
 from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
-from .messages import EMPTY, JSON_TYPE, HttpError, Request, Response
+from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import (
     check_stored,
     existing_namespace,
@@ -165,8 +165,8 @@ async def _value(request: Request, policy: Policy, place: Place) -> Any:
     value = request.json() if place.has_body else None
     if value is None and place.empty in ("removes", "ignored"):
         return None
-    if place.has_body and place.empty == "refused" and not request.body.strip():
-        raise HttpError(400, EMPTY, text_type=JSON_TYPE)
+    if place.has_body and place.empty == "refused":
+        request.required_json()
     return await _read(request, policy, place, value)
 
 
@@ -399,7 +399,7 @@ def text_properties(value: object) -> dict[str, str]:
 async def add_to_topic(request: Request, path: TopicPath) -> Response:
     """Add properties to a topic, or replace some."""
     check_stored(path)
-    if not request.json():  # As in Pulsar: without properties the topic is not looked for.
+    if not request.json_object():  # As in Pulsar: without properties the topic is not looked for.
         return Response()
     name = existing_topic(request, path)
     levels = request.services.topics.policies[PROPERTIES]

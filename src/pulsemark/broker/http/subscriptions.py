@@ -168,7 +168,7 @@ async def replicated(request: Request, path: TopicPath, name: str) -> Response:
 @routes.post(REPLICATED, needs.topic("SET_REPLICATED_SUBSCRIPTION_STATUS"))
 async def set_replicated(request: Request, path: TopicPath, name: str) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
-    wanted = boolean("replicated", request.json())
+    wanted = boolean("replicated", request.required_json())
     for one in await find_subscriptions(request, path, name):
         await mark_replicated(one, marked=wanted)
     return Response()

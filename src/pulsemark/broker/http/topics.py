@@ -26,7 +26,7 @@ from ..topics.registry import (
     partitions_created,
 )
 from ..topics.topic import Topic, TopicInUseError
-from .messages import EMPTY, JSON_TYPE, HttpError, Request, Response
+from .messages import HttpError, Request, Response
 from .names import (
     boundaries_of,
     bundle_of,
@@ -251,9 +251,7 @@ async def list_partitioned(request: Request, domain: str, tenant: str, namespace
 
 
 def _count(request: Request) -> int:
-    if not request.body.strip():
-        raise HttpError(400, EMPTY, text_type=JSON_TYPE)
-    return integer("partitions", request.json())
+    return integer("partitions", request.required_json())
 
 
 def _check_count(request: Request, count: int) -> None:
