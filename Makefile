@@ -140,7 +140,7 @@ fuzz-long: $(STAMP) ## Fuzz parser and brokers, every command and route: MINUTES
 
 .PHONY: histories
 histories: $(STAMP) ## Judge a broker by what its clients saw, under faults: MINUTES=10 FAULTS=kill,pause ON=broker|workers|cluster SEED=1, or TIMES=100 faults
-	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ON),--on $(ON)) $(if $(TIMES),--times $(TIMES))
+	$(BIN)/python campaigns/histories.py --seed $(SEED) $(if $(TIMES),--times $(TIMES),--minutes $(MINUTES)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ON),--on $(ON))
 
 .PHONY: virtual-histories
 virtual-histories: $(STAMP) ## The same in virtual time, on a simulated disk that loses power: MINUTES=600 SEED=1
