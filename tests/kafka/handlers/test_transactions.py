@@ -531,7 +531,9 @@ def test_an_open_transaction_goes_on_after_a_restart():
 
 
 def test_a_transaction_that_takes_too_long_is_aborted():
-    """Its producer is fenced, and may go on with its next epoch."""
+    """Its producer is fenced, and may go on with its next epoch. A step back of the clock holds
+    nothing open.
+    """
     clock = SettableClock(1_700_000_000_000)
     with kafka_of(MemoryFolder(), clock=clock) as (_, raw):
         producer = Producer(raw, "t")
@@ -539,6 +541,8 @@ def test_a_transaction_that_takes_too_long_is_aborted():
         made = make(raw, "orders")
         producer.add(made)
         producer.send(made, b"x")
+        clock.advance(by_ms=-3_600_000)
+        until(lambda: producer.state().transaction_start_time_ms == clock.now_ms())
         clock.advance(by_ms=4_999)
         assert producer.state().transaction_state == "Ongoing"
         clock.advance(by_ms=1)

@@ -278,6 +278,8 @@ class Transactions:
         """Begin to abort what has expired, and to end what could not be ended before."""
         now_ms = self._config.clock.now_ms()
         for transaction in tuple(self.by_number.values()):
+            # A clock that steps back must not hold it open.
+            transaction.opened_ms = min(transaction.opened_ms, now_ms)
             if transaction.is_decided:
                 self._finish(transaction)
             elif transaction.status is Status.OPEN and transaction.expires_ms <= now_ms:

@@ -381,7 +381,9 @@ class TransactionCoordinator:
             if known.name in self._storing:
                 continue
             if known.state is State.ONGOING:
-                if now_ms - known.started_ms >= known.timeout_ms:
+                if known.started_ms > now_ms:  # a clock that steps back must not hold it open
+                    self._offsets.transactions[known.name] = replace(known, started_ms=now_ms)
+                elif now_ms - known.started_ms >= known.timeout_ms:
                     log.info(
                         "the transaction of %r is aborted: it has lasted for %d ms",
                         known.name[:100],
