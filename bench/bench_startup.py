@@ -4,7 +4,9 @@
 
 A broker is healthy when a readiness check succeeds: GET /admin/v2/clusters answers ["standalone"].
 The limit is a Python process that imports uvloop and protobuf, listens and answers; no broker in
-Python can do less. Memory is PSS: shared pages are divided by the number of their processes. The
+Python can do less. Beside the time stands the processor time that the process took for it, which
+other work on the machine hardly changes. Memory is PSS: shared pages are divided by the number of
+their processes. A broker in a thread of this process is started and stopped again and again. The
 programs take turns; shown are the median of the rounds, the lowest and the highest.
 """
 
@@ -20,10 +22,12 @@ import time
 import urllib.request
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from report import Figure, lower, show
 from rounds import add_rounds, in_turns
 
+from pulsemark import BrokerConfig, BrokerThread
 from pulsemark.testing import RawClient
 
 READY_BODY = ["standalone"]
@@ -55,6 +59,12 @@ def pss_mib(pid: int) -> float:
     raise SystemExit("the kernel does not tell PSS")
 
 
+def processor_ms(pid: int) -> float:
+    """The processor time that the process has taken so far, all its threads together."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text(encoding="ascii").split()[0]) for each in threads) / 1e6
+
+
 def start(
     command: list[str], environment: dict[str, str] | None = None
 ) -> tuple[subprocess.Popen[str], dict[str, str], float]:
@@ -79,10 +89,21 @@ def stop(process: subprocess.Popen[str]) -> None:
     process.stdout.close()
 
 
-def run_once(command: list[str], *, load: int = 0) -> tuple[float, float, float]:
-    """Milliseconds to healthy, PSS when idle, PSS after `load` durable messages."""
+class Start(NamedTuple):
+    """What one process took."""
+
+    taken_ms: float
+    processor_ms: float
+    idle_mib: float
+    loaded_mib: float
+    """After the durable messages, if there were any."""
+
+
+def run_once(command: list[str], *, load: int = 0) -> Start:
+    """Start a process, and end it after `load` durable messages."""
     process, ready, taken_ms = start(command)
     try:
+        taken_processor_ms = processor_ms(process.pid)
         idle = after = pss_mib(process.pid)
         if load:
             with RawClient.from_url(ready["service_url"]) as client:
@@ -92,7 +113,17 @@ def run_once(command: list[str], *, load: int = 0) -> tuple[float, float, float]
             after = pss_mib(process.pid)
     finally:
         stop(process)
-    return taken_ms, idle, after
+    return Start(taken_ms, taken_processor_ms, idle, after)
+
+
+def thread_once() -> tuple[float, float]:
+    """Milliseconds to start and to stop a broker in memory in a thread."""
+    began = time.perf_counter()
+    broker_thread = BrokerThread(BrokerConfig(storage="memory", port=0, http_port=0))
+    broker_thread.start()
+    started = time.perf_counter()
+    broker_thread.close()
+    return (started - began) * 1_000, (time.perf_counter() - started) * 1_000
 
 
 def broker(*options: str) -> list[str]:
@@ -105,24 +136,32 @@ def measure(rounds: int) -> list[Figure]:
     """All rows; the programs take turns."""
     with tempfile.TemporaryDirectory() as folder:
         fresh = (f"{folder}/{number}" for number in count())
-        in_memory, plain, with_grpc, bare = in_turns(
+        thread_once()  # imports what a broker needs
+        threads, in_memory, plain, with_grpc, bare = in_turns(
             rounds,
+            thread_once,
             lambda: run_once(broker("--storage", "memory")),
             lambda: run_once(broker("--data-dir", next(fresh)), load=2_000),
             lambda: run_once(broker("--data-dir", next(fresh), "--grpc-port", "0")),
             lambda: run_once([sys.executable, "-c", BARE]),
         )
 
-    def column(rows: list[tuple[float, float, float]], place: int) -> list[float]:
-        return [row[place] for row in rows]
-
+    limit_ms, limit_processor_ms, limit_mib, _ = zip(*bare, strict=True)
+    figures = []
+    for name, runs in (("in memory", in_memory), ("in a folder", plain), ("with gRPC", with_grpc)):
+        taken_ms, took_processor_ms, idle_mib, loaded_mib = zip(*runs, strict=True)
+        figures += [
+            lower(f"start to healthy, {name}", taken_ms, limit_ms, "ms"),
+            lower("the same, processor time", took_processor_ms, limit_processor_ms, "ms"),
+            lower("PSS, idle", idle_mib, limit_mib, "MiB"),
+        ]
+        if runs is plain:
+            figures.append(lower("PSS, after 2,000 messages", loaded_mib, limit_mib, "MiB"))
+    starts_ms, stops_ms = zip(*threads, strict=True)
     return [
-        lower("start to healthy, in memory", column(in_memory, 0), column(bare, 0), "ms"),
-        lower("start to healthy", column(plain, 0), column(bare, 0), "ms"),
-        lower("start to healthy, with gRPC", column(with_grpc, 0), column(bare, 0), "ms"),
-        lower("PSS, idle", column(plain, 1), column(bare, 1), "MiB"),
-        lower("PSS, after 2,000 messages", column(plain, 2), column(bare, 1), "MiB"),
-        lower("PSS, idle, with gRPC", column(with_grpc, 1), column(bare, 1), "MiB"),
+        *figures,
+        lower("a broker in a thread: start", starts_ms, None, "ms"),
+        lower("the same: stop", stops_ms, None, "ms"),
     ]
 
 

@@ -23,11 +23,9 @@ import json
 import logging
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +36,7 @@ from typing import Any
 import pulsar
 from bookkeeper_peer import ROOT, BookKeeperPeer
 from cluster_bystanders import BACK_LIMIT_S, NAMESPACE, Churn, Vanishing, rest
-from failover_campaign import BrokerProcess, Load, check_all, owners_of
+from failover_campaign import BrokerProcess, Load, check_all, on_bookies, owners_of, parser_of
 
 from pulsemark.client import Service
 from pulsemark.coordination import connect
@@ -219,7 +217,7 @@ def campaign(arguments: argparse.Namespace, peer: BookKeeperPeer, folder: Path) 
     with ExitStack() as at_end:
         for one in brokers:
             one.start()
-            at_end.callback(_kill, one)
+            at_end.callback(one.kill)
         url = "pulsar://" + ",".join(one.url.removeprefix("pulsar://") for one in brokers)
         logger = logging.getLogger("pulsar")
         logger.setLevel(logging.CRITICAL)
@@ -252,12 +250,6 @@ def campaign(arguments: argparse.Namespace, peer: BookKeeperPeer, folder: Path) 
     return {**counts, **result, "slow": slow, "stuck": stuck}
 
 
-def _kill(broker: BrokerProcess) -> None:
-    if broker.process is not None and broker.process.poll() is None:
-        broker.process.kill()
-        broker.process.wait()
-
-
 def _mount(folder: Path) -> bool:
     """A small disk of its own for a bookie, if this user may mount one."""
     folder.mkdir(parents=True)
@@ -267,33 +259,22 @@ def _mount(folder: Path) -> bool:
 
 def main() -> int:
     """Run it; 0 if nothing is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__, brokers=2)
     parser.add_argument("--only", nargs="+", choices=ATTACKS, default=list(ATTACKS))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds-each", type=float, default=10)
-    parser.add_argument("--brokers", type=int, default=2)
     parser.add_argument("--topics", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--logs", type=Path, help="copy the brokers' logs into this folder")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="attacks-") as name, ExitStack() as at_end:
-        folder = Path(name)
-        peer = BookKeeperPeer(folder / "peer")
+    with on_bookies(arguments.logs) as (folder, peer), ExitStack() as at_end:
         disks = [peer.folder / f"bookie-{number}" for number in range(3)]
         at_end.callback(_unmount, disks)
         mounted = [_mount(disk) for disk in disks]
         if not all(mounted):
             print("the attacks on disks are left out: mounting small disks needs root")
             arguments.only = [one for one in arguments.only if not one.startswith("disk")]
-        at_end.callback(peer.stop)
+        at_end.callback(peer.stop)  # before the disks are gone
         peer.start(3)
-        try:
-            result = campaign(arguments, peer, folder)
-        finally:
-            if arguments.logs is not None:
-                arguments.logs.mkdir(parents=True, exist_ok=True)
-                for log in (*folder.glob("broker-*.log"), *folder.glob("peer/*/log")):
-                    shutil.copy(log, arguments.logs / f"{log.parent.name}-{log.name}")
+        result = campaign(arguments, peer, folder)
     print(json.dumps(result, indent=1))
     return 1 if result["wrong"] or result["slow"] or result["stuck"] else 0
 

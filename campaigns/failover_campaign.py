@@ -32,7 +32,8 @@ import tempfile
 import threading
 import time
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,12 @@ class BrokerProcess:
         self.process.wait(START_LIMIT_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+    def kill(self) -> None:
+        """End it, if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def rest(self, method: str, path: str, body: Any = None) -> Any:
         """A REST call."""
@@ -331,7 +338,7 @@ def campaign(arguments: argparse.Namespace, store: str, folder: Path) -> dict[st
     with ExitStack() as at_end:
         for one in brokers:
             one.start()
-            at_end.callback(_kill, one)
+            at_end.callback(one.kill)
         first = brokers[0]
         if "failover" not in first.rest("GET", "/admin/v2/tenants"):
             first.rest("PUT", "/admin/v2/tenants/failover", {"allowedClusters": ["standalone"]})
@@ -378,54 +385,70 @@ def _epochs(broker: BrokerProcess, topic: str) -> list[int]:
     return [one["firstIndex"] for one in broker.rest("GET", path)["epochs"]]
 
 
-def _kill(broker: BrokerProcess) -> None:
-    if broker.process is not None and broker.process.poll() is None:
-        broker.process.kill()
-        broker.process.wait()
-
-
 def _weights(text: str) -> dict[str, int]:
     """`kill=5,end=3` as numbers."""
     return {name: int(weight) for name, _, weight in (p.partition("=") for p in text.split(","))}
 
 
-def main() -> int:
-    """Run it; 0 if nothing is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def parser_of(text: str | None, brokers: int = 3) -> argparse.ArgumentParser:
+    """What each campaign on bookies may be told; `text`: its docstring."""
+    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
+    parser.add_argument("--brokers", type=int, default=brokers)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--logs", type=Path, help="copy all logs into this folder")
+    return parser
+
+
+@contextmanager
+def on_bookies(logs: Path | None) -> Iterator[tuple[Path, BookKeeperPeer]]:
+    """A folder for the brokers' logs, and in it bookies, to be started; they end with it."""
+    with tempfile.TemporaryDirectory(prefix="failover-") as name:
+        folder = Path(name)
+        peer = BookKeeperPeer(folder / "peer")
+        try:
+            yield folder, peer
+        except BaseException:
+            for log in sorted(folder.glob("broker-*.log")):
+                print(f"--- {log.name}\n{log.read_text()[-4000:]}", file=sys.stderr)
+            raise
+        finally:
+            peer.stop()
+            if logs is not None:
+                logs.mkdir(parents=True, exist_ok=True)
+                for log in (*folder.glob("broker-*.log"), *folder.glob("peer/*/log")):
+                    shutil.copy(log, logs / f"{log.parent.name}-{log.name}")
+
+
+def run(
+    parser: argparse.ArgumentParser,
+    campaign: Callable[[argparse.Namespace, str, Path], dict[str, Any]],
+) -> int:
+    """Run a campaign of failovers, and print what it found; 0 if nothing is wrong."""
     parser.add_argument("--store", help="zk://HOST:PORT/ledgers (default: one is started)")
     parser.add_argument("--failovers", type=int, default=10)
-    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the result into this file, too")
+    arguments = parser.parse_args()
+    with on_bookies(arguments.logs) as (folder, peer):
+        if arguments.store is None:
+            peer.start(3)
+        result = campaign(arguments, arguments.store or peer.store, folder)
+    print(json.dumps(result, indent=1))
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(result))
+    return 1 if result["wrong"] or result.get("not_back") else 0
+
+
+def main() -> int:
+    """Run it; 0 if nothing is wrong."""
+    parser = parser_of(__doc__)
     parser.add_argument("--topics", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--kinds",
         type=_weights,
         default=_weights("kill=5,end=3,pause=2"),
         help="how often each is chosen (default: kill=5,end=3,pause=2)",
     )
-    parser.add_argument("--json", type=Path, help="write the result into this file, too")
-    parser.add_argument("--logs", type=Path, help="copy the brokers' logs into this folder")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as at_end:
-        folder = Path(name)
-        store = arguments.store
-        if store is None:
-            peer = BookKeeperPeer(folder / "peer")
-            at_end.callback(peer.stop)
-            peer.start(3)
-            store = peer.store
-        try:
-            result = campaign(arguments, store, folder)
-            if arguments.logs is not None:
-                shutil.copytree(folder, arguments.logs, dirs_exist_ok=True)
-        except BaseException:
-            for log in sorted(folder.glob("broker-*.log")):
-                print(f"--- {log.name}\n{log.read_text()[-4000:]}", file=sys.stderr)
-            raise
-    print(json.dumps(result, indent=1))
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(result))
-    return 1 if result["wrong"] or result["not_back"] else 0
+    return run(parser, campaign)
 
 
 if __name__ == "__main__":

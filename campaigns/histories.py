@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -66,12 +67,12 @@ class NoEndError(Exception):
 
 
 def disturb(run: Run, system: System, faults: list[str], until_s: float, times: int | None) -> None:
-    """Make one fault after the other, for some time or so many."""
+    """Make one fault after the other, for some time, and not more than so many."""
     unknown = set(faults) - set(system.faults)
     if unknown:
         raise SystemExit(f"--faults: there is no {unknown}; there are {', '.join(system.faults)}")
     done = 0
-    while faults and (time.monotonic() < until_s if times is None else done < times):
+    while faults and time.monotonic() < until_s and done != times:
         if times is not None:
             wait_for_receipts(run)
         time.sleep(run.random.uniform(2, 5) if times is None else run.random.uniform(0.2, 1.5))
@@ -162,10 +163,12 @@ def history_of(
         )  # fmt: skip
         prepare(run)
         consumers, producers = begin(run)
-        producers += [start(move, mover) for mover in movers(run)]
+        moving = [start(move, mover) for mover in movers(run)]
         disturb(run, system, faults, time.monotonic() + seconds, arguments.times)
         run.stop.set()
         _join(producers)
+        run.is_produced.set()
+        _join(moving)
         run.is_sent.set()
         _join(consumers)
         read_logs(run)
@@ -253,8 +256,8 @@ def finds(arguments: argparse.Namespace, mutant: str, seconds: float) -> bool:
 def main() -> int:
     """Parse the arguments, work, judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--times", type=int, help="so many faults, instead of the minutes")
+    parser.add_argument("--minutes", type=float, help="10, or as long as --times takes")
+    parser.add_argument("--times", type=int, help="so many faults at most")
     parser.add_argument("--faults", type=lambda text: text.split(",") if text else [])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("build/histories"))
@@ -275,7 +278,7 @@ def main() -> int:
         logging.disable()
         is_wrong = judge_virtually(arguments.seed, arguments.virtual, arguments.mutant)
         return int(is_wrong is (arguments.mutant is None))
-    seconds = 60 * arguments.minutes
+    seconds = 60 * (arguments.minutes or (10 if arguments.times is None else math.inf))
     if not arguments.all_mutants:
         is_wrong = judge(arguments, arguments.mutant, arguments.faults, seconds)
         return int(is_wrong is (arguments.mutant is None))

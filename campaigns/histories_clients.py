@@ -105,7 +105,8 @@ class Run:
     #: Whether Pulsar's clients have transactions; Kafka's always do.
     has_transactions: bool
     stop: threading.Event = field(default_factory=threading.Event)
-    #: All producers have ended.
+    #: All producers have ended, without and with those that move messages.
+    is_produced: threading.Event = field(default_factory=threading.Event)
     is_sent: threading.Event = field(default_factory=threading.Event)
     steps: list[Step] = field(default_factory=list)
     began_ns: int = field(default_factory=time.monotonic_ns)
@@ -236,11 +237,11 @@ def produce(run: Run, lane: Lane) -> None:
         room.acquire()
         value, key = f"{lane.name}/{number}", f"k{number % 7}"
         number += 1
-        delay_ms = DELAY_MS if lane.has_delays and number % 5 == 0 else None
+        # A clock that steps back keeps a delayed message for as long as it steps.
+        has_delay = lane.has_delays and number % 5 == 0 and not run.has_moved_clock
+        delay_ms = DELAY_MS if has_delay else None
         begin_ns = run.now_ns()
-        due_ns = None
-        if delay_ms is not None and not run.has_moved_clock:
-            due_ns = begin_ns + delay_ms * 1_000_000 - TOLERANCE_NS
+        due_ns = begin_ns + DELAY_MS * 1_000_000 - TOLERANCE_NS if has_delay else None
         about = {"client": name, "topic": lane.name, "value": value, "due_ns": due_ns}
         note = partial(run.note, "send", begin_ns, is_once=lane.has_deduplication, **about)
         producer.send_async(

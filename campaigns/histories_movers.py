@@ -106,7 +106,7 @@ class Mover:
 
     def is_done(self) -> bool:
         """At the end: whether no more comes, because neither of the two does anything."""
-        if not self.run.stop.is_set() or self.is_busy or self.other.is_busy:
+        if not self.run.is_produced.is_set() or self.is_busy or self.other.is_busy:
             return False
         limit_s = SILENT_S if self.run.service_url else SILENT_ON_KAFKA_S
         return time.monotonic() - max(self.last_s, self.other.last_s) >= limit_s

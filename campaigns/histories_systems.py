@@ -8,6 +8,7 @@ kept what has reached the image. It needs Linux and root.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -28,12 +29,19 @@ from mutants import NO_MUTANT
 
 from pulsemark.client import AdminClient
 from pulsemark.client.errors import AdminError, UnreachableError
+from pulsemark.coordination import connect
+from pulsemark.ledger.bookkeeper.address import StoreAddress
+from pulsemark.ledger.bookkeeper.client import BookKeeperClient
+from pulsemark.ledger.bookkeeper.client.entries import bad_copies
+from pulsemark.ledger.bookkeeper.client.errors import BookKeeperError
 from pulsemark.testing import BrokerProcess
 
 #: Messages above it come in chunks.
 MAX_MESSAGE_BYTES = 65_536
 DISK_BYTES = 3 << 30
 READY_S = 120.0
+#: A bookie that starts again registers when ZooKeeper has forgotten its last session.
+REGISTERED_S = 15.0
 OPTIONS = ("--max-message-size-bytes", str(MAX_MESSAGE_BYTES), "--expose-broker-entry-metadata")
 TOPICS = (
     "exclusive",
@@ -293,19 +301,30 @@ class Cluster(System):
         ]
         if self._flips:
             others = [name for name in self.peer.bookies if name != self._rotten]
-            found += [f"bits flipped: {dict(self._flips)} of {self._rotten}"]
-            found += ["without it:", *self._verified(self._rotten)]
-            found += ["of it alone:", *self._verified(*others)]
+            found += [
+                f"bits flipped: {dict(self._flips)} of {self._rotten}; all entries without it:"
+            ]
+            found += self._without([self._rotten], self._verified)
+            found += ["their copies on it alone:", *self._without(others, self._copies)]
         return "\n".join(found)
 
-    def _verified(self, *without: str) -> list[str]:
-        """What `pulsemark verify` says while some bookies are down."""
-        for name in without:
+    def _without(self, names: list[str], look: Callable[[], list[str]]) -> list[str]:
+        """What is seen while some bookies are down."""
+        for name in names:
             self.peer.kill(name)
+        found = look()
+        self.peer.run(*names)
+        time.sleep(REGISTERED_S)
+        return found
+
+    def _verified(self) -> list[str]:
         command = [sys.executable, "-m", "pulsemark", "verify", "--store", self.peer.store]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        self.peer.run(*without)
         return (done.stdout + done.stderr).splitlines()
+
+    def _copies(self) -> list[str]:
+        found = asyncio.run(_read_all(StoreAddress.parse(self.peer.store)))
+        return [f"{dict(found)}, damaged: {sum(bad_copies.counts().values())}"]
 
     def _bookie(self) -> str:
         return self.random.choice(self.peer.bookies)
@@ -380,6 +399,29 @@ class Cluster(System):
         self.peer.run(*self.peer.bookies)
         for broker in self.brokers:
             broker.start()
+
+
+async def _read_all(where: StoreAddress) -> Counter[str]:
+    """Read every entry of every ledger; how many could be read, and how many not."""
+    session, found = await connect(where.hosts), Counter[str]()
+    client, root = BookKeeperClient(session, where.ledgers_root), where.ledgers_root
+    for upper in filter(str.isdigit, await session.children(root)):
+        for middle in await session.children(f"{root}/{upper}"):
+            for name in await session.children(f"{root}/{upper}/{middle}"):
+                await _read_ledger(client, int(upper + middle + name[1:]), found)
+    await client.close()
+    await session.close()
+    return found
+
+
+async def _read_ledger(client: BookKeeperClient, ledger_id: int, found: Counter[str]) -> None:
+    ledger = await client.open_ledger_no_recovery(ledger_id)
+    for number in range(ledger.last_confirmed + 1):
+        try:
+            await ledger.read(number, number)
+            found["read"] += 1
+        except BookKeeperError:
+            found["missing or damaged"] += 1
 
 
 class Foreign(System):

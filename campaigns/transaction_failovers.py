@@ -21,10 +21,8 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
@@ -35,9 +33,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bookkeeper_peer import BookKeeperPeer, free_port
+from bookkeeper_peer import free_port
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from failover_campaign import PAUSE_S, BrokerProcess
+from failover_campaign import PAUSE_S, BrokerProcess, parser_of, run
 
 from pulsemark.client.errors import ClientError, RequestRefusedError, WaitTimeoutError
 from pulsemark.metadata import payload_of
@@ -321,7 +319,7 @@ def campaign(arguments: argparse.Namespace, store: str, folder: Path) -> dict[st
     with ExitStack() as at_end:
         for one in brokers:
             one.start()
-            at_end.callback(_kill, one)
+            at_end.callback(one.kill)
         loads = [KafkaLoad(servers, arguments.seed), PulsarLoad(brokers, arguments.seed)]
         for load in loads:
             load.start()
@@ -355,37 +353,5 @@ def wrong_inputs(load: PulsarLoad, visible: set[str]) -> list[str]:
     ]
 
 
-def _kill(broker: BrokerProcess) -> None:
-    if broker.process is not None and broker.process.poll() is None:
-        broker.process.kill()
-        broker.process.wait()
-
-
-def main() -> int:
-    """Run it; 0 if nothing is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--store", help="zk://HOST:PORT/ledgers (default: one is started)")
-    parser.add_argument("--failovers", type=int, default=10)
-    parser.add_argument("--brokers", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--logs", type=Path, help="copy the brokers' logs into this folder")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as at_end:
-        folder = Path(name)
-        store = arguments.store
-        if store is None:
-            peer = BookKeeperPeer(folder / "peer")
-            at_end.callback(peer.stop)
-            peer.start(3)
-            store = peer.store
-        try:
-            result = campaign(arguments, store, folder)
-        finally:
-            if arguments.logs is not None:
-                shutil.copytree(folder, arguments.logs, dirs_exist_ok=True)
-    print(json.dumps(result, indent=2))
-    return 1 if result["wrong"] else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(parser_of(__doc__), campaign))

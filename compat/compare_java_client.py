@@ -58,6 +58,7 @@ def main() -> int:
             port=0,
             http_port=0,
             exposing_broker_entry_metadata_to_client_enabled=True,
+            transaction_coordinator_enabled=True,
         )
         with BrokerThread(config) as broker:
             ours = program.run(broker.service_url, broker.http_url)
@@ -121,6 +122,9 @@ CHANGING = (
     (re.compile(r"(ORIGIN_MESSAGE_ID\w*=)\d+"), r"\1L"),
     (re.compile(r"address=(\[[^\]]*\] \[[^\]]*\]|[^}]*)"), "address=A"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:N"),
+    (re.compile(r"\(0,\d+\)"), "(0,N)"),
+    (re.compile(r"\[0:\d+\]"), "[0:N]"),
+    (re.compile(r"((?:message|[pP]osition): ?)\d+(:-?\d+)"), r"\1L\2"),
 )
 
 

@@ -131,14 +131,17 @@ def running_broker(home: Path, conf: Path, secret: bytes) -> Iterator[None]:
 
 
 @contextmanager
-def standalone(home: Path, settings: str) -> Iterator[None]:
-    """A broker with these settings, and its data and log in a folder."""
+def standalone(home: Path, settings: str, *options: str) -> Iterator[None]:
+    """A broker with these settings and options, and its data and log in a folder."""
     config = home / "broker.conf"
     config.write_text(settings)
     command = [sys.executable, "-m", "pulsemark", "standalone", "--json", "--config", str(config)]
+    command += [*options, "--data-dir", str(home / "data")]
     with (home / "broker.log").open("w") as log:
         broker = subprocess.Popen(
-            [*command, "--data-dir", str(home / "data")], stdout=subprocess.PIPE, stderr=log
+            [*command, *options, "--data-dir", str(home / "data")],
+            stdout=subprocess.PIPE,
+            stderr=log,
         )
     try:
         assert broker.stdout is not None

@@ -81,6 +81,11 @@ def main() -> int:
     parser.add_argument("--log", type=Path, help="write the output of tests that fail here")
     parser.add_argument("--binary", type=Path, help="the suite, built before by go test -c")
     parser.add_argument("--peer", action="store_true", help="a broker runs on those ports already")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        help="so many workers, whose second port is taken: the first is 6640",
+    )
     args = parser.parse_args()
     if not (args.suite / "pulsar" / "helper_for_test.go").is_file():
         parser.error(f"{args.suite} is not the folder of the Go client")
@@ -93,7 +98,13 @@ def main() -> int:
         if args.peer:
             results = run_tests(binary, tests, args.tests, args.log)
         else:
-            with standalone(home, settings(source / "integration-tests")):
+            configuration, options = settings(source / "integration-tests"), []
+            if args.workers:
+                configuration = configuration.replace(
+                    "brokerServicePort=6650", "brokerServicePort=6640"
+                )
+                options = ["--workers", str(args.workers)]
+            with standalone(home, configuration, *options):
                 set_up((source / "integration-tests/tokens/admin-token").read_text().strip())
                 results = run_tests(binary, tests, args.tests, args.log)
     return report(results)

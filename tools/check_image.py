@@ -7,7 +7,7 @@ It needs root, debootstrap and buildah (`apt-get install debootstrap buildah`). 
 Dockerfile's steps run on it as they are. Then the image's program runs as the image's user, in a
 network of its own: the image's health check passes, a message comes back, SIGTERM ends it in order.
 
-It prints how large the image is, and fails if it is above its limit, packed as registries keep it.
+It prints how large the image is, and fails if its layers together are above the limit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--limit-mb", type=float, default=100, help="of the packed image (default: 100)"
+        "--limit-mb", type=float, default=150, help="of the image's layers (default: 150)"
     )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -66,11 +66,11 @@ def main() -> int:
             "bud", "--pull-never", "--format", "docker", "-f", "deploy/Dockerfile", "-t", IMAGE, "."
         )
         try:
-            packed_mb = measure(folder)
+            size_mb = measure(folder)
             run_image(folder)
         finally:
             buildah("rm", "--all")
-    return 0 if packed_mb <= args.limit_mb else 1
+    return 0 if size_mb <= args.limit_mb else 1
 
 
 def buildah(*arguments: str | Path) -> str:
@@ -110,15 +110,14 @@ def make_base(folder: Path) -> None:
 
 
 def measure(folder: Path) -> float:
-    """Print the sizes of the base and of what is added to it; both together, packed, in MB."""
+    """Print the size of all layers, also packed as registries keep them; the first, in MB."""
     facts: dict[str, Any] = json.loads(buildah("inspect", "--type", "image", IMAGE))
-    unpacked = [layer["size"] / 1e6 for layer in json.loads(facts["Manifest"])["layers"]]
+    size_mb = sum(layer["size"] for layer in json.loads(facts["Manifest"])["layers"]) / 1e6
     buildah("push", "--quiet", IMAGE, f"dir:{folder}/pushed")
     pushed = json.loads((folder / "pushed/manifest.json").read_text())
-    packed = [layer["size"] / 1e6 for layer in pushed["layers"]]
-    print(f"base: {unpacked[0]:.0f} MB, {packed[0]:.0f} MB packed")
-    print(f"added: {sum(unpacked[1:]):.0f} MB, {sum(packed[1:]):.0f} MB packed")
-    return float(sum(packed))
+    packed_mb = sum(layer["size"] for layer in pushed["layers"]) / 1e6
+    print(f"{size_mb:.0f} MB, {packed_mb:.0f} MB packed")
+    return float(size_mb)
 
 
 def run_image(folder: Path) -> None:

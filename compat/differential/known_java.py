@@ -26,7 +26,22 @@ KNOWN: dict[str, str] = {
     r"^admin-brokers \| (failure domains|isolation policies|resource (quotas|groups))": (
         "policies of what the broker does not have are absent"
     ),
-    r"^admin-brokers \| (functions|sources|transactions|packages|worker|bookies)": (
+    r"^admin-brokers \| (functions|sources|packages|worker|bookies)": (
         "a service that the broker does not have is absent (404)"
     ),
+    r"^txn-send \| batch commit ended": "the peer counts a batch in a transaction as one message",
+    r"^txn-cumulative-\S+ \| pending": (
+        "what an open transaction has acknowledged cumulatively goes to nobody"
+    ),
+    r"^txn-(ack|cumulative)-\S+-batch \|": (
+        "what a transaction acknowledges of a batch counts for good, whatever the settings"
+    ),
+    r"^txn-conflict \| batch": "the same",
+    r"^txn-readers \| (\S+ last id over REST|from the latest, inclusive)": (
+        "the last message is one that a reader may get"
+    ),
+    r"^txn-stats \| (abort|commit) ended|^txn-stats \| closed": (
+        "messages of aborted transactions are no backlog; what comes last may not be delivered yet"
+    ),
+    r"^txn-admin \| an absent subscription": "a client's mistake is no error of the server (500)",
 }

@@ -32,6 +32,7 @@ public class PulsarClients {
         Schemas.register(stories);
         SchemaRules.register(stories);
         Administering.register(stories);
+        Transacting.register(stories);
         if (arguments.length > 4) {
             stories.keySet().removeIf(name -> !name.matches(arguments[4]));
         }

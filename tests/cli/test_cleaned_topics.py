@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow.parquet
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
@@ -22,14 +23,16 @@ from pulsemark.ledger import EARLIEST, FolderReader, LocalStore
 from pulsemark.ledger.local.io.folder import segment_path
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.metadata.source_stamp import RecordSetTags
+from pulsemark.pipeline import offload, verify_offload
+from pulsemark.pipeline.audit_source import audit_tasks
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.job_sources import audit_tasks
 from pulsemark.pipeline.options import ReadOptions
+from pulsemark.pipeline.source import LedgerSource
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
-from tests.pipeline.conftest import rows_of
+from tests.pipeline.conftest import InProcess, rows_of, spark_schema
 
 TOPIC = "persistent://public/default/prices"
 Command = Any
@@ -211,3 +214,71 @@ def test_spark_reports_damage_in_view_and_log(folder: Path):
     rest = spark_rows(folder, failOnDataLoss="false")
     assert rest[-4:] == LEFT[-4:]
     assert len(rest) < len(LEFT)
+
+
+def stream_rows(reader: Any, start: Any, end: Any) -> list[tuple[int, str]]:
+    """Index and value of a micro-batch."""
+    batches = [b for part in reader.partitions(start, end) for b in reader.read(part)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return [(row["__index"], row["value"].decode()) for row in rows]
+
+
+def stream_of(folder: Path, **options: str) -> Any:
+    """A stream from the earliest message on."""
+    columns = ["__index", "value"]
+    given = {"path": str(folder), "topic": TOPIC, "columns": ",".join(columns)}
+    given |= {"startingOffsets": "earliest", **options}
+    return LedgerSource(given).streamReader(spark_schema(columns))
+
+
+def latest_of(reader: Any, start: Any) -> Any:
+    """How far the next micro-batch goes."""
+    return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
+def test_a_stream_begins_with_the_view(folder: Path, kind: str):
+    """A new query gets each key, as Kafka's consumers do; also in small micro-batches."""
+    for options in ({}, {"maxOffsetsPerTrigger": "3"}):
+        reader = stream_of(folder, **options)
+        start, rows = reader.initialOffset(), []
+        while (end := latest_of(reader, start)) != start:
+            rows += stream_rows(reader, start, end)
+            start = end
+        assert rows == LEFT
+        reader.stop()
+
+
+def test_a_stream_that_cleaning_overtakes(folder: Path, kind: str):
+    """It goes on with what is left, without a loss, in this process and after a restart."""
+    first = stream_of(folder, maxOffsetsPerTrigger="3")
+    begin = first.initialOffset()
+    reached = latest_of(first, begin)
+    assert stream_rows(first, begin, reached) == LEFT[:1]
+    add(folder, kind, "ab", "h", cleans=True)
+    expected = [row for row in spark_rows(folder) if row[0] >= 3]
+    assert expected != LEFT[1:]
+    for reader in (first, stream_of(folder)):
+        found, start = [], reached
+        while (end := latest_of(reader, start)) != start:
+            found += stream_rows(reader, start, end)
+            start = end
+        assert found == expected
+        reader.stop()
+
+
+def offloaded(folder: Path, table: Path) -> list[tuple[int, str]]:
+    """Copy what is new; what the table has then. The copy is verified."""
+    offload(cast("Any", InProcess()), folder, table, columns=["__index", "value"], rows_per_file=4)
+    assert [each.problems for each in verify_offload(folder, table)] == [()]
+    rows = pyarrow.parquet.read_table(table, columns=["__index", "value"]).to_pylist()
+    return sorted((row["__index"], row["value"].decode()) for row in rows)
+
+
+def test_an_offload_begins_with_the_view(folder: Path, kind: str, tmp_path: Path):
+    """A table has each key; runs that cleaning overtakes go on with what is left."""
+    assert offloaded(folder, tmp_path / "table") == LEFT
+    add(folder, kind, "ab", "i", "j")
+    add(folder, kind, "a", "h", cleans=True)
+    left = [row for row in spark_rows(folder) if row[0] > LEFT[-1][0]]
+    assert offloaded(folder, tmp_path / "table") == LEFT + left
+    assert offloaded(folder, tmp_path / "table") == LEFT + left

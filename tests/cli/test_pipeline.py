@@ -90,11 +90,10 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
     for arguments, named in [
         (["frobnicate"], "frobnicate"),
         (["audit"], "pulsemark-data"),
-        (["audit", folder.path], f"--data-dir {folder.path}"),
-        (["audit", folder.path, "--frobnicate"], "--frobnicate"),
-        (["audit", folder.path, "--cores", "-1"], "--cores"),
-        (["audit", "--data-dir", folder.path, "--out", tmp_path], "exists already"),
-        (["audit", "--data-dir", folder.path, "--out", "/proc/nowhere/out"], "cannot be"),
+        (["audit", folder.path], f"unrecognized arguments: {folder.path}"),
+        (["audit", "--data-dir", folder.path, "--frobnicate"], "--frobnicate"),
+        (["audit", "--data-dir", folder.path, "--cores", "-1"], "--cores"),
+        (["audit", "--data-dir", folder.path, "--html", "/proc/nowhere/out"], "cannot be"),
     ]:
         assert named in pulsemark("pipeline", *arguments).error()
     assert (

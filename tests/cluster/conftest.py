@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import shutil
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -172,3 +174,23 @@ def rest():
 def eventually():
     """Waits for something."""
     return until
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    """The settings of brokers with a certificate that has signed itself."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("making certificates takes the openssl program")
+    folder = tmp_path_factory.mktemp("certificates")
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=broker", "-addext"]
+    command += ["subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key", "-out", "cert"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return {
+        "grpc_tls_port": 0,
+        "http_tls_port": 0,
+        "tls_certificate_file": str(folder / "cert"),
+        "tls_key_file": str(folder / "key"),
+        "tls_trust_certs_file": str(folder / "cert"),
+    }

@@ -1,14 +1,17 @@
 """Several brokers: lookups, unloading, shared settings, a broker that was paused."""
 
 import asyncio
+import ssl
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPSConnection
 from types import SimpleNamespace
 from typing import cast
 
 import pulsar
 import pytest
 
+from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.ownership import NotOwnedError
 from pulsemark.cluster.store import BundleStores
@@ -66,6 +69,22 @@ def test_http_redirects(brokers, rest):
     status, stats = rest(other, "GET", path)
     assert (status, stats["msgInCounter"]) == (200, 0)
     assert rest(owner, "GET", path, follow=False)[0] == 200
+
+
+def test_a_request_by_tls_is_redirected_to_tls(brokers, tls):
+    """Else its credentials would cross the network in clear, and a certificate be lost."""
+    for _ in range(2):
+        brokers.start(security=SecurityConfig(**tls))
+    owner = brokers.owner(TOPIC)
+    other = next(one for one in brokers.running if one is not owner)
+    path = f"/admin/v2/{TOPIC.replace('://', '/')}/stats"
+    context = ssl.create_default_context(cafile=tls["tls_certificate_file"])
+    address = other.http_url_tls.removeprefix("https://")
+    with closing(HTTPSConnection(address, context=context)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        location = f"{owner.http_url_tls}{path}?authoritative=false"
+        assert (answer.status, answer.headers["location"]) == (307, location)
 
 
 @pytest.mark.parametrize("path", ["", "/{bundle}"])

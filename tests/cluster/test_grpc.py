@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -252,25 +251,6 @@ def test_the_owner_does_not_trust_the_broker_that_sends_on(brokers):
 
 
 # TLS
-
-
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory):
-    """The settings of brokers with a certificate that has signed itself."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
-    folder = tmp_path_factory.mktemp("certificates")
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "2", "-subj", "/CN=broker", "-addext"]
-    command += ["subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key", "-out", "cert"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return {
-        "grpc_tls_port": 0,
-        "tls_certificate_file": str(folder / "cert"),
-        "tls_key_file": str(folder / "key"),
-        "tls_trust_certs_file": str(folder / "cert"),
-    }
 
 
 def with_tls(thread, settings):

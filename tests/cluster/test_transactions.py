@@ -347,6 +347,15 @@ def test_pulsars_transactions_over_topics_of_two_brokers(
     assert sides.coordinated(lambda one: one.begin()) != txn
 
 
+def test_every_broker_leads_to_a_transactions_metadata(brokers, sides, rest):
+    """One that does not have the coordinator redirects to the one that has it."""
+    txn = sides.coordinated(lambda one: one.begin())
+    path = "/admin/v3/transactions/transactionMetadata/{txnid_most_bits}/{txnid_least_bits}"
+    for one in brokers.running:
+        status, found = rest(one, "GET", path.format(**txn))
+        assert (status, found["status"]) == (200, "OPEN")
+
+
 @pytest.mark.parametrize("kind", ["Pulsar's", "Kafka's"])
 def test_nobody_has_to_ask_for_a_coordinator(brokers, eventually, monkeypatch, kind):
     """The coordinator's broker has gone, and so has the client. The brokers of topics with an open
@@ -386,6 +395,39 @@ def test_nobody_has_to_ask_for_a_coordinator(brokers, eventually, monkeypatch, k
         return not any(one.open for one in known) and any(one.aborted for one in known)
 
     eventually(aborted, "the transaction is aborted")
+
+
+def test_a_topic_that_is_opened_asks_about_its_open_transactions(brokers, eventually, monkeypatch):
+    """After both brokers' end nobody has the coordinator; it is not waited for until the next
+    round, and asked again while it is being taken over.
+    """
+    monkeypatch.setattr(participants, "CHECK_INTERVAL_S", 3_600.0)
+    for _ in range(2):
+        brokers.start(**SETTINGS)
+    worker = Worker(brokers, timeout_ms=6_000)
+    worker.run([""] * PARTITIONS)  # the topic is there
+    worker.producer.begin_transaction()
+    for number in range(PARTITIONS):
+        worker.producer.produce("t", b"v", partition=number)
+    worker.producer.flush(LIMIT_S)
+    del worker.producer
+    coordinator = brokers.running[0].member.bundle_of(TopicName.parse(JOURNAL))
+    topic = next(
+        topic.name
+        for one in brokers.running
+        for topic in one.broker.services.topics.open_topics.values()
+        if topic.ledger.transactions and topic.ledger.transactions.open
+        if one.member.bundle_of(TopicName.parse(topic.name)) != coordinator
+    )
+    while brokers.running:
+        brokers.running.pop().close()
+    for _ in range(2):
+        brokers.start(**SETTINGS)
+    owner = brokers.owner(topic)
+    found = owner.call(
+        lambda broker: broker.services.topics.open(TopicName.parse(topic), create=False)
+    )
+    eventually(lambda: found.ledger.transactions.aborted, "the transaction is aborted")
 
 
 def test_only_brokers_can_end_a_transaction_in_a_topic(brokers):

@@ -413,7 +413,7 @@ def test_a_batch_of_any_values(values, compression):
 def test_a_message_alone():
     """Has the header's fields; those that are not set are None."""
     (found,) = messages_of(seal(header().SerializeToString(), b"value"))
-    assert found == Message(b"value", None, "p", 7, 1_000, None)
+    assert found == Message(b"value", None, "p", 7, 1_000, None, {})
     full = header(partition_key="k", event_time=5, deliver_at_time=9, schema_version=b"\0\1",
                   ordering_key=b"o", chunk_id=2)  # fmt: skip
     full.properties.add(key="a", value="1")

@@ -38,11 +38,10 @@ from pulsemark.metadata import (
     Sender,
     StamperChain,
     payload_of,
-    peek,
     read_message_metadata,
     tags_of,
 )
-from pulsemark.pipeline.columns import COLUMNS, Column, columns_of
+from pulsemark.pipeline.columns import COLUMNS, Column
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.proto.pulsar_api_pb2 import (
     CompressionType,
@@ -391,7 +390,7 @@ def rows_of(path: Path | str | None, **options: object) -> list[Row]:
     given = {} if path is None else {"path": str(path)}
     parsed = ReadOptions.parse({**given, **{k: str(v) for k, v in options.items()}})
     values = form_of_values(parsed)
-    schema = spark_schema(parsed.columns, columns_of(parsed.rows))
+    schema = spark_schema(parsed.columns)
     if values is not None:
         decoded = StructField("value", values.spark_type())
         schema = StructType([decoded if f.name == "value" else f for f in schema.fields])
@@ -446,39 +445,17 @@ def _stored(path: Path, topic: str) -> Iterator[Entry]:
 
 
 def entries_by_hand(path: Path, topic: str) -> list[Row]:
-    """The rows of `rows=entries` by plain Python: every entry by the ledger's reader."""
+    """What the entries of a topic are like, by the ledger's reader."""
     rows = []
     for entry in _stored(path, topic):
         header = read_message_metadata(entry.body)
-        stamp = peek(entry.prefix) if entry.prefix else None
-        time_ms = None
-        if stamp is not None and stamp.HasField("broker_timestamp"):
-            time_ms = stamp.broker_timestamp
-        message_id = MessageIdData(ledgerId=entry.position[0], entryId=entry.position[1])
-        if "-partition-" in topic:
-            message_id.partition = int(topic.rpartition("-")[2])
         rows.append(
             {
-                "value": bytes(entry.body),
-                "__topic": topic,
-                "__messageId": message_id.SerializeToString(),
-                "__publishTime": moment(header.publish_time),
-                "__index": entry.index,
-                "__brokerPublishTime": moment(time_ms),
-                "__ledgerId": entry.position[0],
-                "__entryId": entry.position[1],
-                "__messageCount": entry.message_count,
-                "__storedSize": len(entry.prefix) + len(entry.body),
-                "__prefix": bytes(entry.prefix) or None,
-                "__appendTime": moment(entry.append_time_ms),
-                "__encrypted": len(header.encryption_keys) > 0,
-                "__compression": CompressionType.Name(header.compression)
-                if header.compression
-                else None,
-                "__producerName": header.producer_name,
-                "__sequenceId": header.sequence_id,
-                "__tags": {name: str(tag) for name, tag in tags_of(entry.prefix).items()},
-                "__error": None,
+                "count": entry.message_count,
+                "is_stamped": bool(entry.prefix),
+                "is_encrypted": len(header.encryption_keys) > 0,
+                "compression": CompressionType.Name(header.compression),
+                "tags": {name: str(tag) for name, tag in tags_of(entry.prefix).items()},
             }
         )
     return rows

@@ -10,9 +10,9 @@ import pytest
 from pulsemark.ledger import Entry, EntryKind, Position
 from pulsemark.metadata import BrokerEntryMetadata, pack
 from pulsemark.pipeline.audit import parse_bucket_ms
+from pulsemark.pipeline.audit_source import counts
 from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.job_sources import counts
 from pulsemark.pipeline.options import DEFAULT_MAX_MESSAGES_PER_ENTRY
 
 

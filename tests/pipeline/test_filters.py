@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.filters import COLUMNS, parse_where
-from pulsemark.pipeline.options import ReadOptions, full_topic_name, parse_time_ms
+from pulsemark.pipeline.filters import COLUMNS
+from pulsemark.pipeline.options import ReadOptions
 from pulsemark.testing.clock import A_TIME_MS
 
 A = "persistent://public/default/a"
@@ -68,7 +67,7 @@ def test_the_rows_are_those_that_match(
 def test_columns_that_are_not_read_are_compared_too(
     mixed: tuple[Path, list[str]], tools: Any
 ) -> None:
-    """The result has the wanted columns, of a folder, over gRPC, and of entries."""
+    """The result has the wanted columns, of a folder and over gRPC."""
     path, _ = mixed
     where = "__key IN ('k0', 'gone', 'b1') AND __index < 30"
     rows = tools.rows_of(path, topics="a,b", where=where, columns="value")
@@ -82,9 +81,6 @@ def test_columns_that_are_not_read_are_compared_too(
         assert tools.rows_of(None, where=where, **remote) == rows
         only = tools.rows_of(None, where=f"__topic = '{A}'", **remote)
         assert only == tools.rows_of(path, topic="a", columns="value")
-    entries = {"rows": "entries", "topics": "a,b", "columns": "__entryId,__index"}
-    found = tools.rows_of(path, where="__index >= 20", **entries)
-    assert found == [r for r in tools.rows_of(path, **entries) if r["__index"] >= 20]
 
 
 def test_what_cannot_match_is_not_read(
@@ -161,26 +157,3 @@ def test_what_is_no_condition_says_what_is_expected(where: str, reason: str) -> 
     with pytest.raises(OptionError, match=reason) as raised:
         ReadOptions.parse({"path": "/d", "topic": "a", "where": where})
     assert (raised.value.option, raised.value.value) == ("where", where)
-
-
-def test_a_key_needs_messages() -> None:
-    """An entry's key is inside it."""
-    given = {"path": "/d", "topic": "a", "rows": "entries", "where": "__key = 'k'"}
-    with pytest.raises(OptionError, match="__key needs rows=messages"):
-        ReadOptions.parse(given)
-
-
-WORDS = ("_", "'", "(", ")", ",", "=", "<", "'a'", "7", "__index", "__key", "AND", "IN")
-
-
-@given(text=st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join))
-def test_no_text_breaks_the_parser(text: str) -> None:
-    """It is a condition, or a ValueError."""
-    with suppress(ValueError):
-        assert parse_where(text, full_topic_name, parse_time_ms).conditions
-
-
-def test_quotes_are_doubled() -> None:
-    """As in SQL; names in any case, with or without backticks."""
-    where = parse_where("`__KEY` in ('it''s', '')", full_topic_name, parse_time_ms)
-    assert where.conditions[0].values == (b"it's", b"")

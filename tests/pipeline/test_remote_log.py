@@ -16,7 +16,7 @@ from pulsemark.finder.server import ServerOptions, ServerTls
 from pulsemark.ledger import FolderReader, TopicNotFoundError
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.pipeline import remote_log
-from pulsemark.pipeline.columns import COLUMNS, ENTRY_COLUMNS
+from pulsemark.pipeline.columns import COLUMNS
 from pulsemark.pipeline.errors import DataLossError, OptionError
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
 from pulsemark.pipeline.stream import LedgerStreamReader
@@ -34,8 +34,6 @@ def service(mixed: tuple[Path, list[str]], tools: Any) -> Iterator[str]:
     [
         {"columns": ",".join(COLUMNS)},
         {"columns": "__index,__tags"},
-        {"rows": "entries", "columns": ",".join(ENTRY_COLUMNS)},
-        {"rows": "entries", "columns": "__storedSize,__messageCount"},
         {"minPartitions": 7},
         {"startingOffsets": 31, "endingOffsets": 64},
         {"startingTime": 1_700_003_600_000, "minPartitions": 3},

@@ -67,19 +67,14 @@ class World:
     spark: Any
     path: Path
     data: Path
-    broker: Path
     url: str
     http_url: str
     grpc_url: str
     """Of a service over the data folder, with TLS, that asks for the token."""
 
     def placed(self, text: str) -> str:
-        """The text with this test's places instead of the document's.
-
-        The folder of a command with an administrator's URL is the one that the broker has open.
-        """
-        by_broker = "--admin-url" in text
-        text = text.replace("/var/lib/pulsemark", str(self.broker if by_broker else self.data))
+        """The text with this test's places instead of the document's."""
+        text = text.replace("/var/lib/pulsemark", str(self.data))
         text = text.replace("pulsar://127.0.0.1:6650", self.url)
         text = text.replace("http://127.0.0.1:8080", self.http_url)
         text = text.replace("grpcs://broker:6680", self.grpc_url)
@@ -150,7 +145,6 @@ def world(
     folder.store.catalog.put("schema", topic.name, pack_schemas([ORDER]))
     registered(folder, path / "mnt" / "schemas.json")
     folder.store.close()
-    shutil.copytree(path / "data", path / "mnt" / "backup")
     shutil.copytree(path / "data", path / "broker")
     config = BrokerConfig(
         data_dir=path / "broker", port=0, http_port=0, broker_deduplication_enabled=True
@@ -161,7 +155,7 @@ def world(
     tls = ServerTls(certificate=path / "etc" / "ca.pem", key=path / "etc" / "key.pem")
     options = ServerOptions(tls=tls, token=TOKEN)
     with BrokerThread(config) as broker, tools.serving(path / "data", options) as target:
-        places = path, path / "data", path / "broker"
+        places = path, path / "data"
         urls = broker.service_url, broker.http_url, f"grpcs://{target}"
         yield lambda: World(spark, *places, *urls)
 
@@ -197,6 +191,8 @@ def test_every_example_runs(world: Any, monkeypatch: pytest.MonkeyPatch) -> None
     typed = here.spark.read.parquet(str(here.path / "mnt" / "typed-parquet"))
     assert typed.selectExpr("sum(id)").first()[0] == sum(range(300))
     assert (here.path / "mnt" / "checkpoints" / "to-broker" / "commits").is_dir()
+    with FolderReader(here.path / "broker") as reader:
+        assert reader.log("persistent://public/default/orders-mapped").next_index == 167
     compacted(here)
 
 
@@ -209,11 +205,10 @@ def compacted(here: World) -> None:
     assert values == list(range(60 - PRICE_KEYS, 60))
     orders = DeltaTable(str(here.path / "mnt" / "latest-orders")).to_pyarrow_table()
     assert sorted(orders["id"].to_pylist()) == list(range(295, 300))
-    for data in (here.data, here.broker):
-        with FolderReader(data) as reader:
-            view = newest_view(reader, PRICES, reader.log(PRICES).topic_id)
-        assert view is not None
-        assert view.summary.entry_count == PRICE_KEYS
+    with FolderReader(here.data) as reader:
+        view = newest_view(reader, PRICES, reader.log(PRICES).topic_id)
+    assert view is not None
+    assert view.summary.entry_count == PRICE_KEYS
 
 
 def test_every_job_has_an_example() -> None:

@@ -18,6 +18,9 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PythonException
+from pyspark.sql.functions import udf
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.ledger import EntryKind, FolderReader, LocalStore, Position
@@ -106,50 +109,8 @@ def test_clock_errors_of_all_kinds_of_entries(data: Path, tmp_path: Path) -> Non
     assert most == {key: max(values) for key, values in sizes.items()}
 
 
-def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) -> None:
-    """Offloads of each format, a damaged one, and another folder."""
-    assert run("offload", "--data-dir", data, tmp_path / "lake", "--rows-per-file", 60)[0] == 0
-    page = tmp_path / "audit.html"
-    code, rows, said = run(
-        "audit", "--data-dir", data, "--against", tmp_path / "lake", "--html", page
-    )
-    assert (code, rows, said) == (0, [], "")
-    assert "Both have the same messages" in page.read_text()
-    gone = sorted((tmp_path / "lake").glob("topic=*/hour=*/*.parquet"))[2]
-    first, end = (int(part) for part in gone.stem.split("-")[1:])
-    gone.unlink()
-    code, rows, said = run(
-        "audit", "--data-dir", data, "--against", tmp_path / "lake", "--bucket", "1 hour"
-    )
-    topic = f"{T}a"
-    lost = [
-        index
-        for entry in entries(data, topic)
-        if entry.kind is EntryKind.DATA
-        for index in range(entry.index - entry.message_count + 1, entry.index + 1)
-        if first <= index < end
-    ]
-    assert code == 1
-    assert f"differ in {len(lost)} messages" in said
-    assert {(row["topic"], row["what"]) for row in rows} == {(topic, "missing")}
-    assert sum(row["messages"] for row in rows) == len(lost)
-    assert sorted(_indexes(",".join(row["indexes"] for row in rows))) == lost
-    delta = ("--format", "delta", "--columns", "value,__topic,__index")
-    assert run("offload", "--data-dir", data, tmp_path / "delta", *delta)[0] == 0
-    assert run("audit", "--data-dir", data, "--against", tmp_path / "delta") == (0, [], "")
-    (tmp_path / "warehouse").mkdir()
-    catalog = (f"uri=sqlite:///{tmp_path}/catalog.db", f"warehouse=file://{tmp_path}/warehouse")
-    named = ("--format", "iceberg", "--table", "lake.orders", *delta[2:])
-    pairs = [text for pair in catalog for text in ("--catalog-property", pair)]
-    assert run("offload", "--data-dir", data, *named, *pairs)[0] == 0
-    pairs = [text for pair in catalog for text in ("--against-catalog-property", pair)]
-    assert run("audit", "--data-dir", data, "--against-table", "lake.orders", *pairs) == (0, [], "")
-    shutil.copytree(data, tmp_path / "copy")
-    assert run("audit", "--data-dir", data, "--against", tmp_path / "copy")[:2] == (0, [])
-
-
 def test_what_is_missing_is_an_exit_code(data: Path, spark: Any, tmp_path: Path) -> None:
-    """1 from the audit, alone and against a whole copy, and from an offload; in one line."""
+    """1 from the audit and from an offload; in one line."""
     hurt, lake = tmp_path / "hurt", tmp_path / "lake"
     shutil.copytree(data, hurt)
     assert run("offload", "--data-dir", hurt, lake)[0] == 0
@@ -161,20 +122,9 @@ def test_what_is_missing_is_an_exit_code(data: Path, spark: Any, tmp_path: Path)
     assert code == 1
     assert lost.name in said
     assert {row["topic"] for row in rows if row["loss"] is not None} == {f"{T}a"}
-    code, rows, said = run("audit", "--data-dir", hurt, "--against", lake, "--bucket", "1 hour")
-    assert code == 1
-    assert ("lost", f"{T}a") in {(row["what"], row["topic"]) for row in rows}
     code, _, said = run("offload", "--data-dir", hurt, lake)
     assert (code, said.count("\n")) == (1, 1)
     assert lost.name in said
-
-
-def _indexes(text: str) -> list[int]:
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def test_a_follower_ends_in_order_at_sigterm(tools: Any, spark: Any, tmp_path: Path) -> None:
@@ -217,43 +167,45 @@ def test_a_follower_ends_in_order_at_sigterm(tools: Any, spark: Any, tmp_path: P
     assert all(check.good for check in verify_offload(folder.path, tmp_path / "lake"))
 
 
-def test_a_killed_worker(tools: Any, spark: Any, tmp_path: Path) -> None:
-    """Its task fails, and with it the job here; the same command goes on, and doubles nothing."""
+def test_messages_are_mapped_and_published_again(tools: Any, spark: Any, tmp_path: Path) -> None:
+    """By source and sink with a `writeId`: a worker is killed, and the same job goes on.
+
+    Each topic keeps its order, and nothing is doubled.
+    """
     folder = tools.Folder(tmp_path / "data")
-    topic = folder.topic("a")
+    topics = [folder.topic("a"), folder.topic("b")]
     for number in range(400):
-        topic.single(b"%d" % number)
+        topics[number % 2].single(b"%d" % number, key="k")
     folder.store.close()
-    (tmp_path / "deadly_maps.py").write_text(
-        "import os, pathlib\n"
-        f"MARK = pathlib.Path({str(tmp_path / 'mark')!r})\n"
-        "def once(message):\n"
-        "    if message.index == 250 and not MARK.exists():\n"
-        "        MARK.touch(); os.kill(os.getpid(), 9)\n"
-        "    return message\n"
-    )
+    mark = tmp_path / "mark"
+
+    def mapped(value: bytes, index: int) -> bytes:
+        if index == 150 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value + b"!"
+
+    def publish(url: str) -> None:
+        read = spark.read.format("pulsemark").options(topicsPattern=".*")
+        rows = read.option("columns", "value,__key,__topic,__index").load(str(folder.path))
+        ordered = rows.repartition("__topic").sortWithinPartitions("__index")
+        changed = udf(mapped, "binary", useArrow=False)("value", "__index")
+        writer = ordered.withColumn("value", changed).write.format("pulsemark")
+        writer.options(serviceUrl=url, writeId="again").mode("append").save()
+
     config = BrokerConfig(
         data_dir=tmp_path / "target", port=0, http_port=0, broker_deduplication_enabled=True
     )
-    import sys
-
-    sys.path.insert(0, str(tmp_path))
-    try:
-        with BrokerThread(config) as broker:
-            command = (
-                *("replay", "--data-dir", tmp_path / "data", "--service-url", broker.service_url),
-                *("--checkpoint", tmp_path / "cp", "--function", "deadly_maps:once"),
-            )
-            code, rows, said = run(*command)
-            assert (code, rows) == (1, [])
-            assert said.count("\n") == 1
-            code, rows, said = run(*command)
-            assert (code, said) == (0, "")
-            assert [row["messages"] for row in rows] == [400]
-    finally:
-        sys.path.remove(str(tmp_path))
-    found = tools.rows_of(tmp_path / "target", topic="a", columns="value")
-    assert [row["value"] for row in found] == [row["value"] for row in topic.rows]
+    with BrokerThread(config) as broker:
+        with pytest.raises((PythonException, Py4JJavaError)):
+            publish(broker.service_url)
+        publish(broker.service_url)
+    for topic in topics:
+        columns = {"columns": "value,__key"}
+        found = tools.rows_of(tmp_path / "target", topic=topic.name, **columns)
+        assert found == [
+            {"value": row["value"] + b"!", "__key": row["__key"]} for row in topic.rows
+        ]
 
 
 def test_jobs_on_nothing(spark: Any, tools: Any, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_a_log_line_about_many_topics_is_short() -> None:
     """Five topics are named, the others are counted; without topics the line says so."""
     offset = {f"t{number}": {"index": number, "id": 1} for number in range(7)}
     assert start_text(offset).endswith("t4 at index 4 and 2 more")
-    assert "no topic yet" in start_text({})
+    assert start_text({}).endswith("no topic yet")
 
 
 def test_new_topics_are_read_from_their_first_message(folder: Any, tools: Any) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from pulsemark.ledger import CorruptEntryError, Entry, EntryKind, FolderReader, Position
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.pipeline.columns import ENTRY_COLUMNS
 from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
 from pulsemark.pipeline.errors import DataLossError
 from pulsemark.pipeline.plan import Slice
@@ -163,27 +162,6 @@ def test_neighbouring_ranges_share_no_bad_entry(damaged: Path, tools: Any) -> No
         ]
         bad = [row["__entryId"] for part in parts for row in part if row["__error"] is not None]
         assert sorted(bad) == [1, 2, 3, 4, 7], cut
-
-
-def test_damaged_entries_are_rows_of_entries_too(damaged: Path, tools: Any) -> None:
-    """With rows=entries only what cannot be read is bad: nothing is decoded."""
-    rows = tools.rows_of(damaged, topic="a", rows="entries", columns="__entryId,value,__error")
-    assert [row["__entryId"] for row in rows if row["__error"] is None] == [0, 3, 4, 5, 6, 8]
-    assert sorted(row["__entryId"] for row in rows if row["__error"] is not None) == [1, 2, 7]
-    assert [row["value"] for row in rows if row["__entryId"] == 4] == [b"no message"]
-
-
-@pytest.mark.parametrize("name", ENTRY_COLUMNS)
-def test_which_entries_are_left_out_does_not_depend_on_the_columns(
-    damaged: Path, tools: Any, name: str
-) -> None:
-    """With failOnDataLoss=false bodies are checked, also if none is read; without a header, its
-    columns are null.
-    """
-    rows = tools.rows_of(damaged, topic="a", rows="entries", columns=name, failOnDataLoss="false")
-    assert len(rows) == (9 if name == "__error" else 6)
-    if name == "__producerName":
-        assert [row[name] is None for row in rows] == [False, False, True, False, False, False]
 
 
 def test_a_loss_without_a_record_stays_a_loss(damaged: Path, tools: Any) -> None:

@@ -204,6 +204,12 @@ def test_of_a_committed_transaction_all_must_be_there():
     assert [each.name for each in check(History(steps))] == ["lost-write"]
 
 
+def test_what_is_acknowledged_after_the_end_need_not_be_seen():
+    """A producer that had to connect again, and its consumer did not wait for it."""
+    steps = changed(without(clean(), "receive", 5), "send", 5, end_ns=10_000 * S_NS)
+    assert "unseen" not in {each.name for each in check(History(steps))}
+
+
 def test_a_message_may_come_again_after_a_fault():
     """An acknowledgement without a receipt may be lost with the broker; the same without the fault
     is an anomaly.

@@ -51,6 +51,8 @@ class Comparison:
 
 @record
 class _Sum:
+    """What one tier counted."""
+
     count: int = 0
     doubled: int = 0
     late: int = 0

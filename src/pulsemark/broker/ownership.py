@@ -9,7 +9,6 @@ A broker alone has no cluster, and serves every topic (`Services.cluster` is Non
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import os
 import ssl
@@ -193,8 +192,10 @@ class InnerCalls:
 
     async def answered(self, topic: str, body: bytes, signature: str) -> Any:
         """The answer to another broker, as it is sent. Raises PermissionError, NotOwnedError."""
+        from hmac import compare_digest
+
         expected = self._signature(body).encode()
-        if self.cluster is None or not hmac.compare_digest(expected, signature.encode()):
+        if self.cluster is None or not compare_digest(expected, signature.encode()):
             raise PermissionError
         full, what, facts = json.loads(body)
         if full != topic:
@@ -209,7 +210,9 @@ class InnerCalls:
             return [refusal.code, refusal.message]
 
     def _signature(self, body: bytes) -> str:
-        return hmac.digest(self.secret, body, "sha256").hex()
+        from hmac import digest
+
+        return digest(self.secret, body, "sha256").hex()
 
     async def _call(self, found: Found, name: TopicName, body: bytes) -> Any:
         path = f"{INNER_PATH}{name.namespace}/{quote(name.local, safe='')}"

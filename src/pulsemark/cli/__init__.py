@@ -123,10 +123,11 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 
 
 def _load(name: str) -> Command:
-    gc.disable()  # imports leave no garbage that is worth looking for
+    gc.disable()  # imports leave no garbage that is worth looking for, now or later
     try:
         module = importlib.import_module(f".{MODULES.get(name, name)}", __name__)
     finally:
+        gc.freeze()
         gc.enable()
     if name in MODULES:
         return cast("Command", module.COMMANDS[name])

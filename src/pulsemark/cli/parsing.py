@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -174,7 +175,9 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that raises CliError, in one line."""
 
     def __init__(self, **settings: Any) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        settings.setdefault(
+            "formatter_class", partial(argparse.RawDescriptionHelpFormatter, width=78)
+        )
         super().__init__(**settings)
 
     def error(self, message: str) -> NoReturn:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -408,9 +408,8 @@ def _opened(row: Row) -> list[Message] | str:
 
 
 def _message_fields(row: Row, message: Message) -> dict[str, object]:
-    fields = asdict(message)
     shown: dict[str, object] = {"index": row.first_index + max(message.batch_index, 0)}
-    for name, value in fields.items():
+    for name, value in message._asdict().items():
         if isinstance(value, bytes):
             try:
                 shown[name] = value.decode()

@@ -526,8 +526,7 @@ UNKNOWN_COUNT = -1
 """``previous_entry_count`` if it was lost with the header. Never on disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link(Generic[H]):
+class Link(NamedTuple, Generic[H]):
     """A run of the chain."""
 
     header: H

@@ -26,11 +26,11 @@ import json
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
 
 from ..metadata import Buffer
+from ..records import record
 from .entry import Entry, EntryKind
 from .epochs import EpochHistory, EpochStart, LedgerExtent, epoch_starts, ledger_extents
 from .errors import CorruptEntryError, WouldBlockError
@@ -63,7 +63,7 @@ class _RemovedError(Exception):
         super().__init__(next_position)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class LogSnapshot:
     """A log as it was at one moment, for an answer that takes several steps.
 

@@ -46,7 +46,6 @@ import base64
 import binascii
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError, EncodeError
@@ -402,8 +401,7 @@ def pack_batch_member(header: SingleMessageMetadata, payload: bytes) -> bytes:
     return b"".join((_UINT32.pack(len(encoded)), encoded, payload))
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message, as its producer made it."""
 
     value: bytes | None
@@ -416,7 +414,7 @@ class Message:
     """By the producer's clock, in milliseconds since the epoch."""
     event_time_ms: int | None
     """None where the producer set none."""
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str]
     """If the producer set a name twice, the last value counts, as in Pulsar's clients."""
     ordering_key: bytes | None = None
     batch_index: int = -1

@@ -36,11 +36,12 @@ from ..proto.broker_entry_pb2 import (
     SourceFormat,
 )
 from ..proto.pulsar_api_pb2 import MessageMetadata
+from ..records import record
 from .crc import Buffer
 from .message import MessageHeader
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Sender:
     """The producer of an entry, as the broker knows it from the connection.
 

@@ -16,8 +16,6 @@ from .audit import AuditLabels, audit
 from .audit_report import write_report
 from .commands import JOBS, Job
 from .compact import (
-    CompactedTopic,
-    compact_by_broker,
     compact_folder,
     estimate_compaction,
 )
@@ -39,17 +37,14 @@ from .offload import (
     OffloadResult,
     Upkeep,
     offload,
-    truncate_offloaded,
     verify_offload,
 )
-from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
+from .replay import ReplayOptions, ReplayResult, replay
 from .session import Java, find_java, local_session, register
-from .tier_comparison import TierComparison, compare_tiers
 
 __all__ = [
     "JOBS",
     "AuditLabels",
-    "CompactedTopic",
     "DataLossError",
     "DecodeError",
     "DeltaTarget",
@@ -64,15 +59,11 @@ __all__ = [
     "OptionError",
     "PipelineError",
     "ReplayError",
-    "ReplayMessage",
     "ReplayOptions",
     "ReplayResult",
-    "TierComparison",
     "Upkeep",
     "audit",
-    "compact_by_broker",
     "compact_folder",
-    "compare_tiers",
     "estimate_compaction",
     "find_java",
     "local_session",
@@ -80,7 +71,6 @@ __all__ = [
     "register",
     "replay",
     "run_job",
-    "truncate_offloaded",
     "verify_offload",
     "write_report",
 ]

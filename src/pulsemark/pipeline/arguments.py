@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,14 @@ from ..finder.arguments import relative_time_ms
 from ..ledger import FolderReader, TopicNotFoundError
 from ..ledger.local.io.folder import MARKER_NAME
 from .errors import OptionError
-from .options import ReadOptions, full_topic_name, opened, parse_duration_ms
+from .options import (
+    MAX_INDEX,
+    ReadOptions,
+    full_topic_name,
+    integer,
+    opened,
+    parse_duration_ms,
+)
 from .plan import existing
 
 T = TypeVar("T")
@@ -110,31 +116,8 @@ def check_folder(option: str, folder: str | os.PathLike[str]) -> None:
         raise OptionError(option, str(folder), f"{what}; name a folder")
 
 
-def check_new_folder(option: str, folder: Path) -> None:
-    """Check that nothing is there yet, and that a folder can be made there. Raises OptionError."""
-    try:
-        if folder.exists() or folder.is_symlink():
-            raise OptionError(option, str(folder), "exists already; name a new folder")
-        check_folder(option, folder)
-        parent = next(each for each in folder.absolute().parents if each.exists())
-        tempfile.TemporaryDirectory(dir=parent).cleanup()
-    except (OSError, ValueError) as error:
-        if isinstance(error, OptionError):
-            raise
-        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise OptionError(option, str(folder), reason) from error
-
-
 def _is_data(folder: Path) -> bool:
     return (folder / MARKER_NAME).exists()
-
-
-def positive(text: str) -> int:
-    """The argparse type of a number from 1 on."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
 
 
 def pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
@@ -204,23 +187,6 @@ def add_options(parser: argparse.ArgumentParser, table: str) -> None:
             parser.add_argument(f"--{name}", **how)
 
 
-def take_folders(given: argparse.Namespace, *, writes: bool) -> None:
-    """Take what was named without an option: the target of a job that ``writes``, and no more.
-
-    Raises:
-        OptionError: the data folder was named so, as in earlier versions.
-    """
-    *others, given.target = given.folders or [None]
-    if others or (given.folders and (not writes or _is_data(Path(given.target)))):
-        folder = given.folders[0]
-        what = "is one folder too many" if others else "is a data folder"
-        reason = f"the data folder to read is named by --data-dir {folder}"
-        if not writes:
-            reason += ", a table to write only by offload (--write-mode upsert: each key's latest)"
-        reason = f"{what}; {reason}" if writes else reason
-        raise OptionError("TARGET" if writes else "FOLDER", folder, reason)
-
-
 def argparse_type(parse: Callable[[str], T]) -> Callable[[str], T]:
     """An argparse type whose errors say what is wrong with the text."""
 
@@ -252,8 +218,8 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     "FIXED_TIME": _fixed_moment,
     "AGE": argparse_type(parse_duration_ms),
     "RATE": rate,
-    "N": positive,
-    "PORT": int,
+    "N": argparse_type(integer(1, MAX_INDEX)),
+    "PORT": argparse_type(integer(0, 65_535)),
     "SECONDS": float,
     "FILE": Path,
 }
@@ -275,6 +241,10 @@ FIXED_RANGE = f"""{TOPICS}
 --ending-offsets INDEX  end before this index
 """
 """For a command that must mean the same when it is run again; also by index."""
+OF_ALL_JOBS = """
+--json  print each row as a line of JSON
+--cores N  tasks at once (default: all cores)
+"""
 LOSSES = """
 --[no-]fail-on-data-loss  lost messages are an error (default); --no-fail-on-data-loss logs them,
     and goes on with the others

@@ -7,7 +7,7 @@ hold ``max_index - min_index + 1`` messages. For missing messages before a topic
 after its last one, it uses the indexes that the plan expects there.
 
 docs/spark.md says what each column means (`AUDIT_COLUMNS`). A bucket's time is that of
-`job_sources.counts`. The labels `host`, `datacenter` and `application` are for a comparison of
+`audit_source.counts`. The labels `host`, `datacenter` and `application` are for a comparison of
 several audits; the job does not use them itself.
 
 The rows can be divided further by tags of the entries' stamps (``by``): the producer, or any other
@@ -111,9 +111,10 @@ def audit(
     require_spark()
     bucket_ms = parse_bucket_ms(bucket)
     tags = parse_by(by)
-    check_clock_errors(clock_errors, tags)
+    if clock_errors and _PRODUCER not in tags:
+        raise OptionError("clockErrors", "true", "needs rows by producer: by=producer")
     options = checked_options(path, topics, **bounds)
-    from .job_sources import COUNTS, audit_tasks, counted
+    from .audit_source import COUNTS, audit_tasks, counted
     from .workers import rows_of
 
     read = ReadOptions.parse(options)
@@ -125,12 +126,6 @@ def audit(
         rows = rows.join(errors, ["topic", "bucket_start", _PRODUCER], "left")
         rows = rows.select(*_columns(tags), *CLOCK_COLUMNS)
     return rows.orderBy("topic", "bucket_start", *(_quoted(name) for name in tags))
-
-
-def check_clock_errors(wanted: bool, tags: Sequence[str]) -> None:
-    """Raises OptionError if clock errors are wanted and the rows are not by producer."""
-    if wanted and _PRODUCER not in tags:
-        raise OptionError("clockErrors", "true", "needs rows by producer: by=producer")
 
 
 def _columns(tags: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Audits, and the differences of two tiers, as one page of HTML.
+"""Audits as one page of HTML.
 
 For each topic it shows messages and lost ones over time, and the error of producers' clocks if the
 audit has looked for it. A run can be appended: the page has the rows of the runs before it in a
@@ -23,7 +23,6 @@ from typing import Any
 from .audit import AUDIT_COLUMNS, CLOCK_COLUMNS, GAPS
 from .errors import OptionError
 from .job_files import write_durably
-from .tier_comparison import TierComparison
 
 MAX_BARS = 120
 MAX_ROWS = 500
@@ -81,7 +80,6 @@ def write_report(
     file: str | os.PathLike[str],
     title: str,
     rows: Sequence[Row],
-    comparison: TierComparison | None = None,
     *,
     divided: Sequence[Row] = (),
     append: bool = False,
@@ -91,7 +89,7 @@ def write_report(
     ``rows`` are those of `audit`, and ``divided`` those of the same audit by tags.
     """
     earlier = runs_in(file) if append else []
-    text = page(title, rows, comparison, divided=divided, earlier=earlier)
+    text = page(title, rows, divided=divided, earlier=earlier)
     try:
         write_durably(Path(file).absolute(), text.encode())
     except OSError as error:
@@ -142,7 +140,6 @@ def _kept(runs: Sequence[Run]) -> str:
 def page(
     title: str,
     rows: Sequence[Row],
-    comparison: TierComparison | None = None,
     *,
     divided: Sequence[Row] = (),
     earlier: Sequence[Run] = (),
@@ -157,12 +154,10 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1><p class=dim>made {made}; times are UTC</p>",
-        _cards(rows, comparison),
+        _cards(rows),
     ]
     if len(runs) > 1:
         parts += _runs(runs)
-    if comparison is not None:
-        parts += _compared(comparison)
     topics: dict[str, list[Row]] = {}
     for row in rows:
         topics.setdefault(str(row["topic"]), []).append(row)
@@ -202,7 +197,7 @@ def _runs(runs: Sequence[Run]) -> Iterable[str]:
     yield _plot(bars, "messages in each run")
 
 
-def _cards(rows: Sequence[Row], comparison: TierComparison | None) -> str:
+def _cards(rows: Sequence[Row]) -> str:
     missing = sum(_missing(row) for row in rows)
     losses = {row["topic"] for row in rows if row["loss"]}
     cards = [
@@ -212,9 +207,6 @@ def _cards(rows: Sequence[Row], comparison: TierComparison | None) -> str:
         ("missing", missing, "bad" if missing else "good"),
         ("topics with lost files", len(losses), "bad" if losses else "good"),
     ]
-    if comparison is not None:
-        count = len(comparison.problems)
-        cards.append(("differences", count, "bad" if count else "good"))
     texts = (
         f'<div class=card><span class=dim>{name}</span><b class="{kind}">{value:,}</b></div>'
         for name, value, kind in cards
@@ -224,29 +216,6 @@ def _cards(rows: Sequence[Row], comparison: TierComparison | None) -> str:
 
 def _missing(row: Row) -> int:
     return sum(row[name] or 0 for name in GAPS)
-
-
-def _compared(comparison: TierComparison) -> Iterable[str]:
-    yield f"<h2>{escape(comparison.tier)} compared with {escape(comparison.other_tier)}</h2>"
-    if not comparison.differences:
-        yield "<p class=good>Both have the same messages.</p>"
-        return
-    heads = ("topic", "bucket", "what", "messages", "indexes", "count", "other count")
-    yield _table(
-        heads,
-        [
-            (
-                each.topic,
-                None if each.bucket_start_ms is None else _moment(each.bucket_start_ms),
-                each.what,
-                each.messages,
-                each.indexes,
-                each.count,
-                each.other_count,
-            )
-            for each in comparison.differences
-        ],
-    )
 
 
 def _topic(topic: str, rows: Sequence[Row], divided: Sequence[Row]) -> Iterable[str]:
@@ -409,9 +378,7 @@ def _times(bars: Sequence[_Bar], step: float) -> str:
     )
 
 
-def _moment(value: datetime | int) -> str:
-    if isinstance(value, int):
-        value = datetime.fromtimestamp(value / 1000, UTC)
+def _moment(value: datetime) -> str:
     text = value.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
     return text.removesuffix(".000")
 

@@ -13,28 +13,18 @@ Every message has one row, whatever columns are read. The ledger's message count
 entry's rows. A chunk of a large message counts as a message. The payload of an encrypted entry is
 returned unchanged, in the row of its first message. The other rows of an encrypted batch have no
 value.
-
-With the option ``rows=entries`` every entry has one row, and nothing is decoded: its columns are
-``ENTRY_COLUMNS``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
-
-
-class RowKind(Enum):
-    """What a row is: the option ``rows``."""
-
-    MESSAGES = "messages"
-    ENTRIES = "entries"
 
 
 class Depth(IntEnum):
@@ -79,31 +69,8 @@ _ALL = (
     Column("__schemaId", "int", Depth.PAYLOAD, False, "a schema registry's id, before the value"),
     Column("__error", "string", Depth.PAYLOAD, False, "why the row has no value; null if it has"),
 )
-_ALL_OF_ENTRIES = (
-    Column("value", "binary", Depth.HEADER, True, "the producer's headers and payload, unopened"),
-    Column("__topic", "string", Depth.LEDGER, True, "full topic name"),
-    Column("__messageId", "binary", Depth.LEDGER, True, "serialized MessageIdData of the entry"),
-    Column("__publishTime", "timestamp", Depth.HEADER, True, "by the producer's clock"),
-    Column("__index", "bigint", Depth.LEDGER, True, "index of the LAST message (PIP-70)"),
-    Column("__brokerPublishTime", "timestamp", Depth.LEDGER, True, "stamp; null without one"),
-    Column("__ledgerId", "bigint", Depth.LEDGER, True, "position: ledger"),
-    Column("__entryId", "bigint", Depth.LEDGER, True, "position: entry"),
-    Column("__messageCount", "int", Depth.LEDGER, True, "messages, as the broker counted them"),
-    Column("__storedSize", "bigint", Depth.LEDGER, True, "bytes of prefix and value"),
-    Column("__prefix", "binary", Depth.LEDGER, False, "broker entry metadata; null: none"),
-    Column("__appendTime", "timestamp", Depth.LEDGER, False, "by the broker's clock, always set"),
-    Column("__encrypted", "boolean", Depth.HEADER, False, "value has a producer's cipher text"),
-    Column("__compression", "string", Depth.HEADER, False, "codec of the payload; null: none"),
-    Column("__producerName", "string", Depth.HEADER, False, "as the producer gave it"),
-    Column("__sequenceId", "bigint", Depth.HEADER, False, "the producer's number of the entry"),
-    Column("__tags", "map<string,string>", Depth.LEDGER, False, "the stamp's tags, by name"),
-    Column("__error", "string", Depth.HEADER, False, "why the entry cannot be read; else null"),
-)
-
 COLUMNS = {column.name: column for column in _ALL}
-"""All columns of messages by name, in their order in a default read."""
-ENTRY_COLUMNS = {column.name: column for column in _ALL_OF_ENTRIES}
-"""All columns of entries."""
+"""All columns by name, in their order in a default read."""
 
 VALUE_BYTES = "__value"
 VALUE_ERROR = "__valueError"
@@ -118,24 +85,9 @@ DEFAULT_COLUMNS = tuple(column.name for column in _ALL if column.default)
 ERROR_COLUMN = "__error"
 
 
-def columns_of(kind: RowKind) -> Mapping[str, Column]:
-    """All columns that rows of this kind can have."""
-    return ENTRY_COLUMNS if kind is RowKind.ENTRIES else COLUMNS
-
-
-def default_columns_of(kind: RowKind) -> tuple[str, ...]:
-    """The columns of a read that does not name any."""
-    return tuple(column.name for column in columns_of(kind).values() if column.default)
-
-
-def depth_of(names: Iterable[str], columns: Mapping[str, Column] = _KNOWN) -> Depth:
+def depth_of(names: Iterable[str]) -> Depth:
     """The depth that a read of these columns needs."""
-    return max((columns[name].depth for name in names), default=Depth.LEDGER)
-
-
-def ddl_of(names: Iterable[str], columns: Mapping[str, Column] = COLUMNS) -> str:
-    """Spark's schema of these columns, as DDL."""
-    return ", ".join(f"`{name}` {columns[name].ddl}" for name in names)
+    return max((_KNOWN[name].depth for name in names), default=Depth.LEDGER)
 
 
 def arrow_schema_of(names: Iterable[str]) -> pa.Schema:
@@ -154,15 +106,13 @@ def arrow_schema_of(names: Iterable[str]) -> pa.Schema:
     return pa.schema([pa.field(name, types[_KNOWN[name].ddl]) for name in names])
 
 
-def differing_field(
-    schema: StructType, columns: Mapping[str, Column], value_type: DataType | None = None
-) -> str | None:
+def differing_field(schema: StructType, value_type: DataType | None = None) -> str | None:
     """The first field of ``schema`` that is not a column of this source, or has another type.
 
     ``value_type`` is the type of decoded values; None: they are not decoded.
     """
     for field in schema.fields:
-        column = columns.get(field.name)
+        column = COLUMNS.get(field.name)
         if column is None:
             return field.name
         if field.name == "value" and value_type is not None:

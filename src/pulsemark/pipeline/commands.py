@@ -25,7 +25,7 @@ from .arguments import (
 from .audit import GAPS, AuditLabels, audit
 from .audit_report import runs_in, write_report
 from .columns import DEFAULT_COLUMNS
-from .compact import compact_by_broker, compact_folder, estimate_compaction
+from .compact import compact_folder, estimate_compaction
 from .errors import JobFailedError, OptionError, ProblemsFoundError
 from .offload import (
     DeltaTarget,
@@ -33,37 +33,16 @@ from .offload import (
     OffloadFollower,
     OffloadResult,
     offload,
-    truncate_offloaded,
     verify_offload,
 )
-from .offload.follow import ended_by_signals
+from .offload.follow import DEFAULT_EVERY_S, ended_by_signals
 from .offload.job import DEFAULT_ROWS_PER_FILE, Upkeep
 from .offload.table import OffloadTable, table_of
-from .options import parse_duration_ms
 from .replay.job import replay
-from .replay.options import ReplayOptions, load_function
-from .tier_comparison import TierComparison, compare_tiers
+from .replay.options import ReplayOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-ICEBERG = """
---{0}table NAMESPACE.TABLE  {1}
---{0}catalog NAME  of that table, in pyiceberg's configuration (default: default)
---{0}catalog-property KEY=VALUE...  of that catalog, for example uri=sqlite:////srv/catalog.db; may
-    be repeated
-"""
-
-
-def _iceberg_target(prefix: str, given: argparse.Namespace) -> IcebergTarget:
-    """The table of Iceberg that was named. Raises OptionError, MissingExtraError."""
-    table, catalog, texts = (
-        getattr(given, f"{prefix}{name}".strip("-").replace("-", "_"))
-        for name in ("table", "catalog", "catalog-property")
-    )
-    properties = pairs(f"{prefix}catalog-property", texts)
-    return IcebergTarget(table, catalog or "default", properties)
-
 
 AUDIT = f"""{RANGE}
 --store zk://HOST:PORT/ledgers  read from BookKeeper, whose ZooKeeper this is, instead of a folder
@@ -74,81 +53,35 @@ AUDIT = f"""{RANGE}
 --host NAME  label (default: this machine's name)
 --datacenter NAME  label (default: none)
 --application NAME  label (default: none)
---against PLACE  list what another tier has not: another data folder or an offload's target; exit
-    code 1 if something is missing or doubled
-{ICEBERG.format("against-", "compare with a table of Iceberg that an offload wrote")}
 --html FILE  write a page with plots, too
 --append  with --html: keep the runs that the page has
 """
 
 
-def _other_tier(given: argparse.Namespace) -> str | IcebergTarget | None:
-    """The other tier that was named. Raises OptionError, MissingExtraError."""
-    other: str | IcebergTarget | None = given.against
-    if given.against_table is None:
-        if (given.against_catalog, given.against_catalog_property) != (None, None):
-            reason = "is required with the options of its catalog"
-            raise OptionError("--against-table", None, reason)
-    elif other is not None:
-        reason = "cannot be used with --against"
-        raise OptionError("--against-table", given.against_table, reason)
-    else:
-        other = _iceberg_target("--against-", given)
-        other.load()
-    if other is not None and given.by:
-        raise OptionError("by", given.by, "cannot be used with --against")
-    return other
-
-
 def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """Count, and compare if another tier was named."""
-    other = _other_tier(given)
+    """Count; and write the page that was asked for."""
     if given.append and given.html is None:
         raise OptionError("--append", "true", "needs --html, the page to append to")
     if given.html is not None:
         check_file("--html", given.html)
         runs_in(given.html) if given.append else None
-    bounds, compared = range_of(given), None
     labels = AuditLabels(given.tier, given.host, given.datacenter, given.application)
 
     def audited(by: str, clock_errors: bool) -> DataFrame:
         return audit(
             spark, given.path, given.topic,
-            bucket=given.bucket, by=by, clock_errors=clock_errors, labels=labels, **bounds,
+            bucket=given.bucket, by=by, clock_errors=clock_errors, labels=labels, **range_of(given),
         ).cache()  # fmt: skip
 
-    if other is not None:
-        compared = compare_tiers(
-            spark, given.path, other, given.topic,
-            bucket=given.bucket, tier=given.tier, **bounds,
-        )  # fmt: skip
-    rows = None
-    if compared is None or given.html is not None:
-        rows = audited(given.by, given.clock_errors)
-    if rows is not None and given.html is not None:
+    rows = audited(given.by, given.clock_errors)
+    if given.html is not None:
         # Only rows that are not divided by tags say what is missing.
         whole = audited("", False) if given.by else rows
         listed = [row.asDict() for row in whole.collect()]
         divided = [row.asDict() for row in rows.collect()] if given.by else ()
         title = f"Audit of {given.path}"
-        write_report(given.html, title, listed, compared, divided=divided, append=given.append)
-    if compared is None:
-        assert rows is not None, "one of the two was asked for"
-        return _checked(rows, given.path)
-    return _differences(spark, given.path, compared)
-
-
-def _differences(spark: SparkSession, path: str, compared: TierComparison) -> DataFrame:
-    """The rows of a comparison. Raises ProblemsFoundError if some are problems."""
-    differences = compared.frame(spark)
-    if compared.problems:
-        messages = sum(each.messages for each in compared.problems)
-        reason = (
-            f"{path} and {compared.other_tier} differ in {messages} messages,"
-            f" in {len(compared.problems)} places"
-        )
-        raise ProblemsFoundError(differences, reason)
-    return differences
+        write_report(given.html, title, listed, divided=divided, append=given.append)
+    return _checked(rows, given.path)
 
 
 def _checked(rows: DataFrame, path: str) -> DataFrame:
@@ -167,10 +100,13 @@ def _checked(rows: DataFrame, path: str) -> DataFrame:
 OFFLOAD = f"""{TOPICS}{LOSSES}
 --format {{parquet,delta,iceberg}} [parquet]  of the table (default: %(default)s)
 --storage-option KEY=VALUE...  for deltalake, for example AWS_REGION=eu-west-1; may be repeated
-{ICEBERG.format("", "of Iceberg; made if it is missing")}
+--table NAMESPACE.TABLE  of Iceberg; made if it is missing
+--catalog NAME  of that table, in pyiceberg's configuration (default: default)
+--catalog-property KEY=VALUE...  of that catalog, for example uri=sqlite:////srv/catalog.db; may
+    be repeated
 --ending-time TIME  copy up to here; ms since the epoch, ISO-8601, or relative: -1h
 --columns NAMES [{",".join(DEFAULT_COLUMNS)}]  of the files (default: %(default)s)
---value-schema latest|N|JSON  columns of the topics' schema instead of a binary value
+--value-schema latest|N  columns of the topics' schema instead of a binary value
 --registry-schemas PATH  with --value-schema: a schema registry's answer to GET /schemas, or a
     folder of them; values have the registry's ids in front
 --mode FAILFAST|PERMISSIVE  with --value-schema: a value that does not fit is an error, or a row of
@@ -186,10 +122,8 @@ OFFLOAD = f"""{TOPICS}{LOSSES}
 --rows-per-file N [{DEFAULT_ROWS_PER_FILE}]  a file ends at a multiple of so many messages (default:
     %(default)s)
 --verify  then read the whole table back and check it; exit code 1 if it is bad
---truncate  then remove verified and acknowledged messages from the ledgers; the broker must be
-    stopped
 --follow  go on beside a broker that writes; SIGTERM ends it after the run under way
---every DURATION  with --follow: between the beginnings of two runs, such as 30s (default: 10s)
+--every AGE  with --follow: between the beginnings of two runs, such as 30s (default: 10s)
 --metrics-port PORT  with --follow: serve Prometheus metrics
 --metrics-host HOST [127.0.0.1]  address of it
 """
@@ -211,7 +145,8 @@ def table_from(given: argparse.Namespace) -> OffloadTable:
             raise OptionError("target", given.target, "an Iceberg table is named by --table")
         if given.table is None:
             raise OptionError("--table", None, "is required for --format iceberg")
-        return _iceberg_target("--", given)
+        properties = pairs("--catalog-property", given.catalog_property)
+        return IcebergTarget(given.table, given.catalog or "default", properties)
     if not given.target:
         raise OptionError("target", given.target, "is required")
     if given.format == "delta":
@@ -220,27 +155,12 @@ def table_from(given: argparse.Namespace) -> OffloadTable:
     return table_of(str(given.target))
 
 
-def _every_s(given: argparse.Namespace) -> float:
-    """The pause of a follower. Raises OptionError, also for options that do not fit --follow."""
+def _check_follow(given: argparse.Namespace) -> None:
+    """Raises OptionError for options that do not fit --follow, or need it."""
     only = {"--every": given.every, "--metrics-port": given.metrics_port}
-    never = {
-        "--ending-time": given.ending_time,
-        "--verify": given.verify or None,
-        "--truncate": given.truncate or None,
-    }
+    never = {"--ending-time": given.ending_time, "--verify": given.verify or None}
     reason = f"{'is not' if given.follow else 'is'} for --follow"
-    _refuse(never if given.follow else only, reason)
-    if given.metrics_port is not None and not 0 <= given.metrics_port < 1 << 16:
-        raise OptionError("--metrics-port", str(given.metrics_port), "is not a port (0 to 65535)")
-    try:
-        return parse_duration_ms(given.every or "10s") / 1000
-    except ValueError as error:
-        raise OptionError("--every", given.every, str(error)) from error
-
-
-def _refuse(options: Mapping[str, object], reason: str) -> None:
-    """Raises OptionError if one of these options was given."""
-    for option, value in options.items():
+    for option, value in (never if given.follow else only).items():
         if value is not None:
             raise OptionError(option, str(value), reason)
 
@@ -250,15 +170,12 @@ _SAME = (
     *("write_mode", "partition_by"),
 )
 """Options that are arguments of `offload` as they are."""
-_OFFLOADED = (
-    "topic string, files bigint, rows bigint, bytes bigint, rejected bigint,"
-    " first_index_left bigint"
-)
+_OFFLOADED = "topic string, files bigint, rows bigint, bytes bigint, rejected bigint"
 
 
 def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """Copy, then verify and truncate if it is wished; a row for each topic."""
-    every_s = _every_s(given)
+    """Copy, then verify if it is wished; a row for each topic."""
+    _check_follow(given)
     table = table_from(given)
     counts: dict[str, list[int]] = {}
 
@@ -272,6 +189,7 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     more["columns"] = given.columns.split(",")
     more["upkeep"] = Upkeep(given.compact_files, given.expire_snapshots, given.row_lifetime)
     if given.follow:
+        every_s = DEFAULT_EVERY_S if given.every is None else given.every / 1000
         follower = OffloadFollower(
             spark, given.path, table, given.topic, every_s, on_run=count, more=more
         )
@@ -281,25 +199,18 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             follower.run()
     else:
         count(offload(spark, given.path, table, given.topic, ending_time=given.ending_time, **more))
-    left: dict[str, int] = {}
-    if (given.verify or given.truncate) and table.load().head is not None:
+    if given.verify and table.load().head is not None:
         problems = [p for check in verify_offload(given.path, table) for p in check.problems]
         if problems:
             raise JobFailedError(f"{table.name} is not verified: {'; '.join(problems)}")
-        if given.truncate:
-            left = truncate_offloaded(given.path, table)
-    rows = [
-        (topic, *counts.get(topic, (0, 0, 0, 0)), left.get(topic))
-        for topic in sorted({*left, *counts})
-    ]
+    rows = [(topic, *counts[topic]) for topic in sorted(counts)]
     return spark.createDataFrame(rows, _OFFLOADED)
 
 
 COMPACT = f"""{TOPICS}{LOSSES}
 --dry-run  print what would be kept, and write nothing
---admin-url URL  of the broker that has the folder open: it makes the views, by its own policies
---tombstone-stage {{1,2}}  what deletes a key in Kafka's magic 2: 1, the flag or a null value; 2,
-    the flag (default: 1)
+--tombstone-stage {{1,2}} [1]  what deletes a key in Kafka's magic 2: 1, the flag or a null value;
+    2, the flag (default: %(default)s)
 --tombstone-property NAME  a message deletes its key if this is 'true'
 """
 _FIGURES = (
@@ -314,25 +225,25 @@ def run_compact(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if given.tombstone_property == "":
         raise OptionError("--tombstone-property", "", "is empty")
     rule = {
-        "tombstone_stage": int(given.tombstone_stage or 1),
+        "tombstone_stage": int(given.tombstone_stage),
         "tombstone_property": given.tombstone_property,
     }
-    if given.admin_url is not None:
-        others = {
-            "--dry-run": given.dry_run or None,
-            "--tombstone-stage": given.tombstone_stage,
-            "--tombstone-property": given.tombstone_property,
-        }
-        _refuse(others, "is not for --admin-url")
-        figures = compact_by_broker(given.admin_url, given.path, given.topic)
-    elif given.dry_run:
+    if given.dry_run:
         fail = given.fail_on_data_loss
         figures = estimate_compaction(
             spark, given.path, given.topic, fail_on_data_loss=fail, **rule
         )
     else:
         figures = compact_folder(given.path, given.topic, **rule)
-    return spark.createDataFrame([astuple(each) for each in figures], _FIGURES)
+    rows = [
+        (
+            *(each.topic, each.entries_read, each.entries_kept, each.messages_read, each.keys),
+            *(each.tombstones, each.unkeyed, each.unreadable, len(each.damaged)),
+            *(each.bytes_read, each.bytes_written),
+        )
+        for each in figures
+    ]
+    return spark.createDataFrame(rows, _FIGURES)
 
 
 REPLAY = f"""{FIXED_RANGE}{LOSSES}
@@ -340,7 +251,6 @@ REPLAY = f"""{FIXED_RANGE}{LOSSES}
 --checkpoint FOLDER!  remembers how far the replay came; run the same command again to go on
 --target-topic NAME  where all topics go (default: each to its own name); partitions keep their
     numbers
---function MODULE:FUNCTION  maps each message (default: entries go untouched)
 --token-file FILE  a token for the target (default: the variable {TOKEN_VARIABLE})
 --messages-per-second RATE  a limit over all tasks
 --bytes-per-second RATE  a limit over all tasks, such as 10M
@@ -359,7 +269,6 @@ def run_replay(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     options = ReplayOptions(
         service_url=given.service_url,
         target_topic=given.target_topic,
-        function=None if given.function is None else load_function(given.function),
         messages_per_s=given.messages_per_second,
         bytes_per_s=given.bytes_per_second,
         without_deduplication=given.without_deduplication,
@@ -379,14 +288,13 @@ class Job:
     options: str
     """See `add_options`."""
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
-    has_format: bool = False
-    """Whether it writes a table: ``--format`` is the table's, and ``--out-format`` that of
-    ``--out``."""
+    writes: bool = False
+    """Whether it has a target, which is named without an option."""
 
 
 JOBS: Mapping[str, Job] = {
     "audit": Job(
-        "count messages by topic and time, and the ones that are missing, also in another tier",
+        "count messages by topic and time, and the ones that are missing",
         AUDIT,
         run_audit,
     ),
@@ -394,7 +302,7 @@ JOBS: Mapping[str, Job] = {
         "copy what is new to a Parquet, Delta or Iceberg table, by hour of broker time",
         OFFLOAD,
         run_offload,
-        has_format=True,
+        writes=True,
     ),
     "compact": Job(
         "keep the latest message of each key in the topics' compacted views", COMPACT, run_compact

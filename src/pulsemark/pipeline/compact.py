@@ -2,7 +2,6 @@
 
 estimate_compaction  what a compaction would keep and write, in parallel by topic
 compact_folder       make the compacted views of a folder that no broker uses
-compact_by_broker    let the broker make them, through its REST API
 
 The topics' own compacted views are what consumers read with `readCompacted`. Which messages are
 kept is decided by the package `compaction`, for all of them.
@@ -11,14 +10,12 @@ kept is decided by the package `compaction`, for all of them.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..client import AdminClient, ClientError
 from ..compaction.cleaner import limits_of
 from ..compaction.compaction import (
     DEFAULT_LIMITS,
@@ -34,58 +31,12 @@ from ..ledger.errors import CompactionFailedError
 from ..maintenance.noted_transactions import follow_transactions
 from .arguments import checked_options
 from .errors import JobFailedError, OptionError
-from .options import ReadOptions, parse_admin_url
+from .options import ReadOptions
 from .plan import packed, report, selected, slice_of
 from .session import require_spark
-from .subscription import resource_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_POLL_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class CompactedTopic:
-    """The figures of one topic."""
-
-    topic: str
-    entries_before: int
-    """Entries of the topic's compacted form: of its view, and of the log after it."""
-    entries_after: int
-    messages: int
-    """Messages in them."""
-    keys: int
-    """Keys that have a latest message."""
-    tombstones: int
-    unkeyed: int
-    """Messages without a key, which are left out."""
-    unreadable: int
-    """Entries that could not be parsed, and are kept whole."""
-    damaged: int
-    """Entries that could not be read: an older message counts as the latest of their keys."""
-    bytes_before: int
-    bytes_after: int
-
-
-def figures_of(report: CompactionReport) -> CompactedTopic:
-    """The figures of a report. One that changed nothing has read nothing."""
-    return CompactedTopic(
-        report.topic,
-        report.entries_read,
-        report.entries_kept if report.changed else 0,
-        report.messages_read,
-        report.keys,
-        report.tombstones,
-        report.unkeyed,
-        report.unreadable,
-        len(report.damaged),
-        report.bytes_read,
-        report.bytes_written,
-    )
-
-
-STAGES = (1, 2)
 
 
 def estimate_compaction(
@@ -96,7 +47,7 @@ def estimate_compaction(
     tombstone_stage: int = 1,
     tombstone_property: str | None = None,
     fail_on_data_loss: bool = True,
-) -> list[CompactedTopic]:
+) -> list[CompactionReport]:
     """What a compaction would read, keep and write, by topic. Nothing is written.
 
     Args:
@@ -117,7 +68,7 @@ def estimate_compaction(
         DataLossError: messages are missing.
     """
     require_spark()
-    if tombstone_stage not in STAGES:
+    if tombstone_stage not in (1, 2):
         raise OptionError("tombstoneStage", str(tombstone_stage), "is not 1 or 2")
     if tombstone_property == "":
         raise OptionError("tombstoneProperty", tombstone_property, "is empty")
@@ -138,7 +89,7 @@ def estimate_compaction(
 
 def _estimates(
     path: Path, lost: Collection[int], limits: Limits, topics: Sequence[str]
-) -> Iterator[CompactedTopic]:
+) -> Iterator[CompactionReport]:
     """The figures of one task's topics."""
     with FolderReader(path) as folder:
         logs = folder.logs(topics, lost=lost)
@@ -148,7 +99,7 @@ def _estimates(
                 figures = estimate(log, newest_view(folder, topic, log.topic_id), limits)
             except CompactionFailedError as error:
                 raise JobFailedError(str(error)) from error
-            yield figures_of(figures)
+            yield figures
 
 
 def compact_folder(
@@ -157,7 +108,7 @@ def compact_folder(
     *,
     tombstone_stage: int = 1,
     tombstone_property: str | None = None,
-) -> list[CompactedTopic]:
+) -> list[CompactionReport]:
     """Make new compacted views in a folder that no other process uses.
 
     Args:
@@ -171,87 +122,12 @@ def compact_folder(
         TopicNotFoundError: a named topic does not exist.
         CompactionFailedError, CompressionUnavailableError: see `compaction.compaction.compact`.
     """
-    names = topics_of(path, topics)
+    options = ReadOptions.parse(checked_options(path, topics))
+    with FolderReader(options.path) as reader:
+        names, _ = options.select(reader.topics())
     limits = replace(
         DEFAULT_LIMITS, tombstone_stage=tombstone_stage, tombstone_property=tombstone_property
     )
     with LocalStore.open(Path(path)) as store:
         ledgers = (store.open_topic(name, create=False) for name in names)
-        return [figures_of(compact(ledger, limits=limits_of(ledger, limits))) for ledger in ledgers]
-
-
-def topics_of(path: str | os.PathLike[str], topics: str | Sequence[str] | None) -> list[str]:
-    """The chosen topics of a folder. Raises TopicNotFoundError, OptionError."""
-    options = ReadOptions.parse(checked_options(path, topics))
-    with FolderReader(options.path) as reader:
-        names, _ = options.select(reader.topics())
-    return list(names)
-
-
-def check_admin_url(url: str) -> None:
-    """Raises OptionError unless it is an http or https URL of a broker."""
-    try:
-        parse_admin_url(url)
-    except ValueError as error:
-        raise OptionError("--admin-url", url, str(error)) from error
-
-
-def compact_by_broker(
-    admin_url: str,
-    path: str | os.PathLike[str],
-    topics: str | Sequence[str] | None = None,
-    *,
-    token: str | None = None,
-    timeout_s: float = 3600,
-) -> list[CompactedTopic]:
-    """Let the folder's broker compact topics, one after another, and wait for it.
-
-    Tombstones are those of the topics' own policies. The figures are those of the new view; what
-    the broker read is not known here, and 0.
-
-    Args:
-        admin_url: of the broker's REST API, such as ``http://127.0.0.1:8080``.
-        path: the broker's data folder, to find the topics and the new views.
-        topics: names; all topics by default.
-        token: a token for the REST API.
-        timeout_s: for each topic.
-
-    Raises:
-        OptionError: the URL is malformed.
-        TopicNotFoundError: a named topic does not exist.
-        JobFailedError: the broker refuses, cannot be reached, or a compaction failed or took too
-            long.
-    """
-    check_admin_url(admin_url)
-    done = []
-    names = topics_of(path, topics)
-    admin = AdminClient(admin_url, token=token)
-    with FolderReader(path) as folder:
-        for name in names:
-            try:
-                _await(admin, name, time.monotonic() + timeout_s)
-            except ClientError as error:
-                raise JobFailedError(f"{name}: {error}") from error
-            done.append(_view_figures(folder, name))
-    return done
-
-
-def _await(admin: AdminClient, topic: str, deadline: float) -> None:
-    path = f"{resource_of(topic)}/compaction"
-    admin.request("PUT", path)
-    while True:
-        status = admin.request("GET", path) or {}
-        if status.get("status") == "SUCCESS":
-            return
-        if status.get("status") == "ERROR":
-            raise JobFailedError(f"{topic}: compaction failed: {status.get('lastError')}")
-        if time.monotonic() > deadline:
-            raise JobFailedError(f"{topic}: the broker has not finished its compaction in time")
-        time.sleep(_POLL_S)
-
-
-def _view_figures(folder: FolderReader, topic: str) -> CompactedTopic:
-    view = newest_view(folder, topic, folder.log(topic).topic_id)
-    entries = 0 if view is None else view.summary.entry_count
-    size_bytes = 0 if view is None else view.size_bytes
-    return CompactedTopic(topic, 0, entries, 0, 0, 0, 0, 0, 0, 0, size_bytes)
+        return [compact(ledger, limits=limits_of(ledger, limits)) for ledger in ledgers]

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..compaction.current_view import FolderForm, log_of_folder
 from ..finder import Finder
-from ..ledger import FolderReader, Position, TopicLog, TopicNotFoundError
+from ..ledger import FolderLog, FolderReader, Position, TopicLog, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
 from ..maintenance.noted_transactions import follow_transactions
 from .errors import DataLossError
@@ -27,19 +28,11 @@ if TYPE_CHECKING:
     from ..finder.client import SeekClient
     from ..finder.search import IndexPlace
     from ..ledger.bookkeeper.address import StoreAddress
-    from ..ledger.bookkeeper.reader import BookKeeperReader
+    from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
+    from .remote_log import RemoteLog
 
 
-class FollowedLog(Protocol):
-    """What a stream needs to know of a topic."""
-
-    @property
-    def topic_id(self) -> int:
-        """The id of the topic's log."""
-
-    @property
-    def stable_index(self) -> int:
-        """The index of the next message that may be read."""
+FollowedLog: TypeAlias = "FolderLog | StoredLog | RemoteLog"
 
 
 class FollowedTopics:
@@ -65,9 +58,7 @@ class FollowedTopics:
         return ()
 
     def log_of(self, topic: str) -> TopicLog | None:
-        """A topic's own log, for a limit by bytes; None if sizes are not known."""
-        log: TopicLog = self._logs[topic]
-        return log
+        """A topic's own log, for a limit by bytes; None: sizes are not known."""
 
     def mark(self, topic: str, index: int) -> Mark | None:
         """The mark of a stream that has all messages before an index; None if there is none."""
@@ -140,9 +131,33 @@ class FolderTopics(FollowedTopics):
             if reason is not None:
                 yield DataLossError(topic, log.next_index, None, reason)
 
+    def log_of(self, topic: str) -> TopicLog:
+        """A topic's own log."""
+        log: TopicLog = self._logs[topic]
+        return log
+
+    def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
+        """As above; what cleaning removed from a log is no loss."""
+        log = self._logs[topic]
+        if index >= log.first_index or isinstance(self._whole(log), FolderLog):
+            super().check_place(topic, index, mark)
+
+    def _whole(self, log: FolderLog) -> FolderLog | FolderForm:
+        return log_of_folder(self._folder, log.name, log)
+
+    def _slice(self, log: Any, options: ReadOptions) -> Slice:
+        """Of a cleaned topic what is before its log is in its view."""
+        start = options.start.of(log.name)
+        in_log = start.kind is BoundKind.INDEX and start.value >= log.first_index
+        whole = log if in_log or start.kind is BoundKind.LATEST else self._whole(log)
+        return slice_of(whole, options, self._expected)
+
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
         """The slices as tasks."""
-        tasks = tasks_of(slices, self._logs, self._options)
+        cleaned = {
+            each.topic: self._whole(self._logs[each.topic]) for each in slices if each.has_holes
+        }
+        tasks = tasks_of(slices, {**self._logs, **cleaned}, self._options)
         lost = self._expected.lost_ledgers
         return [LedgerPartition(task, lost, segments_of(task, self._logs)) for task in tasks]
 
@@ -171,10 +186,6 @@ class StoreTopics(FollowedTopics):
         }
         self.may_have_changed = self._ledgers != before
         return self._logs
-
-    def log_of(self, topic: str) -> None:
-        """None: a store does not tell sizes."""
-        del topic
 
 
 class ServiceTopics(FollowedTopics):
@@ -208,11 +219,6 @@ class ServiceTopics(FollowedTopics):
         for topic, log in self._logs.items():
             if log.ends.lost_after is not None:
                 yield DataLossError(topic, log.next_index, None, log.ends.lost_after)
-
-    def log_of(self, topic: str) -> TopicLog | None:
-        """None: a service does not tell sizes."""
-        del topic
-        return None
 
     def mark(self, topic: str, index: int) -> Mark | None:
         """The place of the entry, without its epoch and checksum."""
@@ -262,8 +268,3 @@ def followed(options: ReadOptions) -> FollowedTopics:
     if options.store is not None:
         return StoreTopics(options, options.store)
     return FolderTopics(options) if options.service is None else ServiceTopics(options)
-
-
-def index_bound(index: int) -> Bound:
-    """An index as a bound."""
-    return Bound(BoundKind.INDEX, index)

@@ -8,14 +8,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import make_folder_durably
-from .arguments import check_new_folder
 from .errors import OptionError
 
 
@@ -49,40 +46,6 @@ def run_lock(folder: Path, option: str, value: Path, taken: str) -> Iterator[Non
         yield
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def new_folder(folder: Path, option: str) -> Iterator[Path]:
-    """A place for a folder that gets its name when the block ends: what is there is whole.
-
-    What killed runs left is removed.
-
-    Args:
-        folder: the name. Nothing may be there.
-        option: the option that an error names.
-
-    Raises:
-        OptionError: something is there by now, it cannot be written, or another run is writing it.
-    """
-    begins = f".{folder.name}.unfinished-"
-    unfinished = folder.with_name(f"{begins}{uuid.uuid4().hex}")
-    taken = "another job is writing it"
-    try:
-        make_folder_durably(OsFiles(), folder.parent)
-        for left in [each for each in folder.parent.iterdir() if each.name.startswith(begins)]:
-            with run_lock(left, option, folder, taken):
-                shutil.rmtree(left)
-    except OSError as error:
-        raise OptionError(option, str(folder), f"cannot be written: {error.strerror}") from error
-    try:
-        with run_lock(unfinished, option, folder, taken):
-            yield unfinished / "new"
-            check_new_folder(option, folder)
-            sync_folder(unfinished / "new")
-            (unfinished / "new").rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    sync_folder(folder.parent)
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -1,14 +1,11 @@
 """Jobs by name, for the command line. Each parses its own options and reports its result.
 
 A job is a function that takes a SparkSession, so it can also run on a cluster; here it runs in a
-local session. Its result is printed as a table, or written to ``--out`` as CSV or Parquet.
+local session. Its result is printed as a table, or as lines of JSON.
 
 `JOBS` (:mod:`.commands`) has of each job its options, and what is called. The session starts when
-it is first used: it takes seconds, and what is refused before costs nothing.
-
-What a job has done so far is a bar on a terminal. Spark knows its tasks, and most jobs have at
-least as many as there are cores. The bar is drawn by rich, twice a second, in a thread; it is gone
-when the job ends.
+it is first used: it takes seconds, and what is refused before costs nothing. On a terminal the job
+shows how many of its tasks Spark has done.
 """
 
 from __future__ import annotations
@@ -21,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import cache
-from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ..ledger import LedgerError
-from .arguments import add_options, check_new_folder, positive, take_folders
+from .arguments import OF_ALL_JOBS, add_options
 from .commands import JOBS, Job
 from .errors import (
     DataLossError,
@@ -37,14 +34,11 @@ from .errors import (
     ProblemsFoundError,
     ReplayError,
 )
-from .job_files import new_folder
 from .session import local_session, require_spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
-    from rich.console import Console, RenderableType
-    from rich.progress import Progress
 
 
 EXIT_OK = 0
@@ -70,11 +64,11 @@ def run_job(
     Args:
         name: one of ``JOBS``.
         arguments: the job's own options, as on the command line.
-        out: where the table goes; standard output by default.
+        out: where lines of JSON go; standard output by default.
         err: where errors are printed; standard error by default.
-        progress: where the progress is shown, if it is a terminal; None: nowhere.
+        progress: where the tasks are shown, if it is a terminal; None: nowhere.
         prog: the command's name in help texts.
-        show: prints the table, given its columns and rows; None: as plain text to ``out``.
+        show: prints the table, given its columns and rows; None: lines of JSON go to ``out``.
 
     Returns:
         The exit code: 0 done; 1 the job failed, or something is missing, doubled or damaged; 2 bad
@@ -91,14 +85,11 @@ def run_job(
     parser = _parser(f"{prog} {name}", job)
     given = parser.parse_intermixed_args(arguments)
     try:
-        take_folders(given, writes=job.has_format)
-        if given.out is not None:
-            check_new_folder("--out", given.out)
         with _spark_in_a_line(), ExitStack() as shows:
 
             def start() -> SparkSession:
                 session = local_session(f"pulsemark {name}", cores=given.cores)
-                shows.enter_context(shown(session.sparkContext, name, progress))
+                shows.enter_context(shown(session.sparkContext, progress))
                 return session
 
             rows, problem = _done(job, cast("SparkSession", _LateSession(start)), given)
@@ -133,7 +124,7 @@ def _by_flag(error: Exception, parser: argparse.ArgumentParser) -> Exception:
     if not isinstance(error, OptionError):
         return error
     words = re.sub("(?<=[a-z])(?=[A-Z])", "-", error.option).lower()
-    for flag in (_FLAGS.get(error.option), f"--{words}", f"--against-{words}"):
+    for flag in (_FLAGS.get(error.option), f"--{words}"):
         if flag is not None and re.search(rf"^  {flag}\b(?!-)", parser.format_help(), re.MULTILINE):
             return OptionError(flag, error.value, error.reason)
     return error
@@ -141,24 +132,13 @@ def _by_flag(error: Exception, parser: argparse.ArgumentParser) -> Exception:
 
 def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=job.summary)
-    target = "path or URI of the folder of the Parquet files or of the Delta table; made if missing"
-    text = target if job.has_format else argparse.SUPPRESS
-    parser.add_argument("folders", nargs="*", metavar="TARGET", help=text)
-    add_options(parser, job.options)
-    parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="write the rows to this folder, do not print"
-    )
-    parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
-    parser.add_argument(
-        "--out-format" if job.has_format else "--format",
-        dest="out_format",
-        choices=("csv", "parquet"),
-        default="csv",
-        help="of --out (default: csv)",
-    )
-    parser.add_argument(
-        "--cores", type=positive, metavar="N", help="tasks at once (default: all cores)"
-    )
+    if job.writes:
+        parser.add_argument(
+            "target", nargs="?", metavar="TARGET",
+            help="path or URI of the folder of the Parquet files or of the Delta table; made if"
+            " missing",
+        )  # fmt: skip
+    add_options(parser, job.options + OF_ALL_JOBS)
     return parser
 
 
@@ -187,27 +167,15 @@ def reason_of(report: str) -> str:
 def _done(
     job: Job, spark: SparkSession, given: argparse.Namespace
 ) -> tuple[DataFrame, ProblemsFoundError | None]:
-    """Run the job: its rows, in memory or in ``--out``, and the problem that it has found."""
+    """Run the job: its rows, in memory, and the problem that it has found."""
     problem = None
     try:
         rows = job.run(spark, given)
     except ProblemsFoundError as error:
         rows, problem = error.rows, error
-    if given.out is None:
-        rows = rows.cache()
-        rows.count()
-    else:
-        _write(rows, given.out.absolute(), given.out_format)
+    rows = rows.cache()
+    rows.count()
     return rows, problem
-
-
-def _write(rows: DataFrame, folder: Path, form: str) -> None:
-    """Write the rows to a new folder, which is there when it is whole."""
-    writer = rows.coalesce(1).write
-    if form == "csv":
-        writer = writer.option("header", "true")
-    with new_folder(folder, "--out") as unfinished:
-        writer.format(form).save(unfinished.as_uri())
 
 
 def _print(
@@ -216,17 +184,11 @@ def _print(
     out: TextIO,
     show: Callable[[Sequence[str], Sequence[Sequence[object]]], None] | None,
 ) -> None:
-    if given.out is not None:
-        print(f"written to {given.out}", file=out)
-    elif given.json:
+    if given.json or show is None:
         for row in rows.toLocalIterator():
             print(json.dumps(row.asDict(), default=_json_value, ensure_ascii=False), file=out)
     else:
-        cells = [list(row) for row in rows.toLocalIterator()]
-        if show is None:
-            print(table_text(rows.columns, cells), file=out)
-        else:
-            show(rows.columns, cells)
+        show(rows.columns, [list(row) for row in rows.toLocalIterator()])
 
 
 def _json_value(value: object) -> str:
@@ -236,81 +198,38 @@ def _json_value(value: object) -> str:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def table_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table for people: numbers are aligned right, null is empty."""
-    cells = [["" if value is None else str(value) for value in row] for row in rows]
-    widths = [
-        max(len(line[column]) for line in [list(names), *cells]) for column in range(len(names))
-    ]
-    is_number = [all(isinstance(row[at], int | None) for row in rows) for at in range(len(names))]
-    lines = []
-    for line in [list(names), *cells]:
-        padded = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, is_number, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
-
-
-_EVERY_S = 0.5
-
-
-def line_of(done: int, active: int, total: int) -> str:
-    """How many tasks are done, of those that Spark knows now."""
-    tasks = f"{done} of {total} tasks" if total else "planning"
-    return f"{tasks}, {active} running" if active else tasks
-
-
 @contextmanager
-def shown(
-    context: SparkContext, name: str, out: TextIO | None, *, every_s: float = _EVERY_S
-) -> Iterator[None]:
-    """Show the progress of what runs inside, if ``out`` is a terminal."""
+def shown(context: SparkContext, out: TextIO | None, *, every_s: float = 0.5) -> Iterator[None]:
+    """Show in one line, if ``out`` is a terminal, how many tasks are done of what runs inside."""
     if out is None or not out.isatty():
         yield
         return
-    from rich.console import Console
+    ended = Event()
 
-    console = Console(file=out, markup=False, highlight=False)
-    with _bar(context, name, console, every_s):
-        console.show_cursor(True)  # a killed process could not show it again
+    def show() -> None:
+        with suppress(Exception):  # a Spark that is gone ends the job by itself
+            while not ended.wait(every_s):
+                out.write(f"\r\x1b[K{tasks_text(context)}")
+                out.flush()
+
+    thread = Thread(target=show, daemon=True)
+    thread.start()
+    try:
         yield
+    finally:
+        ended.set()
+        thread.join()
+        out.write("\r\x1b[K")
+        out.flush()
 
 
-def _bar(context: SparkContext, name: str, console: Console, every_s: float) -> Progress:
-    from rich import progress
-
-    class Asking(progress.Progress):
-        """Asks Spark whenever it is drawn."""
-
-        def get_renderables(self) -> list[RenderableType]:
-            with suppress(Exception):  # a bar that cannot be drawn must not end the job
-                done, active, total = _tasks(context)
-                for task in self.tasks:
-                    counts = line_of(done, active, total)
-                    self.update(task.id, completed=done, total=total or None, counts=counts)
-            return list(super().get_renderables())
-
-    bar = Asking(
-        progress.TextColumn("{task.description}:", markup=False),
-        progress.BarColumn(20),
-        progress.TextColumn("{task.fields[counts]}", markup=False),
-        progress.TimeElapsedColumn(),
-        console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
-        refresh_per_second=1 / every_s,
-    )  # fmt: skip
-    bar.add_task(name, total=None, counts=line_of(0, 0, 0))
-    return bar
-
-
-def _tasks(context: SparkContext) -> tuple[int, int, int]:
-    """Done, active and all tasks of the stages that run now."""
+def tasks_text(context: SparkContext) -> str:
+    """The tasks of the stages that Spark runs now."""
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
-    return (
-        sum(stage.numCompletedTasks for stage in known),
-        sum(stage.numActiveTasks for stage in known),
-        sum(stage.numTasks for stage in known),
-    )
+    if not known:
+        return "planning"
+    total = sum(stage.numTasks for stage in known)
+    done = sum(stage.numCompletedTasks for stage in known)
+    return f"{done} of {total} tasks, {sum(stage.numActiveTasks for stage in known)} running"

@@ -39,7 +39,7 @@ from ..extras import install_command
 from ..ledger import FolderReader
 from ..ledger.bookkeeper.address import StoreAddress, StoreAddressError, is_store_address
 from ..metadata.partition_names import partition_name, partition_of
-from .columns import DEFAULT_COLUMNS, RowKind, columns_of, default_columns_of
+from .columns import COLUMNS, DEFAULT_COLUMNS
 from .errors import OptionError
 from .filters import Where, parse_where
 
@@ -160,10 +160,8 @@ class ReadOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     limits: EntryLimits = EntryLimits()
-    rows: RowKind = RowKind.MESSAGES
     value_schema: str | None = None
-    """The schema that values are decoded by: ``latest``, a version, or an Avro schema as JSON;
-    None: they are not decoded."""
+    """The schema that values are decoded by: ``latest`` or a version; None: they are not."""
     registry_schemas: str | None = None
     """A file or folder with a schema registry's schemas, whose ids are in front of values."""
     mode: DecodeMode = DecodeMode.FAILFAST
@@ -196,7 +194,6 @@ class ReadOptions:
     @classmethod
     def of(cls, given: Given, topics: TopicSelection, start: Bound, end: Bound) -> ReadOptions:
         """The options that reads and streams share."""
-        rows = given.get("rows", _one_of(RowKind), RowKind.MESSAGES)
         fail_on_data_loss = given.get("failOnDataLoss", boolean, True)
         usual_mode = DecodeMode.FAILFAST if fail_on_data_loss else DecodeMode.PERMISSIVE
         service = service_of(given)
@@ -207,22 +204,19 @@ class ReadOptions:
             topics=topics,
             start=start,
             end=end,
-            columns=given.get("columns", partial(_columns, rows), default_columns_of(rows)),
+            columns=given.get("columns", _columns, DEFAULT_COLUMNS),
             min_partitions=given.get("minPartitions", integer(1, MAX_PARTITIONS), None),
             fail_on_data_loss=fail_on_data_loss,
             limits=_limits(given),
-            rows=rows,
             value_schema=given.get("valueSchema", _value_schema, None),
             registry_schemas=given.get("registrySchemas", str, None),
             mode=given.get("mode", _one_of(DecodeMode), usual_mode),
             uncommitted=given.get("uncommitted", boolean, False),
-            where=given.get("where", partial(_where, columns_of(rows)), None),
+            where=given.get("where", _where, None),
             service=service,
         )
         if parsed.value_schema is None:
             given.refuse(["mode", "registrySchemas"], "needs the option valueSchema")
-        elif rows is RowKind.ENTRIES:
-            given.refuse(["valueSchema"], "needs rows=messages: entries are not opened")
         return parsed
 
     def select(self, existing: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -443,18 +437,15 @@ def _topics(given: Given) -> TopicSelection:
 
 
 def _topic_names(text: str) -> tuple[str, ...]:
-    names = _json_list(text) if text.lstrip().startswith("[") else listed(text)
-    return tuple(dict.fromkeys(full_topic_name(name) for name in names))
-
-
-def _json_list(text: str) -> list[str]:
-    try:
-        names = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("begins with [ but is not a JSON list of names") from None
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError("is not a JSON list of at least one name")
-    return list(names)
+    names = listed(text) if not text.lstrip().startswith("[") else None
+    if names is None:
+        try:
+            names = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("begins with [ but is not a JSON list of names") from None
+        if not names or not all(isinstance(name, str) for name in names):
+            raise ValueError("is not a JSON list of at least one name")
+    return tuple(dict.fromkeys(map(full_topic_name, names)))
 
 
 _Member = TypeVar("_Member", bound=Enum)
@@ -474,40 +465,27 @@ def _one_of(kind: type[_Member]) -> Callable[[str], _Member]:
 
 
 def _value_schema(text: str) -> str:
-    """``latest``, a version's number, or a definition as JSON; returned without outer blanks."""
-    stripped = text.strip()
-    if stripped.lower() == LATEST_SCHEMA:
-        return LATEST_SCHEMA
-    if re.fullmatch("[0-9]{1,9}", stripped):
-        return str(int(stripped))
-    if not stripped.startswith("{"):
-        raise ValueError("is neither 'latest', a version's number nor an Avro schema in JSON")
-    try:
-        json.loads(stripped)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from None
+    """``latest``, or a version's number."""
+    stripped = text.strip().lower()
+    if stripped != LATEST_SCHEMA and not re.fullmatch("[0-9]{1,9}", stripped):
+        raise ValueError("is neither 'latest' nor a version's number")
     return stripped
 
 
-def _columns(rows: RowKind, text: str) -> tuple[str, ...]:
+def _columns(text: str) -> tuple[str, ...]:
     names = listed(text)
-    known = columns_of(rows)
-    folded = {name.lower(): name for name in known}
+    folded = {name.lower(): name for name in COLUMNS}
     for name in names:
         if name.lower() not in folded:
-            raise ValueError(f"{name!r} is not a column; the columns are {', '.join(known)}")
+            raise ValueError(f"{name!r} is not a column; the columns are {', '.join(COLUMNS)}")
     columns = tuple(folded[name.lower()] for name in names)
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")
     return columns
 
 
-def _where(known: Collection[str], text: str) -> Where:
-    where = parse_where(text, full_topic_name, parse_time_ms)
-    for each in where.conditions:
-        if each.column not in known:
-            raise ValueError(f"{each.column} needs rows=messages: entries are not opened")
-    return where
+def _where(text: str) -> Where:
+    return parse_where(text, full_topic_name, parse_time_ms)
 
 
 def full_topic_name(name: str) -> str:
@@ -795,8 +773,12 @@ class Given:
         for key, (name, value) in self._by_key.items():
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
-                hint = f"; did you mean {known[near[0]]}?" if near else ""
-                raise OptionError(name, value, f"is not an option of this source{hint}")
+                hint = (
+                    f"did you mean {known[near[0]]}?"
+                    if near
+                    else f"there are {', '.join(known.values())}"
+                )
+                raise OptionError(name, value, f"is not an option; {hint}")
 
 
 def _key(name: str) -> str:

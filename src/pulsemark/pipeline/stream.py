@@ -45,9 +45,9 @@ from ..ledger import (
 )
 from ..ledger.run import Row
 from .errors import DataLossError
-from .followed import FollowedLog, FollowedTopics, followed, index_bound
+from .followed import FollowedLog, FollowedTopics, followed
 from .marks import Mark
-from .options import BoundKind, StreamOptions
+from .options import Bound, BoundKind, StreamOptions
 from .plan import row_of
 from .subscription import Subscription
 from .tasks import LedgerPartition, messages_of
@@ -230,7 +230,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first:
                 self._check(topic, start[topic])
             self._check(topic, place)
-            bounds = index_bound(first), index_bound(place["index"])
+            bounds = (Bound(BoundKind.INDEX, index) for index in (first, place["index"]))
             slices.append(self._followed.slice(topic, *bounds))
         return [*self._followed.partitions(slices)]
 
@@ -343,20 +343,11 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("missing messages are left out of the stream: %s", error)
 
 
-_NAMED_TOPICS = 5
-"""So many topics are named in the line that says where a new query starts."""
-
-
 def start_text(offset: Offset) -> str:
-    """One line that says where a new query starts."""
-    if not offset:
-        return (
-            "the new stream has no topic yet; topics that appear are read from their first message"
-        )
+    """One line that says where a new query starts; of many topics it names five."""
     places = [f"{topic} at index {place['index']}" for topic, place in sorted(offset.items())]
-    more = len(places) - _NAMED_TOPICS
-    rest = f" and {more} more" if more > 0 else ""
-    return f"the new stream starts in {', '.join(places[:_NAMED_TOPICS])}{rest}"
+    more = f" and {len(places) - 5} more" if len(places) > 5 else ""
+    return f"the new stream starts in {', '.join(places[:5]) or 'no topic yet'}{more}"
 
 
 def _first_of(start: Offset, topic: str, end: Mapping[str, Any]) -> int:

@@ -36,8 +36,8 @@ from ..ledger import (
     TopicNotFoundError,
 )
 from ..ledger.local.io.folder import SegmentId
-from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
-from .decode.batches import BatchForm, entry_batches, needs_bodies, record_batches
+from .columns import ERROR_COLUMN, Depth, depth_of
+from .decode.batches import BatchForm, record_batches
 from .decode.entries import EntryTable
 from .decode.runs import OnDamage, read_tables
 from .errors import DataLossError, DecodeError
@@ -139,18 +139,13 @@ def _rows_of_slice(
     continuity = Continuity(part, fail=options.fail_on_data_loss)
     bad = BadEntries(part, options, schema, continuity)
     form = _form(part, options, schema, values, open_all=bad.are_rows)
-    entries = options.rows is RowKind.ENTRIES
-    bodies = needs_bodies(schema) if entries else depth_of(schema.names) > Depth.LEDGER
     tables = read(
-        bodies=bodies or form.open_all,
+        bodies=form.open_all or depth_of(schema.names) > Depth.LEDGER,
         on_damage=lambda damage: bad.damaged(damage, indexes(damage.position)),
     )
     for table in tables:
         continuity.check(table)
-        if entries:
-            yield from entry_batches(table, form)
-        else:
-            yield from record_batches(table, form, bad.undecodable)
+        yield from record_batches(table, form, bad.undecodable)
         yield from bad.batches()
     continuity.finish()
     yield from bad.batches()
@@ -283,10 +278,7 @@ class Continuity:
         if first_index >= end_index:
             return
         reason = str(damage) if damage else "their entries are not in the folder"
-        error = DataLossError(self._part.topic, first_index, end_index, reason)
-        if self._fail:
-            raise error
-        _log.warning("missing messages were left out of the result: %s", error)
+        report(DataLossError(self._part.topic, first_index, end_index, reason), self._fail)
 
 
 class BadEntries:

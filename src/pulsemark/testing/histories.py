@@ -439,7 +439,9 @@ def nonmonotonic_polls(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("unseen")
 def unseen(history: History, topic: str) -> Iterator[Anomaly]:
-    """A subscription never got a message that was acknowledged after the subscription was made."""
+    """A subscription never got a message that was sent after it was made, and acknowledged before
+    it was told that there is no more.
+    """
     made = _by_subscription(history, topic, "subscribe")
     got = _by_subscription(history, topic, "receive")
     stored = {step.value for step in history.log(topic)}
@@ -448,6 +450,8 @@ def unseen(history: History, topic: str) -> Iterator[Anomaly]:
         since_ns = min((step.end_ns for step in made.get(name, ()) if step.ok), default=None)
         for send in history.of(topic, "send"):
             if since_ns is None or not send.ok or send.begin_ns < since_ns:
+                continue
+            if send.end_ns > steps[-1].begin_ns:
                 continue
             if send.value not in received and send.value in stored:
                 text = f"{name} never got {send.value}"

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
+from pulsemark.broker.http import schema_registry
 from pulsemark.broker.http.schema_registry import CONTENT_TYPE
 from pulsemark.proto.pulsar_api_pb2 import Schema
 from pulsemark.testing import RawClient, running_broker
@@ -108,6 +109,13 @@ def test_a_schema_has_one_id_under_every_subject(registry):
     assert registry.get(f"{VALUE}/versions/2/schema") == json.loads(TWO)
     assert registry("POST", VALUE, {"schema": TWO}) == (200, shown)
     assert registry.get("/schemas/ids/1?fetchMaxId=true") == {"schema": ONE, "maxId": 2}
+    everything = registry.get("/schemas")
+    assert [(each["subject"], each["version"], each["id"]) for each in everything] == [
+        ("t-key", 1, 1), ("t-value", 1, 1), ("t-value", 2, 2),
+    ]  # fmt: skip
+    assert everything[2] == shown
+    assert registry.get("/schemas?latestOnly=true&subjectPrefix=t-v") == [shown]
+    assert registry.get("/schemas?offset=1&limit=1") == everything[1:2]
     assert registry.get("/schemas/ids/1/schema") == RECORD
     assert registry.get("/schemas/ids/1/subjects") == ["t-key", "t-value"]
     assert registry.get("/schemas/ids/2/versions") == [{"subject": "t-value", "version": 2}]
@@ -329,12 +337,13 @@ def test_the_registry_has_the_topics_permissions():
         assert admin("DELETE", VALUE) == (200, [1])
 
 
-def test_references_are_bounded(registry):
+def test_references_and_lists_are_bounded(registry, monkeypatch):
     """Their number, and all definitions together: each is read for every registration."""
     large = json.dumps({**RECORD, "name": "Large", "doc": "x" * 600_000})
     for subject in ("l1", "l2"):
         registry.register(subject, large)
-    uses = {"schema": ONE, "references": [
+    fields = [{"name": "large", "type": "Large"}]
+    uses = {"schema": json.dumps({**RECORD, "fields": fields}), "references": [
         {"name": "Large", "subject": subject, "version": 1} for subject in ("l1", "l2")
     ]}  # fmt: skip
     assert registry.code("POST", VALUE + "/versions", uses) == (422, 42201)
@@ -342,6 +351,13 @@ def test_references_are_bounded(registry):
     assert registry("POST", VALUE + "/versions", uses)[0] == 200
     assert registry.get("/subjects/l1/versions/1/referencedby") == [2]
     assert registry.code("DELETE", "/subjects/l1") == (422, 42206)
+    (shown,) = registry.get("/schemas?subjectPrefix=t-")
+    assert shown["schema"] == uses["schema"]
+    (resolved,) = registry.get("/schemas?subjectPrefix=t-&format=resolved")
+    assert json.loads(resolved["schema"])["fields"][0]["type"]["name"] == "Large"
+    monkeypatch.setattr(schema_registry, "MAX_LISTED_BYTES", 1_000_000)
+    assert registry.code("GET", "/schemas") == (413, 413)
+    assert len(registry.get("/schemas?limit=1")) == 1
     many = {"schema": ONE, "references": [uses["references"][0]] * 101}
     assert registry.code("POST", VALUE + "/versions", many) == (422, 42201)
 

@@ -180,10 +180,58 @@ def test_a_batch_in_parts(client, broker):
     client.ack(consumer, of(1), second)
     with pytest.raises(RequestRefusedError, match="in pending ack status"):
         client.ack(consumer, of(1), first)
+    consumer.redeliver()
+    (rest,) = consumer.drain()
+    assert [*rest.command.ack_set] == [0b100], "to nobody else meanwhile"
     client.end(first, committed=True)
     client.end(second, committed=False)
     (again,) = consumer.drain()
     assert again.message_id.entry_id == at.entry_id
+    assert [*again.command.ack_set] == [0b110]
+
+
+def test_a_batch_up_to_one_message_after_another(client):
+    """A transaction may go on in the batch in which it was; another one may not."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", earliest=True)
+    consumer.flow(100)
+    producer.send(b"before")
+    producer.send_batch([b"0", b"1", b"2", b"3"])
+    before, message = consumer.receive_many(2)
+    consumer.ack(before.message_id, cumulative=True)
+    at = message.message_id
+
+    def up_to(bit: int) -> MessageId:
+        return MessageId(at.ledger_id, at.entry_id, ack_set=(0b1111 & ~((2 << bit) - 1),))
+
+    aborted, committed = client.begin(), client.begin()
+    client.ack(consumer, up_to(0), aborted, up_to=True)
+    client.ack(consumer, up_to(2), aborted, up_to=True)
+    for bit, transaction in ((1, aborted), (3, committed)):
+        with pytest.raises(RequestRefusedError) as caught:
+            client.ack(consumer, up_to(bit), transaction, up_to=True)
+        assert caught.value.error_name == "TransactionConflict"
+    client.end(aborted, committed=False)
+    consumer.drain()
+    client.ack(consumer, up_to(1), committed, up_to=True)
+    client.end(committed, committed=True)
+    consumer.redeliver()
+    (rest,) = consumer.drain()
+    assert [*rest.command.ack_set] == [0b1100]
+
+
+def test_a_message_of_aborted_transactions_is_counted_as_delivered_again(client):
+    """So one that no transaction can be done with comes to the dead letters."""
+    producer = client.raw.create_producer(TOPIC)
+    consumer = client.raw.subscribe(TOPIC, "s", sub_type=pb.CommandSubscribe.Shared, earliest=True)
+    consumer.flow(100)
+    producer.send(b"poison")
+    for count in range(3):
+        message = consumer.receive()
+        assert message.command.redelivery_count == count
+        transaction = client.begin()
+        client.ack(consumer, message.message_id, transaction)
+        client.end(transaction, committed=False)
 
 
 def test_an_unknown_or_ended_transaction_is_refused(client):
@@ -233,19 +281,29 @@ def test_a_transaction_keeps_nothing_of_what_is_too_much(client, broker, monkeyp
     assert received(consumer) == []
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(client, broker):
-    """By the broker's clock; what it sent never comes."""
+@pytest.mark.parametrize("steps_h", [(1,), (-8_000, 1)])
+def test_a_transaction_that_takes_too_long_is_aborted(client, broker, steps_h):
+    """By the broker's clock, also if that steps back meanwhile; what it sent never comes."""
     producer = client.raw.create_producer(TOPIC)
     consumer = client.raw.subscribe(TOPIC, "s", earliest=True)
     consumer.flow(10)
     txn = client.begin(timeout_ms=3_600_000)
     client.send(producer, b"in it", txn)
     producer.send(b"after")
-    assert received(consumer) == []
-    broker.clock.advance(hours=1)
+    for hours in steps_h:
+        assert received(consumer) == []
+        broker.clock.advance(hours=hours)
     assert received(consumer) == [b"after"]
     with pytest.raises(RequestRefusedError, match="not found"):
         client.end(txn, committed=True)
+
+
+def test_a_time_below_zero_is_over_at_once(client, broker):
+    """Java's clients send -1, and cannot read the list of transactions with 2^64-1 in it."""
+    transaction = client.begin(timeout_ms=2**64 - 1)
+    broker.call(lambda running: running.services.transactions.checked())
+    with pytest.raises(RequestRefusedError, match="not found"):
+        client.end(transaction, committed=True)
 
 
 def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(client, broker):

@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -267,6 +268,21 @@ def test_only_partitions_of_an_open_transaction_take_its_batches(raw, made, prod
     assert fetch(raw, made, committed=False).high_watermark == 0
 
 
+def check_lost_end(
+    producer: Producer, topic: str, before: tuple[int, int], *, late_code: int
+) -> None:
+    """Who did not get the answer to its commit can send nothing, but asks for its state again."""
+    after = producer.producer_id, producer.epoch
+    for ask in (
+        partial(producer.end, commits=True, version=5),
+        partial(producer.init, claims=True),
+    ):
+        producer.producer_id, producer.epoch = before
+        assert producer.send(topic, b"late", version=12) == late_code
+        assert ask() == 0
+        assert (producer.producer_id, producer.epoch) == after
+
+
 def test_what_is_sent_adds_its_partition_or_group(raw, made, producer):
     """And each end begins an epoch, so that nothing that comes late begins a transaction."""
     group = "g" + made
@@ -281,14 +297,10 @@ def test_what_is_sent_adds_its_partition_or_group(raw, made, producer):
     assert offset_of(raw, group, made, stable=True) == (0, 2)
 
     producer.producer_id, producer.epoch = before
-    assert producer.send(made, b"late", version=12) == 47
     assert producer.commit_offset(group, made, 1, version=5) == 47
     assert producer.end(commits=False, version=5) == 48
-    assert producer.end(commits=True, version=5) == 0, "the answer was lost"
-    assert (producer.producer_id, producer.epoch) == after
-    producer.producer_id, producer.epoch = before
-    assert producer.init(claims=True) == 0
-    assert (producer.producer_id, producer.epoch) == after
+    producer.producer_id, producer.epoch = after
+    check_lost_end(producer, made, before, late_code=47)
 
     assert producer.send(made, b"c", version=12) == 0
     producer.epoch -= 1
@@ -340,13 +352,7 @@ def test_after_the_last_epoch_comes_another_id():
         second = one.producer_id, one.epoch
         assert second[0] != first[0]
         assert second[1] == 0
-        one.producer_id, one.epoch = first
-        assert one.send(made, b"late", version=12) == 49
-        assert one.end(commits=True, version=5) == 0, "the answer was lost"
-        assert (one.producer_id, one.epoch) == second
-        one.producer_id, one.epoch = first
-        assert one.init(claims=True) == 0
-        assert (one.producer_id, one.epoch) == second
+        check_lost_end(one, made, first, late_code=49)
         assert one.send(made, b"b", version=12) == 0
         assert one.end(commits=True, version=5) == 0
 
@@ -525,7 +531,9 @@ def test_an_open_transaction_goes_on_after_a_restart():
 
 
 def test_a_transaction_that_takes_too_long_is_aborted():
-    """Its producer is fenced, and may go on with its next epoch."""
+    """Its producer is fenced, and may go on with its next epoch. A step back of the clock holds
+    nothing open.
+    """
     clock = SettableClock(1_700_000_000_000)
     with kafka_of(MemoryFolder(), clock=clock) as (_, raw):
         producer = Producer(raw, "t")
@@ -533,6 +541,8 @@ def test_a_transaction_that_takes_too_long_is_aborted():
         made = make(raw, "orders")
         producer.add(made)
         producer.send(made, b"x")
+        clock.advance(by_ms=-3_600_000)
+        until(lambda: producer.state().transaction_start_time_ms == clock.now_ms())
         clock.advance(by_ms=4_999)
         assert producer.state().transaction_state == "Ongoing"
         clock.advance(by_ms=1)
@@ -556,6 +566,9 @@ def test_limits_are_kept():
         assert producer.add(made, 2) == {2: 44}
         assert producer.add_group("g") == 44
         assert producer.end(commits=True) == 0
+        assert producer.add_group("g" * 250) == 0
+        assert producer.add_group("h") == 44
+        assert producer.commit_offset("h", made, 1, version=5) == 44
 
 
 def test_ids_beyond_the_limit_are_refused_until_others_are_forgotten():
@@ -568,6 +581,15 @@ def test_ids_beyond_the_limit_are_refused_until_others_are_forgotten():
         clock.advance(by_ms=coordinator.EXPIRES_MS + 1)
         until(lambda: not running.broker.services.kafka.offsets.transactions)
         assert [Producer(raw, f"u{number}").init() for number in range(21)] == 20 * [0] + [15]
+
+
+def test_a_group_may_have_the_longest_name_of_the_protocol(raw, made, producer):
+    """As with Kafka; AddOffsetsToTxn has the transactional id beside it."""
+    group = "g" * 32_767
+    assert producer.add_group(group) == 0
+    assert producer.commit_offset(group, made, 3) == 0
+    assert producer.end(commits=True) == 0
+    assert offset_of(raw, group, made, stable=True) == (0, 3)
 
 
 def test_an_id_of_hostile_length_is_kept_or_ends_its_connection():

@@ -10,10 +10,10 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from pulsemark.ledger import FolderReader
+from pulsemark.pipeline.audit_source import counts
 from pulsemark.pipeline.columns import COLUMNS
 from pulsemark.pipeline.decode.entries import table_of_entries
 from pulsemark.pipeline.errors import DecodeError
-from pulsemark.pipeline.job_sources import counts
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 

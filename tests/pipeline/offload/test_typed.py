@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline.errors import DecodeError, OptionError, SchemaConflictError
 from pulsemark.pipeline.offload import verify_offload
 from pulsemark.proto.pulsar_api_pb2 import Schema
+from pulsemark.testing import running_broker
 
 Fields = dict[str, Any]
 
@@ -267,11 +269,32 @@ def test_protobuf_is_read_by_its_schema(folder: Any, run: Any, make_table: Any) 
     assert "version 1 does not fit: id is int64, and would be string" in bad[0]
 
 
-def registered(number: int, version: int, kind: str, schema: Any) -> Fields:
-    """One of a registry's answers."""
-    text = schema if isinstance(schema, str) else json.dumps(schema)
-    names = {"subject": "orders-value", "version": version, "id": number}
-    return {**names, "schemaType": kind, "schema": text}
+def asked(url: str, method: str, body: Any = None) -> Any:
+    """What a registry answers."""
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data, method=method)) as answer:
+        return json.loads(answer.read())
+
+
+def registered(place: Path, kind: str, *definitions: Any) -> list[int]:
+    """Register versions of `orders-value` with a broker, and keep its answer to GET /schemas."""
+    with running_broker(storage="memory", schema_registry_port=0) as broker:
+        url = broker.schema_registry_url
+        asked(f"{url}/config", "PUT", {"compatibility": "NONE"})
+        asked(f"{url}/subjects/a/versions", "POST", {"schema": '"int"'})
+        ids = [
+            asked(
+                f"{url}/subjects/orders-value/versions",
+                "POST",
+                {
+                    "schemaType": kind,
+                    "schema": each if isinstance(each, str) else json.dumps(each),
+                },
+            )["id"]
+            for each in definitions
+        ]
+        place.write_text(json.dumps(asked(f"{url}/schemas?format=serialized", "GET")))
+    return ids
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
@@ -299,10 +322,9 @@ def test_a_registry_s_ids_are_kept_and_its_schemas_used(
         made = _message(file, "r.Order")
         bodies = [b"\0" + made(id=1).SerializeToString()]
         bodies += [b"\0" + made(id=2, note="n").SerializeToString()]
-    schemas = [registered(70_000, 1, kind, old), registered(70_001, 2, kind, new)]
-    (tmp_path / "schemas.json").write_text(json.dumps(schemas))
-    for number, body in enumerate(bodies):
-        topic.single(b"\0" + (70_000 + number).to_bytes(4, "big") + body)
+    ids = registered(tmp_path / "schemas.json", kind, old, new)
+    for number, body in zip(ids, bodies, strict=True):
+        topic.single(b"\0" + number.to_bytes(4, "big") + body)
     topic.single(b"plain")
     topic.single(None)
     run.copy(
@@ -314,8 +336,8 @@ def test_a_registry_s_ids_are_kept_and_its_schemas_used(
     table = ParquetFolder(tmp_path / "out")
     missing = {"AVRO": "none", "JSON": None, "PROTOBUF": ""}[kind]
     assert rows_of(run, table, "__index", "__schemaId", "id", "note") == [
-        (0, 70_000, 1, missing),
-        (1, 70_001, 2, "n"),
+        (0, ids[0], 1, missing),
+        (1, ids[1], 2, "n"),
         (3, None, None, None),
     ]
     (bad,) = rows_of(run, table.rejected(), "__index", "__error")

@@ -25,17 +25,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from tests.pipeline.replay.conftest import replayed
-from tests.pipeline.replay.test_kills import unchanged
-rate, function = float(sys.argv[4]), {"mapped": unchanged, "untouched": None}[sys.argv[5]]
-replayed(
-    Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), messages_per_s=rate, function=function
-)
+replayed(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), messages_per_s=float(sys.argv[4]))
 """
-
-
-def unchanged(message: Any) -> Any:
-    """A function that maps nothing."""
-    return message
 
 
 def filled(folder: Any) -> Any:
@@ -68,9 +59,8 @@ def values(tools: Any, folder: Path) -> list[bytes]:
     return [row["value"] for row in tools.rows_of(folder, topic="a", columns="value")]
 
 
-@pytest.mark.parametrize("form", ["untouched", "mapped"])
 def test_a_killed_replay_goes_on(
-    folder: Any, tools: Any, broker_process: BrokerProcess, tmp_path: Path, form: str
+    folder: Any, tools: Any, broker_process: BrokerProcess, tmp_path: Path
 ) -> None:
     """Driver and tasks are killed again and again, the target too; nothing is doubled."""
     topic = filled(folder)
@@ -78,7 +68,7 @@ def test_a_killed_replay_goes_on(
     command = [sys.executable, "-c", PROGRAM, str(folder.path), broker_process.url]
     command.append(str(tmp_path / "cp"))
     for reached in (50, 180, 310):
-        process = subprocess.Popen([*command, "150", form], cwd=root)
+        process = subprocess.Popen([*command, "150"], cwd=root)
         try:
             wait_for(lambda seen=reached: stored(tmp_path / "target") >= seen, f"{reached}")  # type: ignore[misc]
         finally:
@@ -88,28 +78,20 @@ def test_a_killed_replay_goes_on(
             broker_process.kill()
             broker_process.start()
     assert stored(tmp_path / "target") < ENTRIES
-    subprocess.run([*command, "100000", form], cwd=root, check=True, timeout=LIMIT_S)
+    subprocess.run([*command, "100000"], cwd=root, check=True, timeout=LIMIT_S)
     assert values(tools, tmp_path / "target") == [row["value"] for row in topic.rows]
 
 
-@pytest.mark.parametrize("form", ["untouched", "mapped"])
 def test_a_killed_target_is_waited_for(
-    folder: Any, tools: Any, kit: Any, broker_process: BrokerProcess, tmp_path: Path, form: str
+    folder: Any, tools: Any, kit: Any, broker_process: BrokerProcess, tmp_path: Path
 ) -> None:
     """The target is killed twice in the middle of one run, which goes on by itself."""
     topic = filled(folder)
-    function = unchanged if form == "mapped" else None
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            kit.replayed(
-                folder.path,
-                broker_process.url,
-                tmp_path / "cp",
-                messages_per_s=250.0,
-                function=function,
-            )
+            kit.replayed(folder.path, broker_process.url, tmp_path / "cp", messages_per_s=250.0)
         except BaseException as error:
             failed.append(error)
 

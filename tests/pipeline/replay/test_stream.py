@@ -14,8 +14,7 @@ from pulsemark.client import RawProducer, Service
 from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline.errors import JobFailedError, ReplayError
 from pulsemark.pipeline.replay import ReplayOptions
-from pulsemark.pipeline.replay.outgoing import Outgoing
-from pulsemark.pipeline.replay.stream import Paces
+from pulsemark.pipeline.replay.stream import Outgoing, Paces
 from pulsemark.proto.pulsar_api_pb2 import Schema
 
 URL = "pulsar://127.0.0.1:1"
@@ -35,7 +34,7 @@ def test_all_tasks_together_keep_the_limit(options: Any, tasks: int, gone: int) 
     """In ten seconds eleven seconds' worth of a task's share goes: entries of 100 bytes, 2 each."""
     now_s = 0.0
     paces = Paces(ReplayOptions(service_url=URL, **options), tasks, lambda: now_s)
-    entry, count = Outgoing(0, 1, 2, bytes(100)), 0
+    entry, count = Outgoing(0, 1, bytes(100)), 0
     while now_s < 10:
         if wait_s := paces.wait_s():
             now_s += wait_s

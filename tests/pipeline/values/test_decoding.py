@@ -136,7 +136,7 @@ def test_any_bytes_are_a_value_or_a_reason(values: list[bytes | None], cut: int)
         ({"type": "record", "name": "L", "fields": [{"name": "l", "type": "L"}]}, "itself"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 40}, "decimal"),
         ("nothing", "is not a type"),
-        ({"type": "record", "name": "R"}, "is not an Avro schema"),
+        ({"type": "array"}, "is not an Avro schema"),
         (7, "is not an Avro schema"),
     ],
 )  # fmt: skip

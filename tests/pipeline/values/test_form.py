@@ -84,16 +84,10 @@ def test_protobuf_of_the_official_client(folder: Path, tools: Any) -> None:
     assert [row["value"] for row in rows] == [{"key": "k", "value": "é"}]
 
 
-def test_a_named_version_and_a_given_schema(folder: Path, tools: Any) -> None:
-    """The first version shows its own fields, and a schema of the user's those that it asks for."""
+def test_a_named_version(folder: Path, tools: Any) -> None:
+    """The first version shows its own fields."""
     rows = tools.rows_of(folder, topic="avro", valueSchema="0", columns="value")
     assert set(rows[0]["value"]) == {"id", "gone"}
-    own = {
-        "type": "record", "name": "Order", "namespace": "shop",
-        "fields": [{"name": "id", "type": "long"}],
-    }  # fmt: skip
-    rows = tools.rows_of(folder, topic="avro", valueSchema=json.dumps(own), columns="value")
-    assert [row["value"] for row in rows] == [{"id": n} for n in (0, 1, 2, 10, 11, 12)]
 
 
 def test_several_topics_need_one_type(folder: Path, tools: Any) -> None:
@@ -142,9 +136,8 @@ def test_a_bad_value_fails_or_is_null(with_bad_values: Path, tools: Any) -> None
         ({"valueSchema": "newest"}, "valueSchema"),
         ({"valueSchema": "{"}, "valueSchema"),
         ({"valueSchema": "latest", "mode": "DROPMALFORMED"}, "mode"),
-        ({"valueSchema": "latest", "rows": "entries"}, "valueSchema"),
         ({"rows": "lines"}, "rows"),
-        ({"valueSchema": '{"type":"record","name":"L"}'}, "valueSchema"),
+        ({"valueSchema": '{"type":"record","fields":[]}'}, "valueSchema"),
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(

@@ -344,6 +344,8 @@ LOOK_TURNS = 64
 
 @record
 class _Kept:
+    """A trail in memory, and what of it is stored."""
+
     topic_id: int
     trail: Trail
     #: What the catalog has: one past the last entry that is counted there.

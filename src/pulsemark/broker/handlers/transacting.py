@@ -88,7 +88,9 @@ async def begin(
 ) -> TransactionId:
     """Begin a transaction."""
     coordinator.check_id(command.tc_id)
-    begun = await coordinator.begin(command.txn_ttl_millis, session.principal.role)
+    timeout_ms = command.txn_ttl_millis
+    timeout_ms -= timeout_ms >> 63 << 64  # Java's clients send -1, for example
+    begun = await coordinator.begin(timeout_ms, session.principal.role)
     return 0, begun.number
 
 

@@ -63,6 +63,7 @@ class HttpConnection(asyncio.Protocol):
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
         self._transport: asyncio.Transport | None = None
         self._certificate: PeerCertificate | None = None
+        self._is_tls = False
         self._request: h11.Request | None = None
         self._body = bytearray()
         self._task: asyncio.Task[None] | None = None
@@ -95,6 +96,7 @@ class HttpConnection(asyncio.Protocol):
         """The connection is established."""
         self._transport = cast("asyncio.Transport", transport)
         self._certificate = transport.get_extra_info("peercert") or None
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=0)
         connections = self._services.http_connections
         connections.add(self)
@@ -255,9 +257,9 @@ class HttpConnection(asyncio.Protocol):
             principal = UNAUTHENTICATED
             if controls is None:
                 principal = await self.principal(target, headers, self._certificate)
-            request = Request(
-                head.method.decode("ascii"), target, body, self._services, headers, principal
-            )
+            method = head.method.decode("ascii")
+            services, is_tls = self._services, self._is_tls
+            request = Request(method, target, body, services, headers, principal, is_tls)
             response = await (controls or self.answer)(request)
             if request.method == "GET":
                 accepted = headers.get("accept-encoding", "")

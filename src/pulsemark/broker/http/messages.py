@@ -80,6 +80,7 @@ class Request:
     #: The headers, with names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     principal: Principal = UNAUTHENTICATED
+    is_tls: bool = False
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 

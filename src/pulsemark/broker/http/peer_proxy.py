@@ -66,11 +66,11 @@ async def _one_topic(
 
 
 def redirect(request: Request, found: Found) -> Response:
-    """307 to the same path at another broker."""
+    """307 to the same path at another broker, by TLS if the client came by it."""
     path, _, query = request.target.partition("?")
     kept = [part for part in query.split("&") if part and not part.startswith("authoritative=")]
     flag = "true" if found.redirect and found.authoritative else "false"
-    base = found.http_url or found.http_url_tls
+    base = (request.is_tls and found.http_url_tls) or found.http_url or found.http_url_tls
     location = f"{base}{path}?{'&'.join([*kept, f'authoritative={flag}'])}"
     return Response(307, b"", headers=(("location", location),))
 

@@ -90,6 +90,8 @@ MODES = {"READWRITE": True, "READONLY": False}
 MAX_SUBJECT_CHARACTERS = 512
 MAX_REFERENCES = 100
 MAX_VERSION = 2**31 - 1
+#: Schemas in one list, unless another limit is named, and their bytes.
+MAX_LISTED, MAX_LISTED_BYTES = 1_000, 32 << 20
 #: A larger body is parsed in a thread.
 PARSED_AT_ONCE_BYTES = 16 * 1024
 routes = Routes()
@@ -293,15 +295,7 @@ def _subject_of(place: TopicName) -> str:
 @routes.get("/subjects", _NEED)
 async def subjects(request: Request) -> Response:
     """The names of all subjects."""
-    prefix = request.query.get("subjectPrefix", "")
-
-    def names(everything: Iterable[tuple[str, Facts]]) -> list[str]:
-        shown = (
-            _subject_of(place_of(key)) for key, facts in everything if _is_shown(facts, request)
-        )
-        return sorted({name for name in shown if name.startswith(prefix)})
-
-    found = await request.services.schemas.over_all(names)
+    found = await _names(request)
 
     def allowed() -> Generator[None, None, list[str]]:
         may_read = []
@@ -314,6 +308,48 @@ async def subjects(request: Request) -> Response:
     return await _long(request, allowed())
 
 
+async def _names(request: Request) -> list[str]:
+    """The subjects that are asked for, whoever may read them."""
+    prefix = request.query.get("subjectPrefix", "")
+
+    def names(everything: Iterable[tuple[str, Facts]]) -> list[str]:
+        shown = (
+            _subject_of(place_of(key)) for key, facts in everything if _is_shown(facts, request)
+        )
+        return sorted({name for name in shown if name.startswith(prefix)})
+
+    found: list[str] = await request.services.schemas.over_all(names)
+    return found
+
+
+@routes.get("/schemas", _NEED)
+async def schemas(request: Request) -> Response:
+    """The schemas of all subjects; with a format, Avro's have their references in them."""
+    listed: list[Any] = []
+    size_bytes, deleted = 0, request.flag("deleted")
+    start, most = _count(request, "offset", 0), _count(request, "limit", MAX_LISTED)
+    is_stored = request.query.get("format") in ("serialized", "resolved")
+    for name in await _names(request):
+        if not _allows(request, "Read", name):
+            continue
+        found = await _subject(request, "Read", name)
+        shown = found.versions if deleted else found.live
+        for one in shown[-1:] if request.flag("latestOnly") else shown:
+            row = _registered(name, replace(one, text="") if is_stored else one)
+            listed.append(row)
+            size_bytes += len(row["schema"]) if len(listed) > start else 0
+        if 0 <= most <= len(listed) - start:
+            break
+        if size_bytes > MAX_LISTED_BYTES:
+            raise RegistryError(413, f"more than {MAX_LISTED_BYTES} bytes: name a limit")
+    return await _long(request, _each(listed), most)
+
+
+def _each(values: list[Any]) -> Generator[None, None, list[Any]]:
+    yield
+    return values
+
+
 def _is_shown(facts: Facts, request: Request) -> bool:
     after = max((at for at, each in enumerate(facts) if each.get("is_deletion")), default=-1)
     live = any(each.get("id") and not each.get("is_hidden") for each in facts[after + 1 :])
@@ -322,9 +358,11 @@ def _is_shown(facts: Facts, request: Request) -> bool:
     return live or (request.flag("deleted") and any(each.get("id") for each in facts))
 
 
-async def _long(request: Request, made: Generator[None, None, list[Any]]) -> Response:
+async def _long(
+    request: Request, made: Generator[None, None, list[Any]], most: int = -1
+) -> Response:
     """A list that may be long and is made in pieces, or the part of it that is asked for."""
-    start, most = _count(request, "offset", 0), _count(request, "limit", -1)
+    start, most = _count(request, "offset", 0), _count(request, "limit", most)
 
     def part() -> Generator[None, None, list[Any]]:
         found = yield from made

@@ -61,8 +61,9 @@ def _check_is_on(request: Request) -> None:
 
 
 def _found(request: Request, most: str, least: str) -> Transaction:
+    coordinator = _coordinator(request)
     try:
-        return _coordinator(request).get(long_value(most), long_value(least))
+        return coordinator.get(long_value(most), long_value(least))
     except RefusedError as refusal:
         raise HttpError(404, refusal.message) from refusal
 
@@ -122,9 +123,9 @@ async def slow_transactions(request: Request, shortest_ms: str) -> Response:
 @routes.post(f"{ROOT}/abortTransaction/{ID}", needs.SUPER_USER)
 async def abort_transaction(request: Request, most: str, least: str) -> Response:
     """Abort a transaction."""
-    transaction = _found(request, most, least)
+    transaction, coordinator = _found(request, most, least), _coordinator(request)
     try:
-        await _coordinator(request).end(transaction, committed=False)
+        await coordinator.end(transaction, committed=False)
     except RefusedError as refusal:
         raise HttpError(409, refusal.message) from refusal
     return Response()

@@ -391,8 +391,6 @@ class Dispatcher(ABC):
 
     def _ack_set(self, entry: Entry) -> list[int]:
         """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""
-        if not self.config.acknowledgment_at_batch_index_level_enabled:
-            return []
         position, pending = entry.position, self.subscription.pending_acks
         remaining = self.cursor.remaining_in_batch(position)
         if pending is None or not pending.bits_in(position):

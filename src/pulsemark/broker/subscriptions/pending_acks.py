@@ -146,10 +146,11 @@ class PendingAcks:
 
 
 def check_single(
-    subscription: Subscription, transaction: str, ids: Iterable[MessageIdData]
+    subscription: Subscription, transaction: str, ids: Iterable[MessageIdData], *, goes_on: bool
 ) -> Acked:
     """What a transaction's single acknowledgements are about. Nothing is changed.
 
+    ``goes_on``: of a batch, what the transaction has acknowledged before may be named once more.
     Raises `RefusedError` (TransactionConflict) if one of the messages is acknowledged already, for
     good or by a transaction.
     """
@@ -159,42 +160,66 @@ def check_single(
         position = position_of(message_id)
         count = None if cursor.is_acked(position) else log.known_message_count(position)
         if count is None:
-            raise _conflict(subscription, transaction, position, "already acked before.")
+            raise _conflict(subscription, transaction, message_id, "already acked before.")
         part, ack_set = WHOLE, message_id.ack_set
         if ack_set:
             count = WORD_BITS * len(ack_set) if count == UNKNOWN_COUNT else max(count, 1)
             part = Part(((1 << count) - 1) & ~bits_of(ack_set, count), len(ack_set))
             remaining = cursor.remaining_in_batch(position)
             if remaining is not None and not part.bits & bits_of(remaining, count):
-                raise _conflict(subscription, transaction, position, "already acked before.")
-        others = found.get(position, NONE)
-        if part.bits & (others.bits | (0 if pending is None else pending.bits_in(position))):
-            raise _conflict(subscription, transaction, position, "in pending ack status.")
-        found[position] = others.joined(part)
+                raise _conflict(subscription, transaction, message_id, "already acked before.")
+        taken = found.get(position, NONE).bits | (0 if not pending else pending.bits_in(position))
+        if goes_on and pending and part.words:
+            mine = pending.single.get(transaction, {}).get(position, NONE).bits
+            if part.bits & ~mine:
+                part, taken = Part(part.bits & ~mine, part.words), taken & ~mine
+        if part.bits & taken:
+            raise _conflict(subscription, transaction, message_id, "in pending ack status.")
+        found[position] = found.get(position, NONE).joined(part)
     return found
+
+
+def covers(subscription: Subscription, transaction: str, position: Position) -> bool:
+    """Whether all up to a position is acknowledged, for good or by this transaction."""
+    pending = subscription.pending_acks
+    mine = None if pending is None else pending.made_by(transaction)[1]
+    return position <= subscription.cursor.mark_delete or (mine is not None and position <= mine)
 
 
 def check_cumulative(subscription: Subscription, transaction: str, position: Position) -> None:
     """Raise `RefusedError` (TransactionConflict) if a transaction cannot acknowledge up to there:
     it is acknowledged already, or another transaction has acknowledged cumulatively.
     """
-    if position <= subscription.cursor.mark_delete:
-        raise _conflict(subscription, transaction, position, "already acked before.")
+    mark_delete = subscription.cursor.mark_delete
+    if position <= mark_delete:
+        where = f"{_text(position)} within range of cursor's markDeletePosition"
+        raise _refusal(
+            subscription, transaction, f"cumulative ack position: {where}: {_text(mark_delete)}"
+        )
     pending = subscription.pending_acks
     if pending is not None and pending.cumulative is not None:
         holder, up_to = pending.cumulative
         if holder != transaction or position <= up_to:
-            text = f"within range of current currentPosition: {up_to.ledger_id}:{up_to.entry_id}"
-            raise _conflict(subscription, transaction, position, text)
+            where = f"{_text(position)} within range of current currentPosition: {_text(up_to)}"
+            raise _refusal(subscription, transaction, f"cumulative batch ack position: {where}")
+
+
+def _text(position: Position) -> str:
+    return f"{position.ledger_id}:{position.entry_id}"
 
 
 def _conflict(
-    subscription: Subscription, transaction: str, position: Position, what: str
+    subscription: Subscription, transaction: str, message_id: MessageIdData, what: str
 ) -> RefusedError:
-    at = f"{position.ledger_id}:{position.entry_id}"
+    words = len(message_id.ack_set)
+    kind, ack_set = ("batch ", f"with long[] size of {words}") if words else ("", "is null")
+    at = f"{_text(position_of(message_id))} (ackSet {ack_set})"
+    return _refusal(subscription, transaction, f"ack {kind}message:{at} {what}")
+
+
+def _refusal(subscription: Subscription, transaction: str, what: str) -> RefusedError:
     return RefusedError(
         ServerError.TransactionConflict,
         "org.apache.pulsar.transaction.common.exception.TransactionConflictException: "
-        f"[{subscription.topic.name}][{subscription.name}] Transaction:{transaction} "
-        f"try to ack message:{at} {what}",
+        f"[{subscription.topic.name}][{subscription.name}] Transaction:{transaction} try to {what}",
     )

@@ -246,7 +246,6 @@ class SharedDispatcher(Dispatcher):
                 holder.release(position)
                 self.released((position,))
             self._unacked_changed(holder, holder.unacked_messages - before)
-        self.forget_count(position)
         if not remaining:
             self.forgotten(position)
 

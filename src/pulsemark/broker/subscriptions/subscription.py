@@ -410,9 +410,8 @@ class Subscription:
         if self.topic.config.acknowledgment_at_batch_index_level_enabled:
             remaining = count_open(self.cursor.ack_batch(position, ack_set))
             self.dispatcher.acked(position, remaining)
-        else:
-            # Only whole batches can be acknowledged. The count is forgotten even so (Pulsar).
-            self.dispatcher.forget_count(position)
+        # The count is forgotten also if only whole batches can be acknowledged (Pulsar).
+        self.dispatcher.forget_count(position)
 
     def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
         """A consumer's client could not open entries: it counts each as one message.
@@ -447,9 +446,14 @@ class Subscription:
             if self.topic.config.acknowledgment_at_batch_index_level_enabled:
                 self.cursor.ack_batch(position, message_id.ack_set)
 
-    async def ack_pending(self, transaction: str, ids: Sequence[MessageIdData]) -> Acked:
-        """Acknowledge messages in a transaction. Raises `RefusedError` (TransactionConflict)."""
-        acked = await when_read(check_single, self, transaction, ids)
+    async def ack_pending(
+        self, transaction: str, ids: Sequence[MessageIdData], *, goes_on: bool
+    ) -> Acked:
+        """Acknowledge messages in a transaction, as `check_single`.
+
+        Raises `RefusedError` (TransactionConflict).
+        """
+        acked = await when_read(partial(check_single, goes_on=goes_on), self, transaction, ids)
         # Without an `await` since the check: two transactions cannot acknowledge the same.
         if self.pending_acks is None:
             self.pending_acks = PendingAcks()
@@ -507,6 +511,8 @@ class Subscription:
             self._deliver_again(acked if up_to is None else (self.cursor.mark_delete.following,))
 
     def _ack_for_good(self, position: Position, part: Part) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.forget_count(position)
         if part.words:
             self.cursor.ack_batch(position, part.ack_set)
         else:

@@ -8,13 +8,15 @@ A topic refuses messages of a transaction until the coordinator has registered t
 otherwise nobody would end it there. So before the first message, or the first acknowledgement, it
 asks the coordinator (`join`). The answer is ignored if the transaction has ended meanwhile.
 
-Where brokers share topics, each asks now and then about the transactions that are open in its
-topics (`check_time`). So a coordinator whose broker has died is taken over by another one, though
-no client asks for it; and what its coordinator does not know is aborted.
+When a topic is opened, its broker asks about the transactions that are open in it; what their
+coordinator does not know is aborted. Where brokers share topics, each also asks now and then
+(`check_time`). So a coordinator whose broker has died is taken over by another one, though no
+client asks for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING
@@ -99,10 +101,14 @@ class Participants:
         self._ending, self._keeping = NameLocks(), NameLocks()
         self._background = Background()
         self._checked_at_s = 0.0
+        #: Whether to ask in the next turn: a topic was opened, or a coordinator was not ready.
+        self._is_due = False
+        self._asking: asyncio.Task[None] | None = None
         #: Each says whether a transaction has ended that is open in a topic: True, False, or None
         #: if the transaction is not of its kind. It raises `RefusedError` if that is not known.
         self.coordinators: list[Callable[[Topic, str], Awaitable[bool | None]]] = []
         inner.answering[END] = self._end_here
+        topics.on_open.append(self._topic_opened)
 
     async def end(
         self, name: TopicName, transaction: str, *, commits: bool, subscription: str | None = None
@@ -199,32 +205,46 @@ class Participants:
 
     # -- what nobody has ended ------------------------------------------------------------------
 
+    def _topic_opened(self, topic: Topic) -> None:
+        known = topic.ledger.transactions
+        if known is None or not known.open:
+            return
+        self._is_due = True
+        if self._inner.cluster is None:  # nobody else is asked
+            for transaction in tuple(known.open):
+                self._background.start(self._check(topic, transaction))
+
     def check_time(self, now_s: float) -> None:
         """Ask about the first open transaction of each topic, every few seconds."""
-        if self._inner.cluster is None or now_s < self._checked_at_s + CHECK_INTERVAL_S:
+        if self._inner.cluster is None or (self._asking and not self._asking.done()):
             return
-        self._checked_at_s = now_s
-        for topic in tuple(self._topics.open_topics.values()):
+        if self._is_due or now_s >= self._checked_at_s + CHECK_INTERVAL_S:
+            self._checked_at_s, self._is_due = now_s, False
+            self._asking = self._background.start(self._check_all())
+
+    async def _check_all(self) -> None:
+        firsts: list[tuple[Topic, str]] = []
+        for topic in self._topics.open_topics.values():
             known, ledger = topic.ledger.transactions, topic.ledger
             if known is not None and known.stable_end(ledger) < ledger.end_position:
-                for transaction in (*known.open,)[:1]:
-                    self.check(topic, transaction)
+                firsts += [(topic, transaction) for transaction in (*known.open,)[:1]]
             for one in topic.subscriptions.values():
                 if one.pending_acks:
-                    self.check(topic, next(iter(one.pending_acks.transactions)))
-
-    def check(self, topic: Topic, transaction: str) -> None:
-        """Begin to ask whether a transaction has ended that is open in a topic; then abort it."""
-        self._background.start(self._check(topic, transaction))
+                    firsts.append((topic, next(iter(one.pending_acks.transactions))))
+        await asyncio.gather(*(self._check(*each) for each in firsts))
 
     async def _check(self, topic: Topic, transaction: str) -> None:
-        for has_ended in self.coordinators:
-            if await has_ended(topic, transaction):
-                await self._end_in(topic, transaction, commits=False)
-                for one in tuple(topic.subscriptions.values()):
-                    await one.transaction_ended(transaction, committed=False)
-                await self.keep_pending(topic)
-                return
+        """Ask whether a transaction has ended that is open in a topic; then abort it."""
+        try:
+            for has_ended in self.coordinators:
+                if await has_ended(topic, transaction):
+                    await self._end_in(topic, transaction, commits=False)
+                    for one in tuple(topic.subscriptions.values()):
+                        await one.transaction_ended(transaction, committed=False)
+                    await self.keep_pending(topic)
+                    return
+        except RefusedError:
+            self._is_due = True
 
     async def settled(self) -> None:
         """Return when nothing is asked any more."""

@@ -42,6 +42,7 @@ from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..ownership import Cluster, InnerCalls
+from ..subscriptions.pending_acks import check_cumulative, covers
 from ..subscriptions.seek import position_of
 from ..subscriptions.subscription import SHARING, Subscription
 from .participants import Participants
@@ -116,7 +117,7 @@ class Transaction:
 
 def id_text(most: int, least: int) -> str:
     """A transaction's id, as Pulsar writes it and as stamps have it: ``(0,17)``."""
-    return f"({most},{least})"
+    return "({},{})".format(*(each - (each >> 63 << 64) for each in (most, least)))
 
 
 class Transactions:
@@ -277,6 +278,8 @@ class Transactions:
         """Begin to abort what has expired, and to end what could not be ended before."""
         now_ms = self._config.clock.now_ms()
         for transaction in tuple(self.by_number.values()):
+            # A clock that steps back must not hold it open.
+            transaction.opened_ms = min(transaction.opened_ms, now_ms)
             if transaction.is_decided:
                 self._finish(transaction)
             elif transaction.status is Status.OPEN and transaction.expires_ms <= now_ms:
@@ -364,7 +367,6 @@ class Coordination:
         inner.answering[ANNOUNCE] = self._announced
         participants.coordinators.append(self._has_ended)
         topics.before_open.append(participants.restore)
-        topics.on_open.append(self._topic_opened)
 
     # -- where the coordinator is ---------------------------------------------------------------
 
@@ -459,7 +461,7 @@ class Coordination:
         return BrokerEntryMetadata(transaction=key[0])
 
     def _add_here(self, most: int, least: int, topic: Topic) -> None:
-        """Of a broker alone topic and coordinator end together, and `_topic_opened` tells it."""
+        """Of a broker alone topic and coordinator end together; an opened topic asks anew."""
         try:
             transaction = self.coordinator.open_one(most, least)
             if topic.name not in transaction.topics:
@@ -473,11 +475,6 @@ class Coordination:
         except RefusedError as refusal:
             if refusal.code in FINAL:
                 topic.joined.refuse((id_text(most, least), None), refusal.message)
-
-    def _topic_opened(self, topic: Topic) -> None:
-        known = topic.ledger.transactions
-        for transaction in () if known is None else tuple(known.open):
-            self._participants.check(topic, transaction)
 
     async def _has_ended(self, topic: Topic, transaction: str) -> bool | None:
         number = _number_of(transaction)
@@ -496,16 +493,25 @@ class Coordination:
     # -- acknowledgements -----------------------------------------------------------------------
 
     async def ack(
-        self, most: int, least: int, subscription: Subscription, ids: Sequence[MessageIdData]
+        self,
+        most: int,
+        least: int,
+        subscription: Subscription,
+        ids: Sequence[MessageIdData],
+        *,
+        goes_on: bool = False,
     ) -> None:
-        """Acknowledge messages; durable on return. Raises `RefusedError` (TransactionConflict)."""
+        """Acknowledge messages; durable on return. Raises `RefusedError` (TransactionConflict).
+
+        ``goes_on``: as in `pending_acks.check_single`.
+        """
         transaction, topic = await self._joined(most, least, subscription)
         pending = subscription.pending_acks
         count = 0 if pending is None else len(pending.single.get(transaction, ()))
         if count + len(ids) > MAX_ACKS:
             text = f"transaction {transaction} acknowledges more than {MAX_ACKS} entries"
             raise RefusedError(ServerError.NotAllowedError, text)
-        acked = await subscription.ack_pending(transaction, ids)
+        acked = await subscription.ack_pending(transaction, ids, goes_on=goes_on)
         try:
             if topic.joined.get((transaction, subscription.name)) is None:
                 raise RefusedError(ServerError.InvalidTxnStatus, f"{transaction} is being ended")
@@ -526,8 +532,12 @@ class Coordination:
             return
         position = position_of(message_id)
         if message_id.ack_set:  # of this batch only some messages
-            await self.ack(most, least, subscription, [message_id])
             position = Position(position.ledger_id, position.entry_id - 1)
+            if not covers(subscription, transaction, position):
+                check_cumulative(subscription, transaction, position)
+            await self.ack(most, least, subscription, [message_id], goes_on=True)
+            if covers(subscription, transaction, position):
+                return
         before = subscription.ack_pending_up_to(transaction, position)
         try:
             await self._participants.keep_pending(topic)

@@ -54,6 +54,8 @@ MAX_EPOCH = 2**15 - 1
 """The producer with this epoch is fenced and gets no other; the next one has another id."""
 EXPIRES_MS = 7 * 24 * 60 * 60 * 1000
 """A transactional id that is not used for so long is forgotten (transactional.id.expiration.ms)."""
+SHORT_NAME = 250
+"""A group's name counts once more for each so many characters."""
 RETRY_S, RETRY_MAX_S = 0.1, 5.0
 WAIT_S = 5.0
 """So long the answer to an EndTxn waits for the control entries. The end is decided before."""
@@ -176,7 +178,9 @@ class TransactionCoordinator:
             number=known.number + (not is_open),
         )
         most = self._options.max_transaction_partitions
-        if len(new.partitions) + len(new.groups) > most:
+        # Topics' names are short; a group's may be as long as a request.
+        names = sum(len(group) // SHORT_NAME + 1 for group in new.groups)
+        if len(new.partitions) + names > most:
             raise KafkaError(
                 Code.POLICY_VIOLATION,
                 f"a transaction with more than {most} partitions and groups "
@@ -377,7 +381,9 @@ class TransactionCoordinator:
             if known.name in self._storing:
                 continue
             if known.state is State.ONGOING:
-                if now_ms - known.started_ms >= known.timeout_ms:
+                if known.started_ms > now_ms:  # a clock that steps back must not hold it open
+                    self._offsets.transactions[known.name] = replace(known, started_ms=now_ms)
+                elif now_ms - known.started_ms >= known.timeout_ms:
                     log.info(
                         "the transaction of %r is aborted: it has lasted for %d ms",
                         known.name[:100],

@@ -2,26 +2,20 @@
 
 One batch holds up to 64 k rows and some 16 MiB of values. An entry has one row for each message
 that the broker counted. So the number of rows does not depend on the selected columns.
-
-With the option ``rows=entries`` a row is a whole entry, and nothing is decompressed or split. An
-entry is in a range if its last message is, so an entry that reaches over a range's end is in one of
-two neighbouring ranges only. Columns of the producer's header are null if the header is malformed,
-and for record sets of Kafka's clients, which have no such header.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...proto.pulsar_api_pb2 import CompressionType
-from ..columns import ENTRY_COLUMNS, VALUE_BYTES, VALUE_ERROR, Depth, depth_of
+from ..columns import VALUE_BYTES, VALUE_ERROR, Depth, depth_of
 from ..errors import DecodeError
 from ..options import EntryLimits
 from . import headers as message
@@ -41,11 +35,7 @@ from .headers import Headers, read_headers
 from .messages import HEADER_FIELDS, Messages, open_messages
 from .octets import Bools, Ints, once, spread
 from .payloads import with_messages_of_sets
-from .protoscan import ABSENT, Want
-
-if TYPE_CHECKING:
-    from ..values.decoding import Decoder, Reasons
-
+from .protoscan import Want
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 << 20
@@ -58,6 +48,17 @@ _OUTER_FIELDS = {
     message.SCHEMA_VERSION: Want.SPAN,
 }
 _IN_METADATA = frozenset({"__key", "__eventTime", "__messageProperties"})
+
+Reasons = dict[int, str]
+"""By row: why its value cannot be decoded."""
+
+
+class Decoder(Protocol):
+    """Decodes values by a topic's schema (`..values`)."""
+
+    def decode(self, values: pa.Array, versions: Sequence[int | None]) -> tuple[pa.Array, Reasons]:
+        """The values of these rows; null ones stay null."""
+
 
 OnBadEntry = Callable[[EntryTable, int, str], None]
 _Value = TypeVar("_Value", bound=np.generic)
@@ -389,100 +390,4 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     VALUE_BYTES: _bytes_of_values,
     VALUE_ERROR: _error,
     "__error": _error,
-}
-
-
-_HEADER_FIELDS = {message.ENCRYPTION_KEYS: Want.COUNT, message.COMPRESSION: Want.VARINT}
-_OF_HEADERS = frozenset(
-    {"__publishTime", "__encrypted", "__compression", "__producerName", "__sequenceId"}
-)
-
-
-def entry_batches(table: EntryTable, form: BatchForm) -> Iterator[pa.RecordBatch]:
-    """The entries in ``table`` whose last message is in the form's range; at most one batch."""
-    seen = table.with_messages()
-    inside = (seen.indexes >= form.first_index) & (seen.indexes < form.end_index)
-    table = seen if bool(inside.all()) else seen.select(inside)
-    if not len(table):
-        return
-    names = form.schema.names
-    headers = read_headers(table, _HEADER_FIELDS) if not _OF_HEADERS.isdisjoint(names) else None
-    columns = [
-        _OF_HEADER[name](headers)
-        if headers is not None and name in _OF_HEADER
-        else _OF_LEDGER[name](table, form)
-        for name in names
-    ]
-    yield pa.RecordBatch.from_arrays(columns, schema=form.schema)
-
-
-def needs_bodies(schema: pa.Schema) -> bool:
-    """Whether a read of these columns needs the producers' bytes."""
-    return depth_of(schema.names, ENTRY_COLUMNS) > Depth.LEDGER
-
-
-def _ids(table: EntryTable, form: BatchForm) -> pa.Array:
-    alone = np.ones(len(table), np.int64)
-    return message_ids(form.topic, table.ledger_ids, table.entry_ids, alone, alone)
-
-
-def _prefix(table: EntryTable, _: BatchForm) -> pa.Array:
-    has = table.prefix_sizes > 0
-    starts = np.where(has, table.starts, ABSENT)
-    return gather(table.data, starts, np.where(has, table.body_starts, ABSENT))
-
-
-def _tags_of_entries(table: EntryTable, form: BatchForm) -> pa.Array:
-    return tag_maps(table, form.schema.field("__tags").type)
-
-
-_OF_LEDGER: dict[str, Callable[[EntryTable, BatchForm], pa.Array]] = {
-    "value": lambda table, _: gather(table.data, table.body_starts, table.ends),
-    "__topic": lambda table, form: pa.repeat(form.topic, len(table)),
-    "__messageId": _ids,
-    "__index": lambda table, _: pa.array(table.indexes),
-    "__brokerPublishTime": lambda table, _: timestamps(table.broker_times_ms()),
-    "__ledgerId": lambda table, _: pa.array(table.ledger_ids),
-    "__entryId": lambda table, _: pa.array(table.entry_ids),
-    "__messageCount": lambda table, _: small_integers(table.counts),
-    "__storedSize": lambda table, _: pa.array(table.sizes),
-    "__prefix": _prefix,
-    "__appendTime": lambda table, _: timestamps(table.append_times_ms),
-    "__tags": _tags_of_entries,
-    "__error": lambda table, _: pa.nulls(len(table), pa.string()),
-}
-
-
-def _number(headers: Headers, number: int) -> Ints:
-    return np.where(headers.good, headers.columns[number].values, ABSENT)
-
-
-def _encrypted(headers: Headers) -> pa.Array:
-    return pa.array(headers.is_encrypted, mask=~headers.good)
-
-
-def _compression(headers: Headers) -> pa.Array:
-    names = dict(zip(CompressionType.values(), CompressionType.keys(), strict=True))
-    numbers = _number(headers, message.COMPRESSION).tolist()
-    shown = [None if number <= 0 else names.get(number, str(number)) for number in numbers]
-    return pa.array(shown, pa.string())
-
-
-def _producer(headers: Headers) -> pa.Array:
-    spans = headers.columns[message.PRODUCER_NAME]
-    starts = np.where(headers.good, spans.starts, ABSENT)
-    return text(gather(headers.table.data, starts, spans.ends))
-
-
-def _sequence_id(headers: Headers) -> pa.Array:
-    values = headers.columns[message.SEQUENCE_ID].values
-    return pa.array(values, mask=~headers.good)
-
-
-_OF_HEADER: dict[str, Callable[[Headers], pa.Array]] = {
-    "__publishTime": lambda headers: timestamps(_number(headers, message.PUBLISH_TIME)),
-    "__encrypted": _encrypted,
-    "__compression": _compression,
-    "__producerName": _producer,
-    "__sequenceId": _sequence_id,
 }

@@ -43,7 +43,8 @@ def gather(data: bytes, starts: Ints, ends: Ints) -> pa.Array:
     if len(data) > _INT32_MAX:
         raise ValueError(f"{len(data)} bytes are too many for Arrow's binary offsets")
     if not bool(present.all()):
-        return _taken(data, starts[present], ends[present], _slots(present), ~present)
+        slots = (2 * (np.cumsum(present) - 1)).astype(np.int32)
+        return _taken(data, starts[present], ends[present], slots, ~present)
     sizes = once_if_alike(ends - starts)
     if len(sizes) == 1 and step_of(starts) is not None:
         return _of_one_size(data, starts, int(sizes[0]))
@@ -60,10 +61,6 @@ def _of_one_size(data: bytes, starts: Ints, size: int) -> pa.Array:
     offsets = np.arange(len(starts) + 1, dtype=np.int32) * np.int32(size)
     buffers = [None, pa.py_buffer(offsets), values]
     return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
-
-
-def _slots(present: Bools) -> NDArray[np.int32]:
-    return (2 * (np.cumsum(present) - 1)).astype(np.int32)
 
 
 def _taken(

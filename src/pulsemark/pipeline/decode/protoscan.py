@@ -310,35 +310,45 @@ FIELD_NUMBER_MAX = 2**29 - 1
 
 
 def fields_of(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """The fields of one message: number, wire type, value, start and end of its bytes.
+    """The fields of one message, each as `field_at` gives it. Raises MalformedError."""
+    at, end = 0, len(data)
+    while at < end:
+        field = field_at(data, at, end)
+        yield field
+        at = field[-1]
+
+
+def field_at(data: bytes | memoryview, at: int, end: int) -> tuple[int, int, int, int, int]:
+    """The field that begins at a place before ``end``.
+
+    Returns:
+        Number, wire type, value (of bytes their count), and where its bytes begin and end.
 
     Raises:
         MalformedError: at bytes that are not a field.
     """
-    at, end = 0, len(data)
-    while at < end:
-        tag, at = read_varint(data, at)
-        number, wire_type = tag >> 3, tag & 7
-        start, value = at, 0
-        if wire_type == VARINT:
-            value, at = read_varint(data, at)
-        elif wire_type == BYTES:
-            value, start = read_varint(data, at)
-            at = start + value
-        elif wire_type in (FIXED32, FIXED64):
-            at += 4 if wire_type == FIXED32 else 8
-        else:
-            raise MalformedError
-        if at > end or not 0 < number <= FIELD_NUMBER_MAX:
-            raise MalformedError
-        yield number, wire_type, value if value < 1 << 63 else value - (1 << 64), start, at
+    tag, at = read_varint(data, at)
+    number, wire_type = tag >> 3, tag & 7
+    start, value = at, 0
+    if wire_type == VARINT:
+        value, at = read_varint(data, at)
+    elif wire_type == BYTES:
+        value, start = read_varint(data, at)
+        at = start + value
+    elif wire_type in (FIXED32, FIXED64):
+        at += 4 if wire_type == FIXED32 else 8
+    else:
+        raise MalformedError
+    if at > end or not 0 < number <= FIELD_NUMBER_MAX:
+        raise MalformedError
+    return number, wire_type, value if value < 1 << 63 else value - (1 << 64), start, at
 
 
 class MalformedError(ValueError):
     """The bytes are not a protobuf message."""
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The varint in ``data`` at ``at``, modulo 2^64, and its end; raises MalformedError."""
     number = shift = 0
     for byte in data[at : at + VARINT_MAX_BYTES]:
@@ -347,9 +357,6 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number & 0xFFFF_FFFF_FFFF_FFFF, at + shift // 7
     raise MalformedError
-
-
-_LENGTH_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -405,47 +412,16 @@ def take_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
 
 
 def _take_unusual_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
-    """The same for fields of any form."""
-    tags, at, broken = _varints(data, at, ends)
-    wire_types, numbers = tags & 7, tags >> 3
-    values, after, cut = _varints(data, at, ends)
-    is_varint, is_bytes = wire_types == VARINT, wire_types == BYTES
-    is_32, is_64 = wire_types == FIXED32, wire_types == FIXED64
-    broken |= (numbers <= 0) | (numbers > FIELD_NUMBER_MAX)
-    broken |= ~(is_varint | is_bytes | is_32 | is_64)
-    broken |= cut & (is_varint | is_bytes)
-    broken |= is_bytes & ((values < 0) | (values > _LENGTH_MAX))
-    field_ends = np.where(is_bytes, after + values, after)
-    field_ends = np.where(is_32, at + 4, np.where(is_64, at + 8, field_ends))
-    broken |= field_ends > ends
-    return Fields(
-        np.where(broken, -1, tags), values, after, np.where(broken, ends, field_ends), broken
-    )
-
-
-def _varints(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, Bools]:
-    """Read one varint at each of the places ``at``, byte by byte.
-
-    Returns:
-        The numbers (as int64: 2^63 and more wrap), where each ends, and which are malformed: cut
-        off by ``ends``, or longer than 10 bytes.
-    """
-    last = len(data) - 1
-    numbers, after = np.zeros(len(at), np.int64), at.copy()
-    broken = np.zeros(len(at), np.bool_)
-    going = np.arange(len(at))
-    for place in range(VARINT_MAX_BYTES):
-        cut = after[going] >= ends[going]
-        broken[going[cut]] = True
-        going = going[~cut]
-        byte = data[np.minimum(after[going], last)].astype(np.int64)
-        numbers[going] |= (byte & 0x7F) << (7 * place)
-        after[going] += 1
-        going = going[byte >= 0x80]
-        if not len(going):
-            break
-    broken[going] = True
-    return numbers, after, broken
+    """The same for fields of any form, one by one."""
+    view, found = data.data, array("q")
+    for place, end in zip(at.tolist(), ends.tolist(), strict=True):
+        try:
+            number, wire_type, *more = field_at(view, place, end)
+            found.extend((number << 3 | wire_type, *more))
+        except MalformedError:
+            found.extend((-1, 0, end, end))
+    tags, values, starts, stops = np.array(found, np.int64).reshape(-1, 4).T
+    return Fields(tags, values, starts, stops, tags < 0)
 
 
 _WORD_BYTES = 8

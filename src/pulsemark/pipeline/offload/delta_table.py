@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.util import find_spec
@@ -95,16 +96,11 @@ class DeltaTarget(OffloadTable):
 
     def evolve(self, schema: pa.Schema) -> None:
         from deltalake import Schema
-        from deltalake.exceptions import DeltaError
 
-        table = self.opened()
-        known = {field.name: field.type for field in table.schema().fields}
+        known = {field.name: field.type for field in self.opened().schema().fields}
         fields = Schema.from_arrow(schema).fields
-        try:
+        with self._committing() as table:
             table.alter.add_columns([x for x in fields if known.get(x.name) != x.type])
-        except DeltaError as error:
-            raise TableChangedError(f"{self.name}: {error}") from error
-        self.sync_log()
 
     def rejected(self) -> DeltaTarget:
         return DeltaTarget(beside(self.name), storage_options=self.storage_options)
@@ -115,44 +111,31 @@ class DeltaTarget(OffloadTable):
         return None if version is None else Head.from_int(version)
 
     def commit(self, added: Manifest) -> None:
-        from deltalake.exceptions import CommitFailedError
-
-        table = self._table
-        assert table is not None, "load opens it"
         assert added.layout is not None, "it is that of the run"
-        try:
+        period = added.layout.partition_by
+        with self._committing() as table:
             table.create_write_transaction(
-                [self._added(file, added.layout.partition_by) for file in added.files if file.rows],
+                [self._added(file, period) for file in added.files if file.rows],
                 "append",
                 table.schema(),
                 table.metadata().partition_columns,
                 commit_properties=self._properties(added),
             )
-        except CommitFailedError as error:
-            raise TableChangedError(f"{self.name}: {error}") from error
-        self.sync_log()
 
     def upsert(self, added: Manifest, rows: pa.Table) -> None:
-        from deltalake.exceptions import DeltaError
-
-        table = self._table
-        assert table is not None, "load opens it"
         kept = [name for name in rows.column_names if name != "deleted"]
         columns = {f"target.`{name}`": f"source.`{name}`" for name in kept}
         same = [name for name in ("topic", "bucket", "__key") if name in kept]
-        merging = table.merge(
-            rows,
-            " AND ".join(f"target.`{name}` = source.`{name}`" for name in same),
-            source_alias="source",
-            target_alias="target",
-            commit_properties=self._properties(added),
-        )
-        merging = merging.when_matched_delete("source.deleted").when_matched_update(columns)
-        try:
+        with self._committing() as table:
+            merging = table.merge(
+                rows,
+                " AND ".join(f"target.`{name}` = source.`{name}`" for name in same),
+                source_alias="source",
+                target_alias="target",
+                commit_properties=self._properties(added),
+            )
+            merging = merging.when_matched_delete("source.deleted").when_matched_update(columns)
             merging.when_not_matched_insert(columns, "NOT source.deleted").execute()
-        except DeltaError as error:
-            raise TableChangedError(f"{self.name}: {error}") from error
-        self.sync_log()
 
     def compact_files(self) -> None:
         self.opened().optimize.compact()
@@ -164,14 +147,20 @@ class DeltaTarget(OffloadTable):
         self.sync_log()
 
     def remove_before(self, added: Manifest, column: str) -> None:
-        from deltalake.exceptions import CommitFailedError
-
-        assert self._table is not None, "load opens it"
         moment = datetime.fromtimestamp(added.expired_ms / 1000, UTC).isoformat()
         older = f"`{column}` < arrow_cast('{moment}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+        with self._committing() as table:
+            table.delete(older, commit_properties=self._properties(added))
+
+    @contextmanager
+    def _committing(self) -> Iterator[deltalake.DeltaTable]:
+        """The table as it was at `load`, for a commit. Raises TableChangedError."""
+        from deltalake.exceptions import DeltaError
+
+        assert self._table is not None, "load opens it"
         try:
-            self._table.delete(older, commit_properties=self._properties(added))
-        except CommitFailedError as error:
+            yield self._table
+        except DeltaError as error:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_log()
 

@@ -11,7 +11,8 @@ Iceberg takes a file's partition from the file's own columns. So the files have 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from importlib.util import find_spec
@@ -146,39 +147,19 @@ class IcebergTarget(OffloadTable):
         return None if value is None else Head.from_int(int(value))
 
     def commit(self, added: Manifest) -> None:
-        from pyiceberg.exceptions import CommitFailedException
-
-        table = self._table
-        assert table is not None, "load opens it"
-        location = table.location().rstrip("/")
-        paths = [f"{location}/{file.path}" for file in added.files if file.rows]
-        try:
-            with table.transaction() as transaction:
-                self._follow(transaction, added)
-                if paths:
-                    transaction.add_files(paths)
-                self._claim(transaction)
-        except CommitFailedException as error:
-            raise TableChangedError(f"{self.name}: {error}") from error
-        self.sync_metadata()
+        with self._committing(added) as transaction:
+            location = transaction.table_metadata.location.rstrip("/")
+            paths = [f"{location}/{file.path}" for file in added.files if file.rows]
+            if paths:
+                transaction.add_files(paths)
 
     def upsert(self, added: Manifest, rows: pa.Table) -> None:
         import pyarrow.compute as pc
-        from pyiceberg.exceptions import CommitFailedException
 
-        table = self._table
-        assert table is not None, "load opens it"
-        live = rows.filter(pc.invert(rows["deleted"])).select(table.schema().as_arrow().names)
-        try:
-            with table.transaction() as transaction, warnings.catch_warnings():
-                # That no row is replaced is usual here.
-                warnings.filterwarnings("ignore", message="Delete operation did not match")
-                self._follow(transaction, added)
-                transaction.overwrite(live, _keys_of(rows))
-                self._claim(transaction)
-        except CommitFailedException as error:
-            raise TableChangedError(f"{self.name}: {error}") from error
-        self.sync_metadata()
+        with self._committing(added) as transaction:
+            names = transaction.table_metadata.schema().as_arrow().names
+            live = rows.filter(pc.invert(rows["deleted"])).select(names)
+            transaction.overwrite(live, _keys_of(rows))
 
     def compact_files(self) -> None:
         from pyiceberg import expressions
@@ -204,41 +185,38 @@ class IcebergTarget(OffloadTable):
 
     def remove_before(self, added: Manifest, column: str) -> None:
         from pyiceberg import expressions
+
+        older: Any = expressions.LessThan
+        moment = datetime.fromtimestamp(added.expired_ms / 1000, UTC).isoformat()
+        with self._committing(added) as transaction:
+            transaction.delete(older(column, moment))
+
+    @contextmanager
+    def _committing(self, added: Manifest) -> Iterator[Transaction]:
+        """A transaction that is that of a manifest, which is written. Raises TableChangedError."""
         from pyiceberg.exceptions import CommitFailedException
 
         table = self._table
         assert table is not None, "load opens it"
-        older: Any = expressions.LessThan
-        moment = datetime.fromtimestamp(added.expired_ms / 1000, UTC).isoformat()
         try:
             with table.transaction() as transaction, warnings.catch_warnings():
+                # That no row is replaced or removed is usual here.
                 warnings.filterwarnings("ignore", message="Delete operation did not match")
-                self._follow(transaction, added)
-                transaction.delete(older(column, moment))
-                self._claim(transaction)
+                head = write_manifest(self.place, added)
+                # pyiceberg would repeat a commit on top of another one, whose rows may be the same.
+                table.metadata.properties[_RETRIES_PROPERTY] = "0"
+                properties = {**_metrics(table), HEAD_PROPERTY: str(head.to_int())}
+                transaction.set_properties(properties)
+                yield transaction
+                # A REST catalog compares snapshots only: of two runs that set properties both would
+                # commit. So a transaction that changes no rows has a snapshot, too.
+                snapshot = table.metadata.current_snapshot_id
+                if transaction.table_metadata.current_snapshot_id == snapshot:
+                    with transaction.update_snapshot().fast_append():
+                        pass
         except CommitFailedException as error:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_metadata()
-
-    def _follow(self, transaction: Transaction, added: Manifest) -> None:
-        """Make a transaction that of a manifest, which is written."""
-        table = self._table
-        assert table is not None, "load opens it"
-        head = write_manifest(self.place, added)
-        # pyiceberg would repeat a commit on top of another one, whose rows may be the same.
-        table.metadata.properties[_RETRIES_PROPERTY] = "0"
-        transaction.set_properties({**_metrics(table), HEAD_PROPERTY: str(head.to_int())})
-
-    def _claim(self, transaction: Transaction) -> None:
-        """Let a transaction that changes no rows have a snapshot, too.
-
-        A REST catalog compares snapshots only: of two runs that set properties both would commit.
-        """
-        table = self._table
-        assert table is not None, "load opens it"
-        if transaction.table_metadata.current_snapshot_id == table.metadata.current_snapshot_id:
-            with transaction.update_snapshot().fast_append():
-                pass
 
     def sync_metadata(self) -> None:
         """Make durable what pyiceberg has written, which it does not sync. Raises OSError."""

@@ -26,7 +26,8 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ...ledger import FolderReader, TopicLog
+from ...compaction.current_view import FolderForm, log_of_folder
+from ...ledger import FolderLog, FolderReader
 from ...maintenance.expected import Expected, expected_of
 from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
@@ -92,15 +93,17 @@ class Upkeep:
 
     def check(self, table: OffloadTable, layout: Layout) -> None:
         """Raises OptionError for what the table cannot do."""
-        if table.format == "parquet" and self.compact_files:
-            raise OptionError("compactFiles", "true", "needs --format delta or iceberg")
-        if table.format == "parquet" and self.expire_snapshots_ms is not None:
-            shown = str(self.expire_snapshots_ms)
-            raise OptionError("expireSnapshots", shown, "needs --format delta or iceberg")
+        if table.format == "parquet":
+            needed = {
+                "compactFiles": self.compact_files,
+                "expireSnapshots": self.expire_snapshots_ms,
+            }
+            for option, value in needed.items():
+                if value not in (None, False):
+                    raise OptionError(option, str(value), "needs --format delta or iceberg")
         if layout.upserts and self.row_lifetime_ms is not None:
-            shown = str(self.row_lifetime_ms)
             reason = "needs writeMode=append: rows of an upsert are not filed by time"
-            raise OptionError("rowLifetime", shown, reason)
+            raise OptionError("rowLifetime", str(self.row_lifetime_ms), reason)
 
 
 def offload(
@@ -133,8 +136,8 @@ def offload(
         rows_per_file: a file ends at a multiple of so many messages, or with its hour.
         fail_on_data_loss: False: messages that are missing are logged and left out. If a log is not
             the one that was copied, the copy goes on at the index where it ended.
-        value_schema: columns of the topics' type instead of a binary value: ``latest``, a version's
-            number, or an Avro schema as JSON; None: the value as it is.
+        value_schema: columns of the topics' type instead of a binary value: ``latest``, or a
+            version's number; None: the value as it is.
         registry_schemas: with ``value_schema``, a file or folder of a schema registry's answers to
             ``GET /schemas``: values have the registry's ids in front.
         mode: with ``value_schema``, what becomes of a value that does not fit: FAILFAST, an error;
@@ -178,8 +181,8 @@ def offload(
     check_table(table, options, layout)
     upkeep = upkeep or Upkeep()
     upkeep.check(table, layout)
-    run = _Run(spark, table, options, rows_per_file, layout, rejects=rejects)
-    return run.until_done(upkeep)
+    rejects = options.mode is DecodeMode.PERMISSIVE if layout.typed else rejects and layout.upserts
+    return _Run(spark, table, options, rows_per_file, layout, rejects).until_done(upkeep)
 
 
 def layout_of(options: ReadOptions, write_mode: str, partition_by: str | None) -> Layout:
@@ -245,27 +248,17 @@ def _check_layout(manifest: Manifest, layout: Layout) -> None:
             raise OptionError(option, shown[0], f"the target has {shown[1]}")
 
 
+@dataclass(slots=True)
 class _Run:
     """One run, which may need several attempts."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: OffloadTable,
-        options: ReadOptions,
-        rows_per_file: int,
-        layout: Layout,
-        *,
-        rejects: bool,
-    ) -> None:
-        self._spark = spark
-        self._table = table
-        self._options = options
-        self._rows_per_file = rows_per_file
-        self._layout = layout
-        self._rejects = rejects and layout.upserts
-        if layout.typed:
-            self._rejects = options.mode is DecodeMode.PERMISSIVE
+    _spark: SparkSession
+    _table: OffloadTable
+    _options: ReadOptions
+    _rows_per_file: int
+    _layout: Layout
+    _rejects: bool
+    """Whether what the table cannot take is filed in a table beside it."""
 
     def until_done(self, upkeep: Upkeep) -> OffloadResult:
         """As many attempts as it takes, with the table's upkeep. Raises JobFailedError."""
@@ -456,37 +449,46 @@ def _planned(
             errors = []
         for log in found.logs.values():
             try:
-                first, end = _bounds(log, log.topic_id, copied, options, found.expected)
+                whole, first, end = _bounds(reader, log, copied, options, found.expected)
             except DataLossError as error:
                 errors.append(error)
             else:
-                pieces += pieces_of(log, first, end, rows_per_file, layout)
+                middle = min(end, max(first, log.first_index))
+                pieces += pieces_of(whole, first, middle, rows_per_file, layout)
+                pieces += pieces_of(log, middle, end, rows_per_file, layout)
     return pieces, found.expected.lost_ledgers, errors
 
 
 def _bounds(
-    log: TopicLog,
-    log_id: int,
+    reader: FolderReader,
+    log: FolderLog,
     copied: Mapping[tuple[str, int], OffloadedFile],
     options: ReadOptions,
     expected: Expected,
-) -> tuple[int, int]:
-    """The messages of a topic that are not copied yet. Raises DataLossError."""
-    last = copied.get((log.name, log_id))
+) -> tuple[FolderLog | FolderForm, int, int]:
+    """A topic as it is before its log, and its messages that are not copied yet.
+
+    What cleaning, as Kafka's, has removed from the log is in the topic's view. Raises
+    DataLossError.
+    """
+    last = copied.get((log.name, log.topic_id))
+    reached = -1 if last is None else last.end_index
+    whole = log if reached >= log.first_index else log_of_folder(reader, log.name, log)
     if last is None:
-        whole = slice_of(log, options, expected)
+        part = slice_of(whole, options, expected)
         earlier = [file for (topic, _), file in copied.items() if topic == log.name]
         if earlier:
             reason = "the topic was deleted and created again, perhaps before they were copied"
             end = max(earlier, key=lambda file: file.log_id).end_index
             report(DataLossError(log.name, end, None, reason), options.fail_on_data_loss)
-        return whole.first_index, whole.end_index
-    try:
-        check_place(log, last.end_index, Mark.from_json(last.mark), expected)
-    except DataLossError as error:
-        report(error, options.fail_on_data_loss)
-    first = max(last.end_index, log.first_index)
-    if first > log.next_index:
-        return first, first
-    part = slice_of(log, replace(options, start=Bound(BoundKind.INDEX, first)), expected)
-    return part.first_index, part.end_index
+        return whole, part.first_index, part.end_index
+    if isinstance(whole, FolderLog):
+        try:
+            check_place(log, reached, Mark.from_json(last.mark), expected)
+        except DataLossError as error:
+            report(error, options.fail_on_data_loss)
+        reached = max(reached, log.first_index)
+    if reached > log.next_index:
+        return whole, reached, reached
+    part = slice_of(whole, replace(options, start=Bound(BoundKind.INDEX, reached)), expected)
+    return whole, part.first_index, part.end_index

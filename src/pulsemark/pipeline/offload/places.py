@@ -16,8 +16,9 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from ...ledger.local.io.files import OsFiles
@@ -34,34 +35,6 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 20
 """Read at a time: a piece that stays in the processor's cache until its checksum is made."""
 _T = TypeVar("_T")
-
-
-class Place(Protocol):
-    """A folder. Paths are relative to it; its errors are OSError."""
-
-    @property
-    def uri(self) -> str:
-        """The folder's name, for other processes."""
-
-    @property
-    def access(self) -> Mapping[str, str]:
-        """What other processes need beside the URI, for `iceberg_place`: it may be secret."""
-
-    @property
-    def has_locks(self) -> bool:
-        """Whether a lock on a file of it keeps other runs out."""
-
-    def write(self, path: str, fill: Callable[[IO[bytes]], _T]) -> _T:
-        """Write a whole file; durable when it returns."""
-
-    def open(self, path: str) -> pa.NativeFile:
-        """A file for reading. Raises FileNotFoundError."""
-
-    def names(self, folder: str) -> list[str]:
-        """The names in a folder; none if it does not exist."""
-
-    def remove(self, path: str) -> None:
-        """Remove a file, if it exists."""
 
 
 def place_of(name: str | os.PathLike[str]) -> Place:
@@ -99,49 +72,6 @@ def file_checksum(place: Place, path: str) -> tuple[int, int]:
     return size, checksum
 
 
-class LocalPlace:
-    """A folder of this machine, or one that is mounted."""
-
-    has_locks = True
-
-    def __init__(self, folder: Path) -> None:
-        self.access: Mapping[str, str] = {}
-        self.folder = folder
-        self.uri = folder.as_uri()
-
-    def write(self, path: str, fill: Callable[[IO[bytes]], _T]) -> _T:
-        import pyarrow as pa
-
-        final = self.folder / path
-        make_folder_durably(OsFiles(), final.parent)
-        temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
-        try:
-            with temporary.open("wb") as file:
-                # Arrow writes to its own files without a copy, and to Python's with one.
-                with pa.OSFile(str(temporary), "wb") as sink:
-                    result = fill(cast("IO[bytes]", sink))
-                os.fsync(file.fileno())
-            temporary.replace(final)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_folder(final.parent)
-        return result
-
-    def open(self, path: str) -> pa.NativeFile:
-        import pyarrow as pa
-
-        return pa.OSFile(str(self.folder / path), "rb")
-
-    def names(self, folder: str) -> list[str]:
-        try:
-            return sorted(path.name for path in (self.folder / folder).iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-    def remove(self, path: str) -> None:
-        (self.folder / path).unlink(missing_ok=True)
-
-
 def iceberg_place(location: str, properties: Mapping[str, str]) -> Place:
     """The place of a table's location. Raises OptionError for one that cannot be used."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -156,10 +86,10 @@ def iceberg_place(location: str, properties: Mapping[str, str]) -> Place:
         return place_of(location)  # a scheme that pyiceberg leaves to fsspec
     except (ImportError, OSError) as error:
         raise OptionError("table", location, f"is not a place for files: {error}") from error
-    return RemotePlace(location.rstrip("/"), filesystem, path.rstrip("/"), given)
+    return Place(location.rstrip("/"), filesystem, path.rstrip("/"), given)
 
 
-def remote_place(uri: str) -> RemotePlace:
+def remote_place(uri: str) -> Place:
     """The place of a URI. Raises OptionError for one that cannot be used."""
     import pyarrow as pa
 
@@ -169,7 +99,7 @@ def remote_place(uri: str) -> RemotePlace:
         raise OptionError("target", uri, f"is not a place for files: {error}") from error
     if not path.strip("/"):
         raise OptionError("target", uri, "names no bucket or folder")
-    return RemotePlace(uri.rstrip("/"), filesystem, path.rstrip("/"))
+    return Place(uri.rstrip("/"), filesystem, path.rstrip("/"))
 
 
 def _file_system(uri: str) -> tuple[fs.FileSystem, str]:
@@ -188,10 +118,19 @@ def _file_system(uri: str) -> tuple[fs.FileSystem, str]:
     return filesystem, str(path)
 
 
-class RemotePlace:
-    """A folder of an object store, or of another file system that pyarrow or fsspec knows."""
+class Place:
+    """A folder of a file system that pyarrow or fsspec knows.
+
+    Paths are relative to it; its errors are OSError.
+
+    Args:
+        uri: its name, for other processes.
+        filesystem, path: where it is.
+        access: what other processes need beside the URI, for `iceberg_place`: it may be secret.
+    """
 
     has_locks = False
+    """Whether a lock on a file of it keeps other runs out."""
 
     def __init__(
         self,
@@ -209,7 +148,7 @@ class RemotePlace:
         return f"{self._path}/{path}"
 
     def write(self, path: str, fill: Callable[[IO[bytes]], _T]) -> _T:
-        """See `Place`."""
+        """Write a whole file; durable when it returns."""
         from pyarrow import fs
 
         full = self._full(path)
@@ -227,16 +166,50 @@ class RemotePlace:
         return result
 
     def open(self, path: str) -> pa.NativeFile:
+        """A file for reading. Raises FileNotFoundError."""
         return self._fs.open_input_file(self._full(path))
 
     def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if it does not exist."""
         from pyarrow import fs
 
         selector = fs.FileSelector(self._full(folder), allow_not_found=True)
-        return sorted(info.base_name for info in self._fs.get_file_info(selector))
+        try:
+            return sorted(info.base_name for info in self._fs.get_file_info(selector))
+        except NotADirectoryError:
+            return []
 
     def remove(self, path: str) -> None:
-        try:
+        """Remove a file, if it exists."""
+        with suppress(FileNotFoundError):
             self._fs.delete_file(self._full(path))
-        except FileNotFoundError:
-            return
+
+
+class LocalPlace(Place):
+    """A folder of this machine, or one that is mounted."""
+
+    has_locks = True
+
+    def __init__(self, folder: Path) -> None:
+        from pyarrow import fs
+
+        super().__init__(folder.as_uri(), fs.LocalFileSystem(), str(folder))
+        self.folder = folder
+
+    def write(self, path: str, fill: Callable[[IO[bytes]], _T]) -> _T:
+        import pyarrow as pa
+
+        final = self.folder / path
+        make_folder_durably(OsFiles(), final.parent)
+        temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
+        try:
+            with temporary.open("wb") as file:
+                # Arrow writes to its own files without a copy, and to Python's with one.
+                with pa.OSFile(str(temporary), "wb") as sink:
+                    result = fill(cast("IO[bytes]", sink))
+                os.fsync(file.fileno())
+            temporary.replace(final)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(final.parent)
+        return result

@@ -20,14 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...finder import Finder
+from ...compaction.current_view import FolderForm
+from ...finder.search import finder_of
 from ...ledger.local.folder_reader import FolderLog
 from ...ledger.local.io.folder import SegmentId
 from ..columns import VALUE_BYTES, VALUE_ERROR
 from ..errors import JobFailedError
 from ..marks import Mark, mark_of
 from ..options import ReadOptions
-from ..plan import Slice, entry_of, row_of, segments_of, slice_between
+from ..plan import Slice, entry_of, row_of, segments_of, slice_between, written_log
 from ..tasks import LedgerPartition, messages_of
 from ..values.form import ValueForm
 from .manifest import (
@@ -109,22 +110,16 @@ def write_pieces(
         yield writer.write(piece)
 
 
+@dataclass(frozen=True, slots=True)
 class PieceWriter:
     """Writes the files of one task."""
 
-    def __init__(
-        self,
-        place: Place,
-        rejected: Place | None,
-        run: str,
-        options: ReadOptions,
-        lost: frozenset[int],
-        form: FileForm,
-    ) -> None:
-        self._place, self._rejected, self._run = place, rejected, run
-        self._options, self._lost, self._form = options, lost, form
-        typed = None if form.values is None else form.schema
-        self._rows_schema = rows_schema(form.layout.columns, typed, errors=rejected is not None)
+    place: Place
+    rejected: Place | None
+    run: str
+    options: ReadOptions
+    lost: frozenset[int]
+    form: FileForm
 
     def write(self, piece: Piece) -> tuple[OffloadedFile, OffloadedFile | None]:
         """Write one file, and one of rejected rows if there are some, or find them complete.
@@ -135,14 +130,14 @@ class PieceWriter:
             OSError: the file cannot be written.
         """
         identity = self._identity(piece)
-        counts = self._counts_if_complete(self._place, piece.path, identity)
+        counts = self._counts_if_complete(self.place, piece.path, identity)
         if counts is None:
-            counts = self._place.write(piece.path, lambda f: self._fill(piece, identity, f))
+            counts = self.place.write(piece.path, lambda f: self._fill(piece, identity, f))
         rows, rejected = counts
-        file = self._described(self._place, piece.path, piece, rows, rejected)
+        file = self._described(self.place, piece.path, piece, rows, rejected)
         if not rejected:
             return file, None
-        place, part = self._rejected, piece.part
+        place, part = self.rejected, piece.part
         assert place is not None, "rows are rejected where there is a place for them"
         indexes = part.first_index, part.end_index
         path = file_name(part.topic, piece.log_id, piece.hour_ms, *indexes)
@@ -174,10 +169,10 @@ class PieceWriter:
 
         A run that leaves lost messages out, or has other columns, writes other files.
         """
-        form, part = self._form, piece.part
+        form, part = self.form, piece.part
         place = part.topic, piece.log_id, part.first_index, part.end_index, piece.mark
         form_facts = form.layout, packed_schema(form.schema), form.constants, form.values
-        more = form.rejected, self._options.fail_on_data_loss
+        more = form.rejected, self.options.fail_on_data_loss
         return repr((*place, *form_facts, *more)).encode()
 
     @staticmethod
@@ -199,7 +194,7 @@ class PieceWriter:
     ) -> tuple[int, int]:
         """Write the good rows, or the bad ones; how many there are of these and of the others."""
         counts = [0, 0]
-        schema = self._form.rejected_schema() if bad else self._form.file_schema()
+        schema = self.form.rejected_schema() if bad else self.form.file_schema()
         repeated = [name for name in schema.names if name in _REPEATED]
         without = unsorted(schema)
         described = [name for name in schema.names if name not in without]
@@ -213,7 +208,7 @@ class PieceWriter:
                 rows = rejected if bad else good
                 if len(rows) or not bad:
                     rows = self._table(piece, rows, schema)
-                    if bad or not self._form.layout.upserts:
+                    if bad or not self.form.layout.upserts:
                         writer.write_table(rows, max(1, len(rows)))
                     else:
                         rows = rows if changes is None else pa.concat_tables([changes, rows])
@@ -222,17 +217,19 @@ class PieceWriter:
                 writer.write_table(changes, max(1, len(changes)))
             digest = hashlib.sha256(identity).hexdigest().encode()
             writer.add_key_value_metadata({FOOTER_KEY: digest, _COUNTS_KEY: b"%d %d" % (*counts,)})
-        if not is_current_run(self._place, self._run):
-            raise JobFailedError(f"another offload has begun to write to {self._place.uri}")
+        if not is_current_run(self.place, self.run):
+            raise JobFailedError(f"another offload has begun to write to {self.place.uri}")
         return counts[0], counts[1]
 
     def _row_groups(self, piece: Piece) -> Iterator[pa.Table]:
         """The rows of a piece, in tables of about the same size."""
-        segments = {piece.part.topic: piece.segments}
-        partition = LedgerPartition((piece.part,), self._lost, segments)
+        partition = LedgerPartition((piece.part,), self.lost, piece.segments)
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
-        for batch in messages_of(partition, self._options, self._rows_schema, self._form.values):
+        form = self.form
+        typed, errors = None if form.values is None else form.schema, self.rejected is not None
+        schema = rows_schema(form.layout.columns, typed, errors=errors)
+        for batch in messages_of(partition, self.options, schema, form.values):
             batches.append(batch)
             size_bytes += batch.nbytes
             if size_bytes >= _GROUP_BYTES:
@@ -249,13 +246,13 @@ class PieceWriter:
         reasons = pa.chunked_array([pa.nulls(len(table), pa.string())])
         if VALUE_ERROR in table.column_names:
             reasons = table[VALUE_ERROR]
-        if self._form.layout.upserts:
+        if self.form.layout.upserts:
             keyless = pc.and_(table[KEY].is_null(), reasons.is_null())
             reasons = pc.if_else(keyless, "it has no key", reasons)
         bad = reasons.is_valid()
         table = table.append_column(ERRORS, reasons)
         rejected = table.filter(bad)
-        if len(rejected) and self._rejected is None:
+        if len(rejected) and self.rejected is None:
             place = f"{piece.part.topic}: message {rejected['__index'][0]}"
             more = (
                 "an upsert needs one. Set mode=PERMISSIVE (--mode PERMISSIVE) to reject such rows"
@@ -288,7 +285,7 @@ class PieceWriter:
 
     def _deleted(self, values: pa.ChunkedArray) -> pa.ChunkedArray:
         """Whether each value deletes its key: it is null, or as bytes empty."""
-        if self._form.values is not None:
+        if self.form.values is not None:
             return values.is_null()
         return pc.equal(pc.binary_length(values), 0).fill_null(True)
 
@@ -301,18 +298,18 @@ class Piece:
     log_id: int
     hour_ms: int
     part: Slice
-    segments: tuple[SegmentId, ...]
-    """Those to open, so that a worker reads no headers of other topics."""
+    segments: Mapping[str, tuple[SegmentId, ...]]
+    """Those to open, by topic, so that a worker reads no headers of other topics."""
     mark: Mark | None
     """Of the entry with the last message."""
 
 
 def pieces_of(
-    log: FolderLog, first: int, end: int, rows_per_file: int, layout: Layout
+    log: FolderLog | FolderForm, first: int, end: int, rows_per_file: int, layout: Layout
 ) -> Iterator[Piece]:
     """The pieces of the messages ``[first, end)`` of a topic."""
     period = layout.period
-    finder, period_ms = Finder(log), PERIODS_MS[period]
+    finder, period_ms = finder_of(log), PERIODS_MS[period]
     last_ms = LAST_HOUR_MS // period_ms * period_ms
     while first < end:
         hour_ms = min(_time_ms(log, first) // period_ms * period_ms, last_ms)
@@ -321,29 +318,29 @@ def pieces_of(
             found = finder.by_time(hour_ms + period_ms)
             hour_end = end if found.end else min(end, max(found.first_index, first))
         limit = (first // rows_per_file + 1) * rows_per_file
-        piece_end = _entry_end(log, limit) if limit < hour_end else hour_end
+        piece_end = min(_entry_end(log, limit), hour_end) if limit < hour_end else hour_end
         piece_end = max(piece_end, _entry_end(log, first + 1))
         part = slice_between(log, first, piece_end)
         path = file_name(log.name, log.topic_id, hour_ms, first, piece_end, period)
         if layout.upserts:
             path = f"{CHANGES_FOLDER}/{path.rpartition('/')[2]}"
-        (segments,) = segments_of([part], {log.name: log}).values()
-        yield Piece(path, log.topic_id, hour_ms, part, segments, mark_of(log, piece_end))
+        segments = segments_of([part], {log.name: written_log(log)})
+        mark = mark_of(written_log(log), piece_end)
+        yield Piece(path, log.topic_id, hour_ms, part, segments, mark)
         first = piece_end
 
 
-def _time_ms(log: FolderLog, index: int) -> int:
+def _time_ms(log: FolderLog | FolderForm, index: int) -> int:
     """The time by which searches find a message's entry: the highest up to that entry."""
+    if isinstance(log, FolderForm):
+        return finder_of(log).by_index(index).time_ms
     place = row_of(log, index)
     assert place is not None, "the index is before the log's end"
     segment, row = place
     return segment.row(row).time_ms
 
 
-def _entry_end(log: FolderLog, index: int) -> int:
+def _entry_end(log: FolderLog | FolderForm, index: int) -> int:
     """The first index at or after this one with which an entry begins."""
-    position, first_index = entry_of(log, index)
-    if first_index >= index:
-        return index
-    _, following = entry_of(log, log.index_before(log.next_position(position)))
-    return following
+    _, first_index = entry_of(log, index)
+    return index if first_index >= index else finder_of(log).by_index(index).index + 1

@@ -74,7 +74,7 @@ class Progress:
     next_index: int
     """Messages before this one are done."""
     messages: int = 0
-    """Published; a function may leave messages out, or add some."""
+    """Published."""
     entries: int = 0
     size_bytes: int = 0
     began: bool = False
@@ -86,10 +86,6 @@ class Progress:
     deduplicates: bool | None = None
     """Whether the target topic does; None: not known yet."""
     done: bool = False
-
-    def with_fields(self, **fields: Any) -> Progress:
-        """The progress with other fields."""
-        return replace(self, **fields)
 
 
 class Checkpoint:
@@ -129,7 +125,7 @@ class Checkpoint:
             before, last = (None if each is None else (each[0], each[1]) for each in places)
         except (TypeError, IndexError) as error:
             raise self._damaged(name, error) from error
-        return progress.with_fields(before=before, last=last)
+        return replace(progress, before=before, last=last)
 
     def save(self, number: int, progress: Progress) -> None:
         """Store how far a part came; durable when it returns. Raises OptionError."""

@@ -22,7 +22,7 @@ from ..options import Bound, BoundKind, ReadOptions
 from ..plan import Selected, Slice, divided, entry_of, report, selected, slice_of
 from ..session import require_spark
 from .checkpoint import Checkpoint, Part, ReplayPlan
-from .options import ReplayOptions, name_of, packed, service_of, settings_of, target_topic_of
+from .options import ReplayOptions, service_of, settings_of, target_topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ class TopicResult:
     first_index: int
     end_index: int
     messages: int
-    """Published; with a function it may be another number than that of the indexes."""
+    """Published."""
     entries: int
     size_bytes: int
     deduplicates: bool | None
@@ -91,13 +91,11 @@ def replay(
     """
     require_spark()
     options = options.checked()
-    function = None if options.function is None else packed(options.function)
     texts = checked_options(path, topics, **bounds)
     texts["failOnDataLoss"] = str(fail_on_data_loss).lower()
     check_folder("checkpoint", checkpoint)
     names = [topics] if isinstance(topics, str) else topics
-    said = None if options.function is None else name_of(options.function)
-    settings = settings_of(path, names, texts, options, said)
+    settings = settings_of(path, names, texts, options)
     place = Checkpoint(checkpoint)
     with place.lock():
         read = ReadOptions.parse(texts)
@@ -108,7 +106,7 @@ def replay(
             plan = _plan(place, settings, found, read, options)
             left = _left(plan, found, place, read)
         lost = found.expected.lost_ledgers
-        return replayed(spark, read, plan, left, lost, place, options, function)
+        return replayed(spark, read, plan, left, lost, place, options)
 
 
 def _left(
@@ -153,9 +151,10 @@ def _plan(
     """The plan in the checkpoint, or a new one."""
     known = place.load()
     if known is not None:
-        for name, value in settings.items():
-            if known.settings.get(name) != value:
-                reason = f"is of a replay with {name} = {known.settings.get(name)!r}, not {value!r}"
+        for name in {**known.settings, **settings}:
+            before, value = known.settings.get(name), settings.get(name)
+            if before != value:
+                reason = f"is of a replay with {name} = {before!r}, not {value!r}"
                 raise OptionError("checkpoint", str(place.path), reason)
         return known
     plan = ReplayPlan.new(settings, _parts(found, read, options))
@@ -168,22 +167,22 @@ def _parts(topics: Selected, read: ReadOptions, options: ReplayOptions) -> tuple
     parts = []
     for log in topics.logs.values():
         part = slice_of(log, read, topics.expected)
-        if options.function is None and part.message_count:
-            _check_whole_entries(part, *_entry_bounds(log, part.first_index, part.end_index))
+        if part.message_count:
+            _check_whole_entries(log, part)
         target = target_topic_of(log.name, options)
         mark = mark_of(log, part.end_index)
         parts.append(Part(log.name, target, log.topic_id, part.first_index, part.end_index, mark))
     return tuple(parts)
 
 
-def _entry_bounds(log: TopicLog, first_index: int, end_index: int) -> tuple[int, int]:
-    """The first index of the range's first entry, and the index after its last one."""
-    _, first = entry_of(log, first_index)
-    end, end_first = entry_of(log, end_index)
-    if end_first < end_index < log.next_index:
-        end = log.next_position(end)
-        return first, log.index_before(end)
-    return first, end_index
+def _check_whole_entries(log: TopicLog, part: Slice) -> None:
+    """Raises ReplayError for a range that begins or ends inside an entry."""
+    bounds = {"startingOffsets": part.first_index, "endingOffsets": part.end_index}
+    for name, bound in bounds.items():
+        _, first_index = entry_of(log, bound)
+        if first_index < bound:
+            reason = f"is inside an entry, and entries go as a whole: take {first_index}"
+            raise ReplayError(log.name, f"{name} {bound} {reason}")
 
 
 def check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
@@ -214,7 +213,6 @@ def replayed(
     lost: frozenset[int],
     place: Checkpoint,
     options: ReplayOptions,
-    function: str | None,
 ) -> ReplayResult:
     """What the parts of a plan published, and how far each has come."""
     progress = {n: place.progress(n, part) for n, part in enumerate(plan.parts)}
@@ -223,10 +221,7 @@ def replayed(
         from .stream import ReplayTask, replay_parts
 
         shares = divided(left, spark.sparkContext.defaultParallelism)
-        to_all = (
-            *(read, options.with_fields(function=None), function),
-            *(str(place.path), lost, len(shares)),
-        )
+        to_all = (*(read, options, str(place.path), lost, len(shares)),)
         tasks = [
             ReplayTask(*to_all, tuple((n, plan.parts[n], plan.producer_name(n)) for n in share))
             for share in shares
@@ -247,22 +242,3 @@ def replayed(
             for number, part in enumerate(plan.parts)
         )
     )
-
-
-def _check_whole_entries(part: Slice, first_of: int, next_of: int) -> None:
-    """Raise ReplayError for a range of untouched entries that begins or ends inside an entry.
-
-    ``first_of`` and ``next_of`` are the first index of the range's first entry and the index after
-    its last one.
-    """
-    for name, bound, low, high in (
-        ("startingOffsets", part.first_index, first_of, None),
-        ("endingOffsets", part.end_index, None, next_of),
-    ):
-        other = low if low is not None else high
-        if bound != other:
-            reason = (
-                f"{name} {bound} is inside an entry; without a function entries go as a whole:"
-                f" take {other}"
-            )
-            raise ReplayError(part.topic, reason)

@@ -33,7 +33,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...client import (
@@ -55,11 +55,11 @@ from ...metadata import MessageFormatError, read_message_metadata
 from ...proto import pulsar_api_pb2 as pb
 from ..errors import ReplayError
 from ..options import ReadOptions
-from ..plan import slice_between
+from ..plan import Slice, slice_between
+from ..tasks import Continuity, tables_of
 from ..values.form import schema_key, stored_schemas
 from .checkpoint import Checkpoint, Part, Progress
-from .options import ReplayFunction, ReplayOptions, service_of, unpacked
-from .outgoing import Outgoing, mapped_entries, untouched_entries
+from .options import ReplayOptions, service_of
 
 SAVE_S = 1.0
 """How often the progress is stored."""
@@ -111,7 +111,6 @@ class PartReplay:
     part: Part
     producer_name: str
     paces: Paces
-    function: ReplayFunction | None
     lost: Collection[int] = ()
     """Ledgers that the driver found to be lost."""
     clock: Callable[[], float] = time.monotonic
@@ -169,8 +168,8 @@ class PartReplay:
                 schemas = SchemaCarrier(self.read.path, self.part, service)
                 self._publish(target, log, schemas)
                 target.flush()
-                target.progress = target.progress.with_fields(
-                    done=True, next_index=self.part.end_index
+                target.progress = replace(
+                    target.progress, done=True, next_index=self.part.end_index
                 )
                 target.close()
             finally:
@@ -189,8 +188,7 @@ class PartReplay:
         target.check_deduplication()
         for entry in target.pass_over_stored(self._entries(log, target.progress.next_index)):
             self._wait(target)
-            if self.function is None:
-                schemas.carry(entry.body)
+            schemas.carry(entry.body)
             target.publish(entry)
             self.paces.spend(entry)
             target.settle()
@@ -203,17 +201,7 @@ class PartReplay:
         if next_index >= end_index:
             return iter(())
         part = slice_between(log, next_index, end_index)
-        fails = self.read.fail_on_data_loss
-        if self.function is None:
-            return untouched_entries(log, part, fail_on_data_loss=fails)
-        return mapped_entries(
-            log,
-            part,
-            self.function,
-            self.read.limits,
-            producer_name=self.producer_name,
-            fail_on_data_loss=fails,
-        )
+        return untouched_entries(log, part, fail=self.read.fail_on_data_loss)
 
     def _wait(self, target: TargetTopic) -> None:
         while (wait_s := self.paces.wait_s()) > 0:
@@ -228,6 +216,49 @@ class PartReplay:
             self.checkpoint.save(self.number, target.progress)
             self._saved = target.progress
         self._saved_s = self.clock()
+
+
+_RECORD_SET = bytes(4)
+"""How a record set of Kafka's clients begins; no Pulsar message does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """An entry of the source, and what is published of it."""
+
+    first_index: int
+    last_index: int
+    body: bytes
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it has."""
+        return self.last_index - self.first_index + 1
+
+
+def untouched_entries(log: TopicLog, part: Slice, *, fail: bool = True) -> Iterator[Outgoing]:
+    """The entries of a range as their producers made them.
+
+    Raises:
+        DataLossError: entries are missing (see ``fail_on_data_loss``).
+        ReplayError: an entry is a record set of a Kafka client, which is not a message of Pulsar.
+    """
+    continuity = Continuity(part, fail=fail)
+    for whole in tables_of(log, part, bodies=True, on_damage=continuity.damaged):
+        continuity.check(whole)
+        table = whole.with_messages()
+        spans = zip(table.body_starts.tolist(), table.ends.tolist(), strict=True)
+        indexes = zip(table.first_indexes.tolist(), table.indexes.tolist(), strict=True)
+        for (start, end), (first, last) in zip(spans, indexes, strict=True):
+            body = bytes(table.data[start:end])
+            if body[:4] == _RECORD_SET:
+                reason = (
+                    f"message {first} was written by a Kafka client; read such topics with the"
+                    " source, and write them with the sink"
+                )
+                raise ReplayError(part.topic, reason)
+            yield Outgoing(first, last, body)
+    continuity.finish()
 
 
 _VERSION_SIZE_BYTES = 8
@@ -280,8 +311,6 @@ class ReplayTask:
 
     read: ReadOptions
     options: ReplayOptions
-    function: str | None
-    """As `options.packed` makes it."""
     checkpoint: str
     lost: frozenset[int]
     tasks: int
@@ -292,13 +321,10 @@ class ReplayTask:
 
 def replay_parts(task: ReplayTask) -> Iterator[tuple[int, Progress]]:
     """Replay the parts of one task, in a worker; how far each has come, by its number."""
-    function = None if task.function is None else unpacked(task.function)
     paces = Paces(task.options, task.tasks)
     for number, part, name in task.parts:
         place = Checkpoint(task.checkpoint)
-        replay = PartReplay(
-            task.read, task.options, place, number, part, name, paces, function, task.lost
-        )
+        replay = PartReplay(task.read, task.options, place, number, part, name, paces, task.lost)
         yield number, replay.run()
 
 
@@ -349,14 +375,13 @@ class TargetTopic:
         """Note what the topic has before the first entry of the replay."""
         if not self.progress.began:
             with RawReader(self._service, self._part.target_topic) as reader:
-                self.progress = self.progress.with_fields(began=True, before=reader.last)
+                self.progress = replace(self.progress, began=True, before=reader.last)
 
     def pass_over_stored(self, entries: Iterator[Outgoing]) -> Iterator[Outgoing]:
         """The entries without those that the target has. Raises ReplayError."""
         known = self._producer.last_sequence_id
         following = next(entries, None)
         for stored in self._stored_since(known):
-            following = self._pass_empty(following, entries)
             if following is not None and stored[1] == following.body:
                 self._acknowledge(following, stored[0])
                 following = next(entries, None)
@@ -366,14 +391,6 @@ class TargetTopic:
         if following is not None:
             yield following
         yield from entries
-
-    def _pass_empty(
-        self, following: Outgoing | None, entries: Iterator[Outgoing]
-    ) -> Outgoing | None:
-        while following is not None and not following.message_count:
-            self._acknowledge(following, None)
-            following = next(entries, None)
-        return following
 
     def _stored_since(self, known: int) -> Iterator[tuple[tuple[int, int], bytes]]:
         """The target's entries after the last one that was acknowledged, with their positions."""
@@ -407,11 +424,8 @@ class TargetTopic:
     # Publishing
 
     def publish(self, entry: Outgoing) -> None:
-        """Send an entry, or only pass it if it has no messages. Raises ReplayError, ClientError."""
+        """Send an entry. Raises ReplayError, ClientError."""
         self._pending.append(entry)
-        if not entry.message_count:
-            self.settle()
-            return
         try:
             self._producer.publish(
                 entry.body,
@@ -446,23 +460,18 @@ class TargetTopic:
 
     def _note(self, receipts: list[Receipt]) -> None:
         for receipt in receipts:
-            self._note_empty()
             entry = self._pending.popleft()
             assert entry.first_index == receipt.sequence_id, "receipts come in order"
             place = (receipt.ledger_id, receipt.entry_id)
             self._acknowledge(entry, place if receipt.ledger_id >= 0 else None)
-        self._note_empty()
-
-    def _note_empty(self) -> None:
-        while self._pending and not self._pending[0].message_count:
-            self._acknowledge(self._pending.popleft(), None)
 
     def _acknowledge(self, entry: Outgoing, place: tuple[int, int] | None) -> None:
         progress = self.progress
-        self.progress = progress.with_fields(
+        self.progress = replace(
+            progress,
             next_index=entry.last_index + 1,
             messages=progress.messages + entry.message_count,
-            entries=progress.entries + bool(entry.message_count),
+            entries=progress.entries + 1,
             size_bytes=progress.size_bytes + len(entry.body),
             last=place or progress.last,
         )
@@ -471,7 +480,7 @@ class TargetTopic:
         self._producer.close()
         self._producer = self._open()
         deduplicates = self._producer.last_sequence_id >= 0
-        self.progress = self.progress.with_fields(deduplicates=deduplicates)
+        self.progress = replace(self.progress, deduplicates=deduplicates)
 
     def check_deduplication(self) -> None:
         """Raise ReplayError if the topic does not deduplicate, and must."""

@@ -28,29 +28,27 @@ could be decoded to any number of values (arrays of items that take no bytes).
 
 from __future__ import annotations
 
+import base64
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
+from typing import Any
 
 import fastavro
+import fastavro.schema
 import numpy as np
 import pyarrow as pa
 import pyarrow.json
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
-Reasons = dict[int, str]
-"""By row: why its value cannot be decoded."""
+from ..decode.batches import Reasons
+
 _OPENING, _CLOSING = ord("{"), ord("}")
 _REASON_LENGTH = 200
-
-
-class Decoder(Protocol):
-    """Decodes values."""
-
-    def decode(self, values: pa.Array, versions: Sequence[int | None]) -> tuple[pa.Array, Reasons]:
-        """The values of these rows; null ones stay null."""
 
 
 class ArrayBuilder:
@@ -140,9 +138,8 @@ class JsonDecoder:
     """
 
     def __init__(self, reader: Any, final: pa.DataType) -> None:
-        type_ = avro_type(reader)
+        self._type = type_ = avro_type(reader)
         self._building = ArrayBuilder(type_, final)
-        self._check = _checker(type_)
         raw = type_.arrow_type(times=False)
         # Arrow's reader knows neither maps nor base64.
         is_plain = pa.types.is_struct(raw) and type_.kinds().isdisjoint(
@@ -162,7 +159,9 @@ class JsonDecoder:
             record = None
             if value is not None:
                 try:
-                    record = self._check(json.loads(value))
+                    record = _of_json(self._type, json.loads(value))
+                    if record is None:
+                        reasons[row] = "it is JSON's null"
                 except (ValueError, RecursionError) as error:
                     reasons[row] = reason_of_error(error)
             decoded.append(record)
@@ -214,68 +213,33 @@ def _are_objects(values: pa.Array) -> bool:
     return bool(opens.all() and closes.all())
 
 
-def _checker(type_: AvroType) -> Callable[[Any], Any]:
-    """A function that gives a parsed JSON value the form of the type; raises ValueError."""
-    import base64
-    from decimal import Decimal
-
-    if type_.kind == "record":
-        fields = {name: _checker(each) for name, each in type_.fields.items()}
-
-        def record(value: Any) -> Any:
-            if not isinstance(value, dict):
-                raise ValueError(f"{_shown(value)} is not an object")
-            return {
-                name: check(value[name])
-                for name, check in fields.items()
-                if value.get(name) is not None
-            }
-
-        return record
-    if type_.item is not None:
-        inner, is_array = _checker(type_.item), type_.kind == "array"
-
-        def several(value: Any) -> Any:
-            if is_array and isinstance(value, list):
-                return [None if item is None else inner(item) for item in value]
-            if not is_array and isinstance(value, dict):
-                return {k: None if v is None else inner(v) for k, v in value.items()}
-            raise ValueError(f"{_shown(value)} is not of type {type_.kind}")
-
-        return several
-    if type_.kind in ("bytes", "fixed"):
-        is_decimal = type_.logical == "decimal"
-
-        def octets(value: Any) -> Any:
-            if is_decimal and isinstance(value, int | float | str):
-                return Decimal(str(value))
-            if not isinstance(value, str):
-                raise ValueError(f"{_shown(value)} is not base64")
-            return base64.b64decode(value, validate=True)
-
-        return octets
-    return _plain_checker(type_.kind)
+_JSON: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "int": (int,),
+    "long": (int,),
+    "float": (int, float),
+    "double": (int, float),
+}
+"""What JSON has for a kind; text for the others."""
 
 
-def _plain_checker(kind: str) -> Callable[[Any], Any]:
-    accepted: tuple[type, ...] = {
-        "boolean": (bool,),
-        "int": (int,),
-        "long": (int,),
-        "float": (int, float),
-        "double": (int, float),
-    }.get(kind, (str,))
-
-    def plain(value: Any) -> Any:
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "boolean"):
-            raise ValueError(f"{_shown(value)} is not of type {kind}")
-        return value
-
-    return plain
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:60]
+def _of_json(type_: AvroType, value: Any) -> Any:
+    """A parsed JSON value in the form of the type; null is one of each. Raises ValueError."""
+    kind, item = type_.kind, type_.item
+    if value is None:
+        return None
+    if kind == "record" and isinstance(value, dict):
+        return {name: _of_json(each, value.get(name)) for name, each in type_.fields.items()}
+    if item is not None and kind == "array" and isinstance(value, list):
+        return [_of_json(item, each) for each in value]
+    if item is not None and kind == "map" and isinstance(value, dict):
+        return {key: _of_json(item, each) for key, each in value.items()}
+    if type_.decimal is not None and isinstance(value, int | float | str):
+        return Decimal(str(value))
+    is_plain = kind in _PRIMITIVES and isinstance(value, _JSON.get(kind, (str,)))
+    if not is_plain or (isinstance(value, bool) and kind != "boolean"):
+        raise ValueError(f"{repr(value)[:60]} is not of type {kind}")
+    return base64.b64decode(value, validate=True) if kind in ("bytes", "fixed") else value
 
 
 def reason_of_error(error: BaseException) -> str:
@@ -311,115 +275,24 @@ _WIDER = ({"int", "long"}, "long"), ({"float", "double"}, "double")
 _MAX_PRECISION = 38
 
 
+@dataclass(frozen=True, slots=True)
 class AvroType:
-    """One Avro schema, with its names resolved.
+    """An Avro schema as a type; null is a value of every type."""
 
-    Raises ValueError with a reason if it is refused.
-    """
+    kind: str
+    logical: str = ""
+    fields: Mapping[str, AvroType] = field(default_factory=dict)
+    """Of a record."""
+    item: AvroType | None = None
+    """Of an array, or of a map's values."""
+    decimal: tuple[int, int] | None = None
+    """Precision and scale."""
+    takes_bytes: bool = True
+    """Whether each value takes at least one byte."""
 
-    def __init__(self, schema: Any, names: dict[str, Any], depth: int = 0, space: str = "") -> None:
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-        self.kind = ""
-        self.logical = ""
-        self.schema: Any = schema
-        self.fields: dict[str, AvroType] = {}
-        self.item: AvroType | None = None
-        self._names, self._depth, self._space = names, depth, space
-        self._read(schema)
-        self.size: int = 1 + sum(each.size for each in self._inner_types())
-        """How many types it consists of; a type that is named twice counts twice."""
-        if self.size > MAX_SIZE:
-            raise ValueError(f"it consists of more than {MAX_SIZE} types")
-        self.takes_bytes = isinstance(schema, list) or self._takes_bytes()
-        """Whether each value takes at least one byte."""
-
-    def _read(self, schema: Any) -> None:
-        if isinstance(schema, list):
-            self._read_union(schema)
-        elif isinstance(schema, str):
-            self._read_name(schema)
-        elif isinstance(schema, Mapping):
-            self._read_mapping(schema)
-        else:
-            raise ValueError(f"{schema!r} is not an Avro schema")
-
-    def _read_union(self, branches: list[Any]) -> None:
-        kept = [branch for branch in branches if branch not in ("null", {"type": "null"})]
-        for kinds, wider in _WIDER:
-            if len(kept) == 2 and all(isinstance(b, str) and b in kinds for b in kept):
-                kept = [wider]
-        if len(kept) != 1:
-            raise ValueError(f"a union of {len(kept)} types other than null has no type in Spark")
-        self._read(kept[0])
-
-    def _read_name(self, name: str) -> None:
-        if name in _PRIMITIVES:
-            self.kind = name
-            return
-        full = name if "." in name or not self._space else f"{self._space}.{name}"
-        known = self._names.get(full, self._names.get(name))
-        if known is None:
-            raise ValueError(f"{name!r} is not a type")
-        if known is _OPEN:
-            raise ValueError(f"the record {name!r} contains itself")
-        self.kind, self.logical, self.schema = known.kind, known.logical, known.schema
-        self.fields, self.item = known.fields, known.item
-
-    def _read_mapping(self, schema: Mapping[str, Any]) -> None:
-        kind = schema.get("type")
-        self.schema = schema
-        if not isinstance(kind, str):
-            self._read(kind)
-            return
-        self.logical = str(schema.get("logicalType", ""))
-        name = self._full_name(schema) if kind in ("record", "enum", "fixed") else ""
-        if name:
-            self._names[name] = _OPEN
-        if kind == "record":
-            self.kind = kind
-            for field in schema["fields"]:
-                self.fields[str(field["name"])] = self._inner(field["type"])
-        elif kind in ("array", "map"):
-            self.kind = kind
-            self.item = self._inner(schema["items" if kind == "array" else "values"])
-            if kind == "array" and not self.item.takes_bytes:
-                raise ValueError("its array has items that take no bytes")
-        else:
-            self._read_name(kind)
-            self.schema = schema
-        if name:
-            self._names[name] = self
-
-    def _full_name(self, schema: Mapping[str, Any]) -> str:
-        name, space = str(schema.get("name", "")), schema.get("namespace")
-        if "." in name:
-            space = name.rpartition(".")[0]
-        elif space is not None:
-            name = f"{space}.{name}" if space else name
-        elif self._space:
-            name = f"{self._space}.{name}"
-        if space is not None:
-            self._space = str(space)
-        return name
-
-    def _inner(self, schema: Any) -> AvroType:
-        return AvroType(schema, self._names, self._depth + 1, self._space)
-
-    def _takes_bytes(self) -> bool:
-        if self.kind == "fixed":
-            return int(self.schema.get("size", 0)) > 0
-        if self.kind == "record":
-            return any(field.takes_bytes for field in self.fields.values())
-        return True
-
-    def _decimal(self) -> tuple[int, int] | None:
-        if self.logical != "decimal" or self.kind not in ("bytes", "fixed"):
-            return None
-        precision, scale = int(self.schema.get("precision", 0)), int(self.schema.get("scale", 0))
-        if not 0 < precision <= _MAX_PRECISION or not 0 <= scale <= precision:
-            raise ValueError(f"decimal({precision}, {scale}) has no type in Spark")
-        return precision, scale
+    def inner(self) -> tuple[AvroType, ...]:
+        """The types in it."""
+        return (*self.fields.values(), *(() if self.item is None else (self.item,)))
 
     def spark_type(self) -> DataType:
         """Spark's type."""
@@ -427,12 +300,11 @@ class AvroType:
 
     def arrow_type(self, *, times: bool) -> pa.DataType:
         """Arrow's type of decoded values; without ``times``, times are the numbers as stored."""
-        decimal = self._decimal()
-        if decimal is not None:
-            return pa.decimal128(*decimal)
+        if self.decimal is not None:
+            return pa.decimal128(*self.decimal)
         if self.kind == "record":
             return pa.struct(
-                [pa.field(name, each.arrow_type(times=times)) for name, each in self.fields.items()]
+                [(name, each.arrow_type(times=times)) for name, each in self.fields.items()]
             )
         if self.item is not None:
             item = self.item.arrow_type(times=times)
@@ -442,14 +314,7 @@ class AvroType:
 
     def kinds(self) -> set[str]:
         """All kinds and logical types of this schema and of those in it."""
-        return {self.kind, self.logical}.union(*(each.kinds() for each in self._inner_types()))
-
-    def _inner_types(self) -> list[AvroType]:
-        return [*self.fields.values(), *([] if self.item is None else [self.item])]
-
-
-_OPEN: Any = object()
-"""Stands for a record whose fields are being read."""
+        return {self.kind, self.logical}.union(*(each.kinds() for each in self.inner()))
 
 
 def avro_type(definition: Any) -> AvroType:
@@ -459,9 +324,58 @@ def avro_type(definition: Any) -> AvroType:
         ValueError: Spark has no type for it, or it is malformed.
     """
     try:
-        return AvroType(definition, {})
-    except (KeyError, TypeError) as error:
+        # Names become what they stand for, but for that of a record inside of itself.
+        expanded = fastavro.schema.expand_schema(definition)
+        return _typed(expanded, iter(range(MAX_SIZE)), 0)
+    except fastavro.schema.UnknownType as error:
+        raise ValueError(f"{error.name!r} is not a type") from error
+    except (KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
         raise ValueError(f"it is not an Avro schema: {error}") from error
+
+
+def _typed(schema: Any, left: Iterator[int], depth: int) -> AvroType:
+    """The type of an expanded schema; ``left`` has so many elements as it may have types."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    if next(left, None) is None:
+        raise ValueError(f"it consists of more than {MAX_SIZE} types")
+    if isinstance(schema, list):
+        return replace(_typed(_only_branch(schema), left, depth), takes_bytes=True)
+    inner = partial(_typed, left=left, depth=depth + 1)
+    given: Mapping[str, Any] = {"type": schema} if isinstance(schema, str) else schema
+    kind, logical = given["type"], str(given.get("logicalType", ""))
+    if kind == "record":
+        fields = {str(each["name"]): inner(each["type"]) for each in given["fields"]}
+        takes = any(each.takes_bytes for each in fields.values())
+        return AvroType(kind, logical, fields, takes_bytes=takes)
+    if kind in ("array", "map"):
+        item = inner(given["items" if kind == "array" else "values"])
+        if kind == "array" and not item.takes_bytes:
+            raise ValueError("its array has items that take no bytes")
+        return AvroType(kind, logical, item=item)
+    if kind not in _PRIMITIVES:
+        raise ValueError(f"the record {kind!r} contains itself, or has no type in Spark")
+    is_decimal = logical == "decimal" and kind in ("bytes", "fixed")
+    decimal = _decimal(given) if is_decimal else None
+    takes = kind != "fixed" or int(given["size"]) > 0
+    return AvroType(kind, logical, decimal=decimal, takes_bytes=takes)
+
+
+def _only_branch(branches: list[Any]) -> Any:
+    kept = [branch for branch in branches if branch not in ("null", {"type": "null"})]
+    for kinds, wider in _WIDER:
+        if len(kept) == 2 and all(isinstance(b, str) and b in kinds for b in kept):
+            kept = [wider]
+    if len(kept) != 1:
+        raise ValueError(f"a union of {len(kept)} types other than null has no type in Spark")
+    return kept[0]
+
+
+def _decimal(schema: Mapping[str, Any]) -> tuple[int, int]:
+    precision, scale = int(schema.get("precision", 0)), int(schema.get("scale", 0))
+    if not 0 < precision <= _MAX_PRECISION or not 0 <= scale <= precision:
+        raise ValueError(f"decimal({precision}, {scale}) has no type in Spark")
+    return precision, scale
 
 
 def without_times(schema: Any) -> Any:

@@ -1,9 +1,8 @@
 """Which schema the values of a read are decoded by: the option ``valueSchema``.
 
-It is chosen once per load, so the DataFrame's type is fixed: each topic's newest schema, the
-version with a number, or an Avro schema as JSON text. A producer's later versions are resolved
-against it. A topic that a stream finds later has its own newest schema, which must have the same
-type.
+It is chosen once per load, so the DataFrame's type is fixed: each topic's newest schema, or the
+version with a number. A producer's later versions are resolved against it. A topic that a stream
+finds later has its own newest schema, which must have the same type.
 
 A topic's versions are under its name without domain and partition, so all partitions share them. A
 deletion of the schema is a version of type None; the versions before it are not valid any more for
@@ -27,9 +26,10 @@ from ...maintenance.verify_catalog import read_properties
 from ...metadata.partition_names import partition_of
 from ...metadata.schema_list import unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema
+from ..decode.batches import Decoder
 from ..errors import OptionError
 from ..options import LATEST_SCHEMA
-from .decoding import AvroDecoder, AvroType, Decoder, JsonDecoder, avro_type
+from .decoding import AvroDecoder, AvroType, JsonDecoder, avro_type
 from .registry import RegisteredSchema, RegistryDecoder, registered_schemas
 
 OPTION = "valueSchema"
@@ -150,7 +150,7 @@ def readers_of(
         subject = f"{schema_key(topic).rpartition('/')[2]}-value"
         own = sorted((each.version, each.id) for each in registry if each.subject == subject)
         numbers = [number for _, number in own]
-    if wanted.isdigit():
+    if wanted != LATEST_SCHEMA:
         if int(wanted) not in versions:
             reason = f"{topic} has no AVRO, JSON or PROTOBUF_NATIVE schema with this number"
             raise OptionError(OPTION, wanted, reason)
@@ -160,16 +160,11 @@ def readers_of(
         reason = f"{topic} has no AVRO, JSON or PROTOBUF_NATIVE schema in {where}"
         raise OptionError(OPTION, wanted, reason)
     found = [versions[number] for number in reversed(numbers)]
-    given = wanted != LATEST_SCHEMA and not wanted.isdigit()
-    if given:
-        if found[0].kind == Schema.ProtobufNative:
-            raise OptionError(OPTION, wanted, f"{topic} has Protobuf's schema: name a version")
-        found = [Reader(found[0].kind, wanted)]
     try:
         found[0].spark_type()
     except (ValueError, RecursionError) as error:
-        where = "" if given else f"version {numbers[-1]} of {topic}: "
-        raise OptionError(OPTION, wanted, f"{where}{error}") from error
+        reason = f"version {numbers[-1]} of {topic}: {error}"
+        raise OptionError(OPTION, wanted, reason) from error
     return found
 
 

@@ -36,7 +36,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from .decoding import ArrayBuilder, Reasons, avro_type, reason_of_error
+from ..decode.batches import Reasons
+from .decoding import ArrayBuilder, avro_type, reason_of_error
 from .types import merged_type
 
 _TIMESTAMP = "google.protobuf.Timestamp"

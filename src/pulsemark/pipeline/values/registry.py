@@ -24,10 +24,10 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.message import DecodeError
 
 from ...proto.pulsar_api_pb2 import Schema
+from ..decode.batches import Decoder, Reasons
 from ..decode.gather import gather, registry_ids
 from ..decode.protoscan import ABSENT
 from ..errors import OptionError
-from .decoding import Decoder, Reasons
 
 OPTION = "registrySchemas"
 

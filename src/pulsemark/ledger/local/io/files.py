@@ -8,7 +8,6 @@ more than one call (short reads and writes, interrupted calls) is a function bel
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -163,6 +162,8 @@ class OsFiles(Files):
         os.ftruncate(fd, size_bytes)
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
+        import ctypes  # a start does not need it
+
         libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(libc, "fallocate64"):
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))

@@ -37,7 +37,6 @@ import logging
 import os
 import re
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -166,6 +165,8 @@ def _prepare_held(files: Files, folder: Path) -> None:
         if foreign or _has_files(files, folder, names):
             example = min(foreign) if foreign else "ledgers"
             raise ForeignFolderError(folder, f"it has no {MARKER_NAME} file, but {example!r} in it")
+        import uuid
+
         files.mkdir(ledgers_folder(folder))
         files.mkdir(journal_folder(folder))
         content = {"what": "pulsemark data folder", "version": FOLDER_VERSION,

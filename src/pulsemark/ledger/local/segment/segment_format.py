@@ -59,7 +59,7 @@ even if all were removed and the index file is lost.
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import struct
 from dataclasses import field
 from pathlib import Path
@@ -101,7 +101,7 @@ def new_secret() -> bytes:
     No byte of its marker is zero, so that space that was never written has no marker.
     """
     while True:
-        secret = secrets.token_bytes(SECRET_SIZE)
+        secret = os.urandom(SECRET_SIZE)
         if all(secret[:4]):
             return secret
 

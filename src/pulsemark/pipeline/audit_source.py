@@ -1,14 +1,10 @@
-"""The workers' part of the audit: what it counts, and the indexes that a folder has.
+"""The workers' part of the audit: what it counts.
 
 `counted` counts messages by topic and bucket. Each task reads the record headers of its entries (no
 bodies) and gives one row for each topic and bucket; Spark merges these rows. Each task also gives
 rows without a bucket for what should be there: the indexes that the plan expects, and the losses
 that the plan knows. With tags a row is of entries that follow one another in one bucket and have
 the same values. ``ledger_id`` and ``entry_id`` are the position of the first one that follows.
-
-`runs` finds the indexes of a folder's messages by bucket, for a comparison with another tier. A row
-is of messages that follow one another without a gap in one bucket. Control entries take indexes,
-and no other tier has them, so they are in no row.
 """
 
 from __future__ import annotations
@@ -40,13 +36,6 @@ COUNTS = pa.schema(
         *((name, pa.int64()) for name in ("ledger_id", "entry_id")),
         ("tag_values", pa.list_(pa.field("element", pa.string()))),
         *((name, pa.int64()) for name in ("expected_first", "expected_end")),
-        ("loss", pa.string()),
-    ]
-)
-RUNS = pa.schema(
-    [
-        ("topic", pa.string()),
-        *((name, pa.int64()) for name in ("bucket_start_ms", "first_index", "end_index")),
         ("loss", pa.string()),
     ]
 )
@@ -212,51 +201,3 @@ def _batch(schema: pa.Schema, topic: str, columns: Mapping[str, Any]) -> pa.Reco
     given = {"topic": [topic] * count, **{name: [0] * count for name in _SUMS}, **columns}
     arrays = [pa.array(given.get(field.name, [None] * count), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def runs(options: ReadOptions, bucket_ms: int, task: AuditTask) -> Iterator[pa.RecordBatch]:
-    """The runs of one task's slices; a topic of the plan has a row without indexes too.
-
-    A row without a bucket is of indexes that no entry has; ``loss`` says why some are lost.
-    """
-    for topic, reason in task.losses.items():
-        yield _batch(RUNS, topic, {"loss": [reason]})
-    for part, log in opened_slices(options, task.partition):
-        yield _batch(RUNS, part.topic, {"loss": [None]})
-        following = part.first_index
-        for table in (
-            () if log is None else tables_of(log, part, bodies=False, on_damage=_missing_by_damage)
-        ):
-            yield _batch(RUNS, part.topic, gaps_before(table, following))
-            following = int(table.indexes[-1]) + 1
-            yield _batch(RUNS, part.topic, index_runs(table, bucket_ms))
-        if following < part.end_index:
-            rest = {"first_index": [following], "end_index": [part.end_index]}
-            yield _batch(RUNS, part.topic, rest)
-
-
-def gaps_before(table: EntryTable, following: int) -> dict[str, Any]:
-    """The indexes that no entry has, from ``following`` on: columns after ``topic``."""
-    ends = np.append(following, table.indexes[:-1] + 1)
-    gaps = np.flatnonzero(table.first_indexes > ends)
-    return {"first_index": ends[gaps], "end_index": table.first_indexes[gaps]}
-
-
-def index_runs(table: EntryTable, bucket_ms: int) -> dict[str, Any]:
-    """The columns after ``topic`` for some entries."""
-    table = table.with_messages()
-    if not len(table):
-        return {"bucket_start_ms": [], "first_index": [], "end_index": []}
-    stamps = table.broker_times_ms()
-    is_stamped = (stamps >= 0) & (stamps < MAX_TIME_MS)
-    times, lasts = np.where(is_stamped, stamps, table.append_times_ms), table.indexes
-    buckets = times // bucket_ms
-    firsts, ends = lasts - table.counts + 1, lasts + 1
-    is_new = np.ones(len(table), bool)
-    is_new[1:] = (buckets[1:] != buckets[:-1]) | (firsts[1:] != ends[:-1])
-    begins = np.flatnonzero(is_new)
-    return {
-        "bucket_start_ms": buckets[begins] * bucket_ms,
-        "first_index": firsts[begins],
-        "end_index": ends[np.append(begins[1:], len(table)) - 1],
-    }
