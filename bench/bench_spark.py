@@ -2,7 +2,8 @@
 
     python bench/bench_spark.py [--folder DIR] [--data DIR] [--rows N] [--cores N] [--rounds N]
 
-For each shape of topic (messages of 100 B with an entry each, batches of 100, messages of 1 KiB)
+For each shape of topic (messages of 100 B with an entry each, batches of 100, messages of 1 KiB,
+and of 50 to 150 B)
 the same query runs on both sources in the same session, in turns, and the median of some rounds is
 shown with the lowest and the highest:
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +22,9 @@ from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
 
-SHAPES = {"100 B": (100, 1), "100 B in batches": (100, 100), "1 KiB": (1024, 1)}
+SHAPES = {
+    "100 B": (100, 1), "100 B in batches": (100, 100), "1 KiB": (1024, 1), "50 to 150 B": (100, 1),
+}  # fmt: skip
 """Bytes of a message, messages of an entry."""
 _POOL_BYTES = 16 << 20
 """So many bytes of messages are made and repeated: more than compression and dictionaries see."""
@@ -36,7 +39,8 @@ def fill(path: Path, rows: int, shapes: Sequence[str] = tuple(SHAPES)) -> None:
             size, batch = SHAPES[name]
             topic = store.open_topic(topic_of(name))
             topic.stampers = StamperChain.from_names(["broker-time", "index"])
-            bodies = itertools.cycle(_bodies(size, batch))
+            spread = size // 2 if " to " in name else 0
+            bodies = itertools.cycle(_bodies(size, batch, spread))
             appended = None
             for body in itertools.islice(bodies, rows_of(name, rows) // batch):
                 appended = topic.append(body, message_count=batch)
@@ -55,10 +59,11 @@ def rows_of(shape: str, rows: int) -> int:
     return (rows if size < 1000 else rows // 4) // batch * batch
 
 
-def _bodies(size: int, batch: int) -> list[bytes]:
-    bodies = []
+def _bodies(size: int, batch: int, spread: int) -> list[bytes]:
+    """Entries whose messages have so many bytes, more or less by up to ``spread``."""
+    bodies, chance = [], random.Random(1)
     for at in range(max(1, _POOL_BYTES // (size * batch))):
-        payloads = [os.urandom(size) for _ in range(batch)]
+        payloads = [os.urandom(size + chance.randint(-spread, spread)) for _ in range(batch)]
         publish_time_ms = 1_700_000_000_000 + at
         bodies.append(
             unbatched_message(payloads[0], publish_time_ms=publish_time_ms)

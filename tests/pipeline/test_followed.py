@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator
 from importlib import import_module
@@ -89,6 +90,26 @@ def test_rows_of_a_store(tools: Any, cluster: Cluster, option: str) -> None:
     assert tools.rows_of(None, store=ADDRESS, topic="a")[-1]["value"] == b"the owner goes on"
     with pytest.raises(TopicNotFoundError):
         tools.rows_of(None, store=ADDRESS, topic="c")
+
+
+def test_the_documented_example(tools: Any, cluster: Cluster) -> None:
+    """What docs/spark.md shows, with its options as they stand there."""
+    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    section = text[text.index("## From BookKeeper, without brokers") :]
+    block = section[section.index("```py\n") + 6 : section.index("\n```\n")]
+    given: dict[str, Any] = {}
+    for call in ast.walk(ast.parse(block)):
+        if isinstance(call, ast.Call):
+            given |= {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
+            values = [ast.literal_eval(each) for each in call.args]
+            given |= {values[0]: values[1]} if len(values) == 2 else {}
+    name = "persistent://public/default/orders"
+    topic = tools.TopicWriter(cluster.store, cluster.clock, name, -1)
+    topic.single(b"x")
+    assert given["path"] == ADDRESS
+    (row,) = tools.rows_of(given.pop("path"), **given)
+    assert (row["value"], row["__index"]) == (b"x", 0)
+    assert list(row) == given["columns"].split(",")
 
 
 async def test_rows_of_a_real_pulsars_topic(tools: Any, cluster: Cluster) -> None:

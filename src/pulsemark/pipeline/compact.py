@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-STAGES = (1, 2)
-
-
 def estimate_compaction(
     spark: SparkSession,
     path: str | os.PathLike[str],
@@ -71,7 +68,7 @@ def estimate_compaction(
         DataLossError: messages are missing.
     """
     require_spark()
-    if tombstone_stage not in STAGES:
+    if tombstone_stage not in (1, 2):
         raise OptionError("tombstoneStage", str(tombstone_stage), "is not 1 or 2")
     if tombstone_property == "":
         raise OptionError("tombstoneProperty", tombstone_property, "is empty")

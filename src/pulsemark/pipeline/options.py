@@ -773,8 +773,12 @@ class Given:
         for key, (name, value) in self._by_key.items():
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
-                hint = f"; did you mean {known[near[0]]}?" if near else ""
-                raise OptionError(name, value, f"is not an option of this source{hint}")
+                hint = (
+                    f"did you mean {known[near[0]]}?"
+                    if near
+                    else f"there are {', '.join(known.values())}"
+                )
+                raise OptionError(name, value, f"is not an option; {hint}")
 
 
 def _key(name: str) -> str:
