@@ -183,11 +183,11 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python campaigns/kafka_campaigns.py full-disk --cycles 4
 
 .PHONY: other-languages
-other-languages: $(STAMP) ## The applications in Go, Java, Node.js and Rust: fetch what they need, run their tests
+other-languages: $(STAMP) ## The applications in Go, Java, Node.js and Rust: fetch and compile what they need, run their tests
 	cd examples/go_application && go mod download
 	cd examples/java_application && PULSEMARK=$(CURDIR)/$(BIN)/pulsemark mvn --batch-mode --quiet test
 	cd examples/node_application && npm install --no-audit
-	cd examples/rust_application && cargo fetch --locked
+	cd examples/rust_application && cargo test --locked --no-run --quiet
 	PULSEMARK_COMPILES=1 $(BIN)/python -m pytest tests/test_other_languages.py
 
 # Clients of Kafka that others have made; what is not on the machine comes from their registries.

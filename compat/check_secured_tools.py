@@ -159,7 +159,8 @@ def make_certificates(files: Path) -> None:
         subprocess.run(["openssl", *arguments], cwd=files, check=True, capture_output=True)
 
     openssl("req", "-x509", *key, "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key",
-            "-out", "ca.pem", "-addext", "basicConstraints=critical,CA:TRUE")  # fmt: skip
+            "-out", "ca.pem", "-addext", "basicConstraints=critical,CA:TRUE",
+            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
     (files / "names").write_text(names + "\n")
     for name, subject in (("broker", "/CN=localhost"), ("client", "/CN=client-role")):
         openssl("req", *key, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")

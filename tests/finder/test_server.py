@@ -118,12 +118,15 @@ def certificates(tmp_path_factory):
     def authority(name):
         run("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
             "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem",
-            "-addext", "basicConstraints=critical,CA:TRUE")  # fmt: skip
+            "-addext", "basicConstraints=critical,CA:TRUE",
+            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
 
     def issue(name, by):
         run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
             "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")  # fmt: skip
-        (folder / "san").write_text("subjectAltName=DNS:localhost,DNS:seek.test,IP:127.0.0.1\n")
+        (folder / "san").write_text(
+            "authorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,DNS:seek.test,IP:127.0.0.1\n"
+        )
         run("x509", "-req", "-in", f"{name}.csr", "-CA", f"{by}.pem", "-CAkey", f"{by}.key",
             "-CAcreateserial", "-days", "2", "-extfile", "san", "-out", f"{name}.pem")  # fmt: skip
 

@@ -37,8 +37,11 @@ def make_certificates(folder: Path) -> None:
         subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True)
 
     run("req", "-x509", *new_key, "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key", "-out",
-        "ca.pem", "-addext", "basicConstraints=critical,CA:TRUE")  # fmt: skip
-    (folder / "san").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        "ca.pem", "-addext", "basicConstraints=critical,CA:TRUE",
+            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
+    (folder / "san").write_text(
+        "authorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n"
+    )
     for name in ("broker", "both"):
         run("req", *new_key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out",
             f"{name}.csr")  # fmt: skip

@@ -74,14 +74,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def authority(name: str) -> None:
         run("req", "-x509", *new_key, "-days", "2", "-subj", f"/CN={name}",
             "-keyout", f"{name}.key", "-out", f"{name}.pem",
-            "-addext", "basicConstraints=critical,CA:TRUE")  # fmt: skip
+            "-addext", "basicConstraints=critical,CA:TRUE",
+            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
 
     def issue(name: str, by: str, subject: str, *extensions: str) -> None:
         run("req", *new_key, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")
         run("x509", "-req", "-in", f"{name}.csr", "-CA", f"{by}.pem", "-CAkey", f"{by}.key",
             "-CAcreateserial", "-days", "2", *extensions, "-out", f"{name}.pem")  # fmt: skip
 
-    (folder / "san").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    (folder / "san").write_text(
+        "authorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n"
+    )
     authority("ca")
     authority("other")
     for name in ("broker", "renewed"):

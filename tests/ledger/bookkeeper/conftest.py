@@ -26,7 +26,8 @@ def bookie_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("ca", "other"):
         run("req", "-x509", *new_key, "-days", "2", "-subj", f"/CN={name}",
             "-keyout", f"{name}.key", "-out", f"{name}.pem",
-            "-addext", "basicConstraints=critical,CA:TRUE")  # fmt: skip
+            "-addext", "basicConstraints=critical,CA:TRUE",
+            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
     here, elsewhere = "IP:127.0.0.1", "DNS:bookie.example"
     for name, by, days, san in (
         ("bookie", "ca", "2", here),
@@ -35,7 +36,7 @@ def bookie_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("client", "ca", "2", elsewhere),
         ("stranger", "other", "2", elsewhere),
     ):
-        (folder / "san").write_text(f"subjectAltName={san}\n")
+        (folder / "san").write_text(f"authorityKeyIdentifier=keyid\nsubjectAltName={san}\n")
         run("req", *new_key, "-subj", f"/CN={name}", "-keyout", f"{name}.key",
             "-out", f"{name}.csr")  # fmt: skip
         run("x509", "-req", "-in", f"{name}.csr", "-CA", f"{by}.pem", "-CAkey", f"{by}.key",

@@ -34,6 +34,10 @@ OPTIONS = StoreOptions(segment_size_bytes=900, ledger_entries=23)
 _STEPS = {"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "CALL_KW"}
 _PACKAGE = ledger.__file__.rpartition("/")[0]
 
+pytestmark = pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="tracing misses the steps of a function's first call"
+)
+
 
 class Interrupt(BaseException):
     """What the handler raises."""
