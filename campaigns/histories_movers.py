@@ -147,7 +147,8 @@ class Mover:
 
     def _pass_on(self, got: Got, name: str, number: int) -> None:
         rounds = int(got.value.rpartition("+")[2]) if "+" in got.value else 0
-        for lane in [self.target, self.copies] if rounds < ROUNDS else [self.copies]:
+        goes_on = rounds < ROUNDS and not self.run.stop.is_set()
+        for lane in [self.target, self.copies] if goes_on else [self.copies]:
             value = f"{lane.name}/{name}.{number}+{rounds + 1}"
             about = {"client": self.name, "topic": lane.name, "value": value, "transaction": name}
             note = partial(self.run.note, "send", self.run.now_ns(), is_once=self.is_once, **about)

@@ -404,24 +404,25 @@ def test_a_topic_that_is_opened_asks_about_its_open_transactions(brokers, eventu
     monkeypatch.setattr(participants, "CHECK_INTERVAL_S", 3_600.0)
     for _ in range(2):
         brokers.start(**SETTINGS)
-    worker = Worker(brokers, timeout_ms=3_000)
+    worker = Worker(brokers, timeout_ms=6_000)
+    worker.run([""] * PARTITIONS)  # the topic is there
     worker.producer.begin_transaction()
     for number in range(PARTITIONS):
         worker.producer.produce("t", b"v", partition=number)
     worker.producer.flush(LIMIT_S)
     del worker.producer
+    coordinator = brokers.running[0].member.bundle_of(TopicName.parse(JOURNAL))
+    topic = next(
+        topic.name
+        for one in brokers.running
+        for topic in one.broker.services.topics.open_topics.values()
+        if topic.ledger.transactions and topic.ledger.transactions.open
+        if one.member.bundle_of(TopicName.parse(topic.name)) != coordinator
+    )
     while brokers.running:
         brokers.running.pop().close()
     for _ in range(2):
         brokers.start(**SETTINGS)
-    eventually(lambda: all(one.broker.services.kafka for one in brokers.running), "Kafka's port")
-    coordinator = brokers.running[0].member.bundle_of(TopicName.parse(JOURNAL))
-    partitions = [f"persistent://public/default/t-partition-{each}" for each in range(PARTITIONS)]
-    topic = next(
-        each
-        for each in partitions
-        if brokers.running[0].member.bundle_of(TopicName.parse(each)) != coordinator
-    )
     owner = brokers.owner(topic)
     found = owner.call(
         lambda broker: broker.services.topics.open(TopicName.parse(topic), create=False)
