@@ -107,13 +107,17 @@ def add_moves(run: Run, used: Path) -> None:
             run.steps.append(Step(begin_ns=begin_ns, end_ns=begin_ns, **about))
 
 
-def _join(threads: list[threading.Thread]) -> None:
-    until_s = time.monotonic() + ENDED_S
+def _join(run: Run, threads: list[threading.Thread]) -> None:
+    """Wait for their ends, for as long as clients do anything."""
+    seen, since_s = 0, time.monotonic()
     for thread in threads:
-        thread.join(max(0.0, until_s - time.monotonic()))
-        if thread.is_alive():
-            faulthandler.dump_traceback()
-            raise NoEndError(f"a client did not come to its end: {thread.name}")
+        while thread.is_alive():
+            thread.join(1)
+            if len(run.steps) != seen:
+                seen, since_s = len(run.steps), time.monotonic()
+            elif time.monotonic() - since_s > ENDED_S:
+                faulthandler.dump_traceback()
+                raise NoEndError(f"a client did not come to its end: {thread.name}")
 
 
 def system_of(
@@ -166,11 +170,11 @@ def history_of(
         moving = [start(move, mover) for mover in movers(run)]
         disturb(run, system, faults, time.monotonic() + seconds, arguments.times)
         run.stop.set()
-        _join(producers)
+        _join(run, producers)
         run.is_produced.set()
-        _join(moving)
+        _join(run, moving)
         run.is_sent.set()
-        _join(consumers)
+        _join(run, consumers)
         read_logs(run)
         print(system.report())
     if (used := used_file(arguments, mutant)).exists():

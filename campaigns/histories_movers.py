@@ -68,6 +68,7 @@ class Mover:
         #: Whether it connects or moves messages, and when it has last moved some.
         self.is_busy = True
         self.last_s = time.monotonic()
+        self._calm_s = self.last_s
         self._count = 0
         self.about = {
             "client": self.name, "topic": source.name, "subscription": "s", "kind": self.kind,
@@ -107,9 +108,11 @@ class Mover:
     def is_done(self) -> bool:
         """At the end: whether no more comes, because neither of the two does anything."""
         if not self.run.is_produced.is_set() or self.is_busy or self.other.is_busy:
+            self._calm_s = time.monotonic()
             return False
         limit_s = SILENT_S if self.run.service_url else SILENT_ON_KAFKA_S
-        return time.monotonic() - max(self.last_s, self.other.last_s) >= limit_s
+        last_s = max(self.last_s, self.other.last_s, self._calm_s)
+        return time.monotonic() - last_s >= limit_s
 
     def transact(self, messages: list[Got], since_ns: int) -> bool:
         """Move messages, which have come since some time; whether that was committed."""
@@ -147,7 +150,8 @@ class Mover:
 
     def _pass_on(self, got: Got, name: str, number: int) -> None:
         rounds = int(got.value.rpartition("+")[2]) if "+" in got.value else 0
-        for lane in [self.target, self.copies] if rounds < ROUNDS else [self.copies]:
+        goes_on = rounds < ROUNDS and not self.run.stop.is_set()
+        for lane in [self.target, self.copies] if goes_on else [self.copies]:
             value = f"{lane.name}/{name}.{number}+{rounds + 1}"
             about = {"client": self.name, "topic": lane.name, "value": value, "transaction": name}
             note = partial(self.run.note, "send", self.run.now_ns(), is_once=self.is_once, **about)

@@ -44,6 +44,8 @@ from differential.known import (
     METADATA,
     MISTAKE,
     OFFLOAD,
+    ONE_TEXT,
+    ORDER,
     PEER,
     SERVLET,
     SETTINGS,
@@ -103,6 +105,8 @@ KNOWN: dict[str, str] = {
     "admin namespaces *et-backlog-quota*": PEER,
     "admin namespaces policies *": PEER,
     "admin topicPolicies get-subscription-types-enabled *": UNSET,
+    "admin namespaces get-subscription-types-enabled *": ORDER,
+    "admin namespaces permissions *": ORDER,
     "admin topicPolicies get-message-ttl * --applied": LATER,
 }
 UNEXPECTED = "--- An unexpected error occurred in the server ---"
@@ -147,6 +151,9 @@ def reason(ours: Outcome, theirs: Outcome) -> str | None:
     """Why two outcomes of a command may differ; None: they must not."""
     if not ours.succeeded and any(UNEXPECTED in line for line in theirs.lines):
         return MISTAKE
+    refused = [any(line.startswith("Reason: ") for line in one.lines) for one in (ours, theirs)]
+    if all(refused):
+        return ONE_TEXT
     return next((why for known, why in KNOWN.items() if fnmatchcase(ours.command, known)), None)
 
 

@@ -12,8 +12,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.maintenance import verify_catalog
 from pulsemark.pipeline import estimate_compaction, offload
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
+from pulsemark.pipeline.plan import plan
 from pulsemark.pipeline.source import LedgerReader
 from pulsemark.pipeline.stream import LedgerStreamReader
 
@@ -137,3 +139,27 @@ def test_a_job_opens_a_topics_files_for_that_topic_alone(
     (few_listed, few_opened), (listed, opened) = seen
     assert listed == few_listed
     assert opened - few_opened <= 20 * 36
+
+
+def test_the_catalog_is_opened_as_often_for_many_topics(
+    tmp_path: Path, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the plan of a batch, and by the first offload."""
+    opened: list[Path] = []
+    connect = verify_catalog.connect_read_only
+
+    def counting(path: Path) -> Any:
+        opened.append(path)
+        return connect(path)
+
+    monkeypatch.setattr(verify_catalog, "connect_read_only", counting)
+    seen = []
+    for many in (4, 40):
+        folder = filled(tmp_path / str(many), tools, many, 1)
+        folder.store.close()
+        opened.clear()
+        plan(ReadOptions.parse({"path": str(folder.path), "topicsPattern": ".*"}))
+        planned = len(opened)
+        offload(tools.InProcess(), folder.path, tmp_path / f"table-{many}")
+        seen.append((planned, len(opened) - planned))
+    assert seen[0] == seen[1]

@@ -13,7 +13,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
@@ -36,7 +36,7 @@ from ..ledger.store import (
 )
 from ..ledger.topic_store import TopicStore
 from ..ledger.writer import ManagedLedger
-from ..maintenance.verify_catalog import read_property
+from ..maintenance.verify_catalog import read_properties
 from ..records import record
 from .compacted_log import CompactedLog
 from .view import CompactedView
@@ -278,10 +278,22 @@ def log_of_folder(
     The compacted form as it is now, if the folder's catalog says that the log is cleaned. ``log``:
     the topic's, if it is open. Raises TopicNotFoundError, CatalogError.
     """
-    log = log or folder.log(topic)
+    return logs_of_folder(folder, {topic: log or folder.log(topic)})[topic]
+
+
+def logs_of_folder(
+    folder: FolderReader, logs: Mapping[str, FolderLog]
+) -> dict[str, FolderLog | FolderForm]:
+    """The same of many topics, of which the catalog is asked at once. Raises CatalogError."""
+    ids = {topic: str(log.topic_id) for topic, log in logs.items()}
     catalog = folder.folder / CATALOG_NAME
-    value = read_property(catalog, CLEANER_PROPERTY_KIND, str(log.topic_id))
-    return log if value is None else FolderForm(folder, log, _unpacked(value, log.name))
+    found = read_properties(catalog, CLEANER_PROPERTY_KIND, ids.values()) if ids else {}
+    forms = {
+        topic: FolderForm(folder, logs[topic], _unpacked(found[key], topic))
+        for topic, key in ids.items()
+        if key in found
+    }
+    return {**logs, **forms}
 
 
 class FolderForm(CompactedLog):

@@ -26,7 +26,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from ..compaction.current_view import FolderForm, log_of_folder
+from ..compaction.current_view import FolderForm, logs_of_folder
 from ..finder.search import finder_of
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
@@ -109,9 +109,9 @@ def plan(options: ReadOptions, *, as_written: bool = False) -> Plan:
         found = selected(reader, options)
         for error in found.lost_topics():
             report(error, options.fail_on_data_loss)
-        logs: dict[str, TopicLog | FolderForm] = dict(found.logs)
+        logs: Mapping[str, TopicLog | FolderForm] = found.logs
         if not as_written:
-            logs = {topic: log_of_folder(reader, topic, log) for topic, log in found.logs.items()}
+            logs = logs_of_folder(reader, found.logs)
         slices = [slice_of(log, options, found.expected) for log in logs.values()]
         tasks = tasks_of(slices, logs, options)
         return Plan(

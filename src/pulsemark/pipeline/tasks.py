@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..compaction.current_view import FolderForm, log_of_folder
+from ..compaction.current_view import FolderForm, logs_of_folder
 from ..ledger import (
     CorruptEntryError,
     FolderLog,
@@ -194,7 +194,7 @@ def _opened(
     cleaned = dict.fromkeys(part.topic for part in partition.slices if part.has_holes)
     lost = partition.lost_ledgers
     whole = folder.logs(cleaned, lost=lost) if cleaned else {}
-    forms = {topic: log_of_folder(folder, topic, log) for topic, log in whole.items()}
+    forms = logs_of_folder(folder, whole)
     if partition.segments is not None:
         return {**folder.logs_of(partition.segments, lost=lost), **forms}
     topics = dict.fromkeys(part.topic for part in partition.slices if not part.has_holes)

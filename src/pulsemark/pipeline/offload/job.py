@@ -26,7 +26,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ...compaction.current_view import FolderForm, log_of_folder
+from ...compaction.current_view import FolderForm, logs_of_folder
 from ...ledger import FolderLog, FolderReader
 from ...maintenance.expected import Expected, expected_of
 from ..arguments import check_folder, checked_options
@@ -447,9 +447,10 @@ def _planned(
             for error in errors:
                 report(error, False)
             errors = []
-        for log in found.logs.values():
+        forms = logs_of_folder(reader, found.logs)
+        for topic, log in found.logs.items():
             try:
-                whole, first, end = _bounds(reader, log, copied, options, found.expected)
+                whole, first, end = _bounds(forms[topic], log, copied, options, found.expected)
             except DataLossError as error:
                 errors.append(error)
             else:
@@ -460,7 +461,7 @@ def _planned(
 
 
 def _bounds(
-    reader: FolderReader,
+    form: FolderLog | FolderForm,
     log: FolderLog,
     copied: Mapping[tuple[str, int], OffloadedFile],
     options: ReadOptions,
@@ -473,7 +474,7 @@ def _bounds(
     """
     last = copied.get((log.name, log.topic_id))
     reached = -1 if last is None else last.end_index
-    whole = log if reached >= log.first_index else log_of_folder(reader, log.name, log)
+    whole = log if reached >= log.first_index else form
     if last is None:
         part = slice_of(whole, options, expected)
         earlier = [file for (topic, _), file in copied.items() if topic == log.name]
