@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pulsemark.ledger import FolderReader
+from pulsemark.ledger import FolderLockedError, FolderReader
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import crc32c
 from pulsemark.pipeline import (
@@ -26,6 +26,7 @@ from pulsemark.pipeline import (
     estimate_compaction,
     offload,
     replay,
+    truncate_offloaded,
     verify_offload,
 )
 from pulsemark.pipeline.audit_source import audit_tasks
@@ -330,6 +331,7 @@ def test_what_goes_on_with_a_topic(
     if not is_same:
         checks = verify_offload(case.path, case.folder / "table")
         assert fault.do is make_again or not all(check.good for check in checks)
+        assert TOPIC not in truncate_offloaded(case.path, case.folder / "table")
     assert case.offload(False, "table") == wanted
     assert reported(caplog) is fault.later
 
@@ -444,13 +446,14 @@ def test_a_file_of_a_lenient_run_is_not_used_by_a_strict_one(case: Case) -> None
 
 
 def test_a_lenient_copy_is_not_called_whole(case: Case) -> None:
-    """What a lenient offload has left out is a problem of the table."""
+    """What a lenient offload has left out is a problem of the table: nothing is removed for it."""
     for number in range(5):
         case.stages.put(ALL, case.path)
         lose(number)(case.stages, case.path)
         case.offload(False, f"table-{number}")
         checks = verify_offload(case.path, case.folder / f"table-{number}")
         assert [check.good for check in checks] == [False, True], number
+        assert TOPIC not in truncate_offloaded(case.path, case.folder / f"table-{number}")
 
 
 def shorten(path: Path, size_bytes: int, *, is_index_lost: bool) -> None:
@@ -465,7 +468,7 @@ def shorten(path: Path, size_bytes: int, *, is_index_lost: bool) -> None:
 @pytest.mark.parametrize("is_index_lost", [False, True], ids=["index", "no-index"])
 @pytest.mark.parametrize("size_bytes", [1, 20, 300, 10_000])
 def test_a_shortened_file(case: Case, size_bytes: int, is_index_lost: bool) -> None:
-    """A copied log whose last file became shorter is refused by name.
+    """A copied log whose last file became shorter is refused by name, and is not truncated.
 
     A stream that read up to there refuses it, too.
     """
@@ -479,6 +482,9 @@ def test_a_shortened_file(case: Case, size_bytes: int, is_index_lost: bool) -> N
             again()
     checks = verify_offload(case.path, case.folder / "table")
     assert not next(check for check in checks if check.topic == TOPIC).good
+    before = sorted(file.name for file in (case.path / "ledgers").glob("*.log"))
+    assert TOPIC not in truncate_offloaded(case.path, case.folder / "table")
+    assert sorted(file.name for file in (case.path / "ledgers").glob("*.log")) == before
 
 
 def test_a_file_that_is_shortened_below_a_running_store(case: Case) -> None:
@@ -490,5 +496,7 @@ def test_a_file_that_is_shortened_below_a_running_store(case: Case) -> None:
         shorten(case.path, 20, is_index_lost=False)
         with pytest.raises(DataLossError, match=TOPIC):
             case.offload(True, "table")
+        with pytest.raises(FolderLockedError):
+            truncate_offloaded(case.path, case.folder / "table")
     finally:
         folder.store.close()

@@ -37,6 +37,7 @@ from .offload import (
     OffloadResult,
     Upkeep,
     offload,
+    truncate_offloaded,
     verify_offload,
 )
 from .replay import ReplayOptions, ReplayResult, replay
@@ -71,6 +72,7 @@ __all__ = [
     "register",
     "replay",
     "run_job",
+    "truncate_offloaded",
     "verify_offload",
     "write_report",
 ]

@@ -33,6 +33,7 @@ from .offload import (
     OffloadFollower,
     OffloadResult,
     offload,
+    truncate_offloaded,
     verify_offload,
 )
 from .offload.follow import DEFAULT_EVERY_S, ended_by_signals
@@ -122,6 +123,8 @@ OFFLOAD = f"""{TOPICS}{LOSSES}
 --rows-per-file N [{DEFAULT_ROWS_PER_FILE}]  a file ends at a multiple of so many messages (default:
     %(default)s)
 --verify  then read the whole table back and check it; exit code 1 if it is bad
+--truncate  then remove verified and acknowledged messages from the ledgers; the broker must be
+    stopped
 --follow  go on beside a broker that writes; SIGTERM ends it after the run under way
 --every AGE  with --follow: between the beginnings of two runs, such as 30s (default: 10s)
 --metrics-port PORT  with --follow: serve Prometheus metrics
@@ -170,11 +173,14 @@ _SAME = (
     *("write_mode", "partition_by"),
 )
 """Options that are arguments of `offload` as they are."""
-_OFFLOADED = "topic string, files bigint, rows bigint, bytes bigint, rejected bigint"
+_OFFLOADED = (
+    "topic string, files bigint, rows bigint, bytes bigint, rejected bigint,"
+    " first_index_left bigint"
+)
 
 
 def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """Copy, then verify if it is wished; a row for each topic."""
+    """Copy, then verify and truncate if it is wished; a row for each topic."""
     _check_follow(given)
     table = table_from(given)
     counts: dict[str, list[int]] = {}
@@ -199,11 +205,17 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             follower.run()
     else:
         count(offload(spark, given.path, table, given.topic, ending_time=given.ending_time, **more))
-    if given.verify and table.load().head is not None:
+    left: dict[str, int] = {}
+    if (given.verify or given.truncate) and table.load().head is not None:
         problems = [p for check in verify_offload(given.path, table) for p in check.problems]
         if problems:
             raise JobFailedError(f"{table.name} is not verified: {'; '.join(problems)}")
-    rows = [(topic, *counts[topic]) for topic in sorted(counts)]
+        if given.truncate:
+            left = truncate_offloaded(given.path, table)
+    rows = [
+        (topic, *counts.get(topic, (0, 0, 0, 0)), left.get(topic))
+        for topic in sorted({*left, *counts})
+    ]
     return spark.createDataFrame(rows, _OFFLOADED)
 
 

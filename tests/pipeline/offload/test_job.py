@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pulsemark.ledger import TopicNotFoundError
+from pulsemark.compaction.compaction import compact
+from pulsemark.ledger import FolderLockedError, TopicNotFoundError
 from pulsemark.pipeline.errors import DataLossError, JobFailedError, OptionError
-from pulsemark.pipeline.offload import verify_offload
+from pulsemark.pipeline.offload import truncate_offloaded, verify_offload
 from pulsemark.pipeline.offload.places import LocalPlace
 
 HOUR_MS = 3_600_000
@@ -188,6 +189,76 @@ def test_what_was_trimmed_before_it_was_copied_is_a_loss(
     run.copy(folder, make_table(), fail_on_data_loss=False)
     left = [row for row in run.truth(topic) if row[1] >= first]
     assert run.rows_in(make_table()) == sorted([*copied, *left, *run.truth(other)])
+
+
+def test_the_head_is_truncated_up_to_what_is_verified(
+    folder: Any, run: Any, make_table: Any
+) -> None:
+    """Only acknowledged messages that are in good files go; the others stay readable."""
+    topic = folder.topic("a")
+    for _ in range(3):
+        run.fill(topic, folder, hours=1)
+        topic.ledger.roll()
+    cursor = topic.ledger.open_cursor("s", initial=topic.ledger.segments()[0].first_position)
+    run.copy(folder, make_table())
+    with pytest.raises(FolderLockedError):
+        truncate_offloaded(folder.path, make_table())
+    second = topic.ledger.segments()[1]
+    cursor.ack_cumulative(topic.ledger.previous_position(second.first_position))
+    cursor.persist().wait(10)
+    first_index = second.first_index
+    folder.store.close()
+    assert truncate_offloaded(folder.path, make_table()) == {topic.name: first_index}
+    assert all(check.good for check in verify_offload(folder.path, make_table()))
+    assert run.rows_in(make_table()) == run.truth(topic)
+
+
+def test_nothing_bad_is_truncated(folder: Any, run: Any, make_table: Any) -> None:
+    """A topic with a bad file keeps all its messages."""
+    topic = folder.topic("a")
+    for _ in range(2):
+        run.fill(topic, folder, hours=1)
+        topic.ledger.roll()
+    done = run.copy(folder, make_table())
+    path = make_table().place.folder / done.files[0].path
+    path.write_bytes(path.read_bytes()[:-1])
+    folder.store.close()
+    assert truncate_offloaded(folder.path, make_table()) == {}
+
+
+def test_a_topic_that_was_created_again_keeps_what_is_not_copied(
+    folder: Any, run: Any, make_table: Any
+) -> None:
+    """The deleted topic's copy says nothing about the new topic of its name."""
+    first = folder.topic("a")
+    run.fill(first, folder, hours=3)
+    run.copy(folder, make_table())
+    folder.store.delete_topic(first.name)
+    again = folder.topic("a")
+    run.fill(again, folder, hours=1)
+    again.ledger.roll()
+    run.fill(again, folder, hours=1)
+    folder.store.close()
+    assert truncate_offloaded(folder.path, make_table()) == {}
+    run.copy(folder, make_table(), fail_on_data_loss=False)
+    assert run.rows_in(make_table()) == run.truth(first, again)
+
+
+def test_what_compaction_has_not_read_stays(folder: Any, run: Any, make_table: Any) -> None:
+    """A compacted topic is truncated up to its view's horizon: later keys are only in the log."""
+    topic = folder.topic("a")
+    run.fill(topic, folder, hours=1)
+    topic.ledger.roll()
+    horizon = compact(topic.ledger).horizon
+    for _ in range(2):
+        run.fill(topic, folder, hours=1)
+        topic.ledger.roll()
+    segments = topic.ledger.segments()
+    assert horizon == topic.ledger.previous_position(segments[1].first_position)
+    run.copy(folder, make_table())
+    folder.store.close()
+    left = truncate_offloaded(folder.path, make_table())
+    assert left == {topic.name: segments[1].first_index}
 
 
 def test_a_topic_that_is_created_again_is_copied_from_its_beginning(

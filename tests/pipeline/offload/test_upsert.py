@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsemark.pipeline.errors import JobFailedError, OptionError
-from pulsemark.pipeline.offload import job, verify_offload
+from pulsemark.pipeline.offload import job, truncate_offloaded, verify_offload
 
 UPSERT = {"write_mode": "upsert"}
 
@@ -126,3 +126,6 @@ def test_nonsense_is_refused_by_name(
         run.copy(folder, make_lake_table(), **UPSERT, partition_by="bucket(2)")
     with pytest.raises(OptionError, match="writeMode = 'append': the target has upsert"):
         run.copy(folder, make_lake_table())
+    folder.store.close()
+    with pytest.raises(OptionError, match="only the latest message of each key"):
+        truncate_offloaded(folder.path, make_lake_table())

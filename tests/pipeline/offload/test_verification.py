@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pulsemark.pipeline.offload import DeltaTarget, verify_offload
+from pulsemark.pipeline.offload import DeltaTarget, truncate_offloaded, verify_offload
 
 
 @pytest.mark.parametrize("damage", ["bytes", "missing", "manifest gap", "rows"])
@@ -20,6 +20,7 @@ def test_a_check_finds_what_is_wrong(folder: Any, run: Any, make_table: Any, dam
     done = run.copy(folder, table)
     (good,) = verify_offload(folder.path, table)
     assert good.good
+    assert good.verified_end_index == topic.ledger.next_index
     path = table.place.folder / done.files[1].path
     manifest = table.load()
     files = list(manifest.files)
@@ -36,6 +37,9 @@ def test_a_check_finds_what_is_wrong(folder: Any, run: Any, make_table: Any, dam
     table.load = lambda: replace(manifest, files=tuple(files))
     (bad,) = verify_offload(folder.path, table)
     assert not bad.good
+    assert bad.verified_end_index <= done.files[0].end_index
+    folder.store.close()
+    assert truncate_offloaded(folder.path, table) == {}
 
 
 def rewritten(table: Any, rows: pa.Table) -> None:
@@ -68,7 +72,7 @@ def test_a_table_that_others_have_compacted_is_good(
 def test_a_table_that_others_have_changed_is_not(
     folder: Any, run: Any, make_lake_table: Any, damage: str
 ) -> None:
-    """A row that is gone, doubled, or replaced by another one."""
+    """A row that is gone, doubled, or replaced by another one; nothing is truncated for it."""
     topic = folder.topic("a")
     run.fill(topic, folder, hours=2)
     topic.ledger.roll()
@@ -85,6 +89,8 @@ def test_a_table_that_others_have_changed_is_not(
     (check,) = verify_offload(folder.path, make_lake_table())
     assert not check.good
     assert "rows" in check.problems[0]
+    folder.store.close()
+    assert truncate_offloaded(folder.path, make_lake_table()) == {}
 
 
 def test_a_file_that_no_manifest_lists_is_a_problem(folder: Any, run: Any, make_table: Any) -> None:

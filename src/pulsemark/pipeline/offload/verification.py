@@ -1,4 +1,4 @@
-"""Check an offload.
+"""Check an offload, and remove from the ledgers what is checked there.
 
 A check reads the table back. It compares each file of the manifest with its size, checksum, number
 of rows and indexes, which must rise within the file's range. The table must have
@@ -17,18 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ...compaction.current_view import claim_kept
 from ...ledger import (
     CorruptEntryError,
     EntryKind,
     FolderReader,
+    LocalStore,
+    ManagedLedger,
     TopicLog,
+    TopicNotFoundError,
 )
 from ...ledger.local.folder_reader import FolderLog
 from ...maintenance.expected import Expected, expected_of
 from ...maintenance.noted_transactions import follow_transactions
 from ..errors import OptionError
 from ..marks import Mark, loss_since
-from ..plan import slice_between
+from ..plan import entry_of, slice_between
 from .manifest import OffloadedFile
 from .places import Place, file_checksum
 from .table import OffloadTable, ParquetFolder, table_of
@@ -50,6 +54,9 @@ class TopicCheck:
     """The id of its log: a topic that was created again has a check for each of its logs."""
     files: int
     rows: int
+    first_index: int
+    verified_end_index: int
+    """All messages from `first_index` up to this one, without it, are in good files."""
     problems: tuple[str, ...]
 
     @property
@@ -69,7 +76,12 @@ def verify_offload(
         OptionError: the target has no manifest, or a damaged one.
         ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
     """
-    table = table_of(target)
+    with FolderReader(path) as reader:
+        expected = expected_of(reader, Path(path))
+    return _verified(Path(path), table_of(target), expected)
+
+
+def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[TopicCheck]:
     manifest = table.load()
     if manifest.head is None:
         raise OptionError("target", table.name, "has no manifest of an offload")
@@ -86,9 +98,8 @@ def verify_offload(
     there = {log: files for log, files in there.items() if files}
     problems = _problems(table, there, upserts=upserts)
     with FolderReader(path) as reader:
-        expected = expected_of(reader, Path(path))
         logs = reader.logs({topic for topic, _ in by_log}, lost=expected.lost_ledgers)
-        follow_transactions(Path(path), logs.values())
+        follow_transactions(path, logs.values())
         return [
             _check_log(log, files, _same_log(logs.get(log[0]), log[1]), problems, expected)
             for log, files in sorted(by_log.items())
@@ -151,7 +162,7 @@ def _check_log(
     expected: Expected,
 ) -> TopicCheck:
     problems = list(_losses(log[0], files, ledger, expected))
-    end = files[0].first_index
+    first = end = files[0].first_index
     for file in files:
         problem = known.get(file) or _problem_beside(file, end, ledger, expected)
         if problem is not None:
@@ -159,7 +170,7 @@ def _check_log(
         elif not problems:
             end = file.end_index
     rows = sum(file.rows for file in files)
-    return TopicCheck(*log, len(files), rows, tuple(problems))
+    return TopicCheck(*log, len(files), rows, first, end, tuple(problems))
 
 
 def _losses(
@@ -194,6 +205,60 @@ def _problem_beside(
             return other
     missing = missing_in(file, ledger)
     return f"{missing} messages of the ledger are not in it" if missing else None
+
+
+def truncate_offloaded(
+    path: str | os.PathLike[str], target: OffloadTable | str | os.PathLike[str]
+) -> dict[str, int]:
+    """Remove from each topic's head what is verified in the target, and no further.
+
+    Whole segments are removed, and only messages that every durable subscription has acknowledged
+    and that compaction has read, if the topic is compacted. The folder must not be in use: a
+    running broker trims by its own policies.
+
+    Returns:
+        By topic: the first index that is left.
+
+    Raises:
+        FolderLockedError: a broker or another process uses the folder.
+        OptionError, ForeignFolderError, UnsupportedVersionError: see `verify_offload`.
+    """
+    table = table_of(target)
+    with FolderReader(path) as reader:
+        expected = expected_of(reader, Path(path))  # opening the store puts its catalog in order
+    layout = table.load().layout
+    if layout is not None and layout.upserts:
+        reason = "has only the latest message of each key, so the others must stay in the ledgers"
+        raise OptionError("truncate", table.name, reason)
+    with LocalStore.open(Path(path)) as store, table.lock():
+        left = {}
+        for check in _verified(Path(path), table, expected):
+            ledger = _ledger_of(store, check)
+            if check.good and ledger is not None:
+                left[check.topic] = _truncate(ledger, check)
+        return left
+
+
+def _ledger_of(store: LocalStore, check: TopicCheck) -> ManagedLedger | None:
+    """The checked log; None if its topic was deleted.
+
+    The same name may be another log by now, with messages that were not copied.
+    """
+    try:
+        ledger = store.open_topic(check.topic, create=False)
+    except TopicNotFoundError:
+        return None
+    return ledger if ledger.topic_id == check.log_id else None
+
+
+def _truncate(ledger: ManagedLedger, check: TopicCheck) -> int:
+    if check.first_index <= ledger.first_index:
+        end, _ = entry_of(ledger, check.verified_end_index)
+        with claim_kept(ledger) as claim:
+            marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
+            marks += [] if claim is None else [claim]
+            ledger.trim(min([end, *(ledger.next_position(mark) for mark in marks)]))
+    return ledger.first_index
 
 
 _INDEX = "__index"
