@@ -121,6 +121,10 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("raw_answers", "GET /admin", SERVLET),
     ("raw_answers", "GET /absent Accept: application/json", SERVLET),
     ("raw_answers", "GET */p/partitioned-*", ORDER),
+    *(
+        ("raw_answers", f"*/n2/t/{what}", ORDER)
+        for what in ("lastMessageId", "offload", "terminate")
+    ),
     ("raw_answers", "* Expect: zzz", WEB),
     *(("raw_requests", step, HOST) for step in ("empty host", "other host")),
     ("raw_requests", "dots and an encoded slash", JAVA),
