@@ -396,9 +396,22 @@ class Cluster(System):
             for name in names:
                 self.peer.kill(name)
         self.peer.run("zookeeper")
+        asyncio.run(_sessions_over(StoreAddress.parse(self.peer.store)))
         self.peer.run(*self.peer.bookies)
         for broker in self.brokers:
             broker.start()
+
+
+async def _sessions_over(where: StoreAddress) -> None:
+    """Wait until ZooKeeper has forgotten the bookies that ran before.
+
+    A bookie waits for that itself, but just as long as a session lasts: some give up, and hang.
+    """
+    session = await connect(where.hosts)
+    registered = f"{where.ledgers_root}/available"
+    while any(":" in name for name in await session.children(registered)):  # noqa: ASYNC110 - polled
+        await asyncio.sleep(0.2)
+    await session.close()
 
 
 async def _read_all(where: StoreAddress) -> Counter[str]:
