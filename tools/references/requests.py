@@ -11,7 +11,9 @@ INTRODUCTION = """\
 
 The requests that the endpoint for Kafka's clients serves, made from its table by
 `tools/write_references.py`; do not edit it. What each of them does, and what is not served, is in
-[kafka.md](kafka.md). A version outside the range is answered with UNSUPPORTED_VERSION (35).
+[kafka.md](kafka.md). After a request of another version the
+connection is closed, as Kafka does; ApiVersions is answered with 35 (UNSUPPORTED_VERSION) and with
+what is served.
 
 | key | request | versions | largest request |
 |---|---|---|---|

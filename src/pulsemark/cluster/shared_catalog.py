@@ -38,6 +38,7 @@ from ..coordination import (
     NodeExistsError,
     NodeMissingError,
     Operation,
+    SessionExpiredError,
     Set,
     VersionConflictError,
     Watch,
@@ -403,6 +404,8 @@ async def _ensure(session: Coordination, path: str) -> None:
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
+    except SessionExpiredError as error:
+        log.info("changes of the cluster's metadata were not read: %s", error)  # one for each
     except CoordinationError as error:
         # With the next connection the watch reports again.
         log.warning("changes of the cluster's metadata were not read: %s", error)

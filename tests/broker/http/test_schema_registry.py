@@ -211,8 +211,19 @@ def test_compatibility_and_mode_are_pulsars_policies(broker, registry):
         assert registry.get(f"/mode{place}") == read_only
         body = {"schema": TWO}
         assert registry.code("POST", f"/subjects/{named}/versions", body) == (422, 42205)
+        assert registry.code("DELETE", "/subjects/other") == (422, 42205)
+        assert registry.code("DELETE", "/subjects/other/versions/1") == (422, 42205)
         assert registry("PUT", f"/mode{place}", {"mode": "READWRITE"})[0] == 200
         registry.register(named, TWO)
+
+
+@pytest.mark.parametrize("body", [{}, {"compatibility": None}, {"compatibilityLevel": "FULL"}])
+def test_a_level_that_is_not_said_changes_nothing(registry, body):
+    """NONE, which lets every schema in, has to be asked for by its name."""
+    registry.register("other", ONE)
+    for place in ("/config", "/config/other"):
+        assert registry.code("PUT", place, body) == (422, 42203)
+    assert registry.get("/config") == {"compatibilityLevel": "FULL"}
 
 
 def test_compatibility_can_be_asked_for(registry):

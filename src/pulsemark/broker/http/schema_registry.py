@@ -615,6 +615,11 @@ async def lookup(request: Request, subject: str) -> Response:
     return _answer(_registered(subject, one))
 
 
+async def _check_writable(request: Request, found: _Subject, subject: str) -> None:
+    if not await MODE.in_force(request, found):
+        raise RegistryError(42205, f"Subject {subject} is in read-only mode")
+
+
 @routes.post(f"{_SUBJECT}/versions", _NEED)
 async def register(request: Request, subject: str) -> Response:
     """Register the schema of the body, and answer with its id."""
@@ -623,8 +628,7 @@ async def register(request: Request, subject: str) -> Response:
     known = await _find(request, posted, found.live)
     if known is not None:
         return _answer({"id": known.id})
-    if not await MODE.in_force(request, found):
-        raise RegistryError(42205, f"Subject {subject} is in read-only mode")
+    await _check_writable(request, found, subject)
     strategy = await COMPATIBILITY.in_force(request, found)
     _check_types(found, posted, strategy)
     schemas = request.services.schemas
@@ -725,7 +729,8 @@ class _Setting(NamedTuple):
 
     async def set(self, request: Request, subject: str | None = None) -> Response:
         """Set it for a subject, or for the namespace."""
-        name = str((await _body(request)).get(self.posted_as)).upper()
+        given = (await _body(request)).get(self.posted_as)
+        name = given.upper() if isinstance(given, str) else ""
         if name not in self.values:
             reason = f"Invalid {self.posted_as}. Valid values are {', '.join(self.values)}"
             raise RegistryError(self.invalid_code, reason)
@@ -786,6 +791,7 @@ async def compatibility(request: Request, subject: str, version: str = "") -> Re
 async def delete(request: Request, subject: str) -> Response:
     """Delete all versions of a subject, and answer with their numbers."""
     found = await _subject(request, "Administer", subject)
+    await _check_writable(request, found, subject)
     schemas = request.services.schemas
     gone = found.shown(deleted=True)
     if request.flag("permanent"):
@@ -812,6 +818,7 @@ async def delete(request: Request, subject: str) -> Response:
 async def delete_version(request: Request, subject: str, version: str) -> Response:
     """Delete one version, and answer with its number."""
     found = await _subject(request, "Administer", subject)
+    await _check_writable(request, found, subject)
     one = found.version(version, deleted=_number(version) is not None)
     is_live = one in found.live
     what = f"Subject '{subject}' Version {one.number + 1} was"
