@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import ssl
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.testing import RawClient, running_broker
+from tests.support.certificates import Certificates
 
 SECRET = "data:;base64,AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 TOKEN = jwt.encode({"sub": "admin"}, bytes(range(32)), algorithm="HS256")
@@ -22,16 +22,9 @@ TOPIC = "persistent://public/default/access"
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A certificate for localhost that is its own authority."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
     folder = tmp_path_factory.mktemp("certificate")
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
-         "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
+    hosts = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    Certificates(folder).self_signed("localhost", "key.pem", "cert.pem", hosts)
     return folder
 
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import shutil
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +15,7 @@ from pulsemark.broker import Broker, BrokerConfig, BrokerThread
 from pulsemark.cluster import Balanced, BundleStores, ClusterMember
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import MemoryFolder, MemoryStore
+from tests.support.certificates import Certificates
 
 LIMIT_S = 30
 
@@ -179,14 +178,9 @@ def eventually():
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory):
     """The settings of brokers with a certificate that has signed itself."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
     folder = tmp_path_factory.mktemp("certificates")
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "2", "-subj", "/CN=broker", "-addext"]
-    command += ["subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key", "-out", "cert"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    hosts = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    Certificates(folder).self_signed("broker", "key", "cert", hosts)
     return {
         "grpc_tls_port": 0,
         "http_tls_port": 0,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,6 +23,7 @@ from pulsemark.finder.errors import (
 )
 from pulsemark.finder.server import MAX_REQUEST_BYTES, SeekServer, ServerOptions, ServerTls
 from pulsemark.proto import seek_pb2 as pb
+from tests.support.certificates import Certificates
 
 
 @pytest.fixture
@@ -107,34 +106,12 @@ def test_a_token_in_the_open_is_warned_about(serve, topics, caplog):
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
     """An authority, certificates of a server and a client, and another authority's client."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
     folder = tmp_path_factory.mktemp("certificates")
-
-    def run(*arguments):
-        subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True)
-
-    def authority(name):
-        run("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem",
-            "-addext", "basicConstraints=critical,CA:TRUE",
-            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
-
-    def issue(name, by):
-        run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")  # fmt: skip
-        (folder / "san").write_text(
-            "authorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,DNS:seek.test,IP:127.0.0.1\n"
-        )
-        run("x509", "-req", "-in", f"{name}.csr", "-CA", f"{by}.pem", "-CAkey", f"{by}.key",
-            "-CAcreateserial", "-days", "2", "-extfile", "san", "-out", f"{name}.pem")  # fmt: skip
-
-    authority("ca")
-    authority("other")
-    issue("server", "ca")
-    issue("client", "ca")
-    issue("stranger", "other")
+    made = Certificates(folder)
+    made.authority("ca")
+    made.authority("other")
+    for name, by in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
+        made.issue(name, by, "DNS:localhost,DNS:seek.test,IP:127.0.0.1")
     return folder
 
 

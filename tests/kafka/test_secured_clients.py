@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ import pytest
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pulsemark.broker import BrokerThread
+from tests.support.certificates import Certificates
 from tests.support.secured import rest, secured_broker, set_up, token_of
 
 WAIT_S = 60
@@ -28,25 +27,10 @@ PERMISSIONS = "/admin/v2/namespaces/acme/ns/permissions"
 
 def make_certificates(folder: Path) -> None:
     """A certificate of the broker, by itself, and one of a client, by the broker's key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
-    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-
-    def run(*arguments: str) -> None:
-        subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True)
-
-    run("req", "-x509", *new_key, "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key", "-out",
-        "ca.pem", "-addext", "basicConstraints=critical,CA:TRUE",
-            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
-    (folder / "san").write_text(
-        "authorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n"
-    )
+    made = Certificates(folder)
+    made.authority("ca")
     for name in ("broker", "both"):
-        run("req", *new_key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out",
-            f"{name}.csr")  # fmt: skip
-        run("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-            "-CAcreateserial", "-days", "2", "-extfile", "san", "-out", f"{name}.pem")  # fmt: skip
+        made.issue(name, "ca", "DNS:localhost,IP:127.0.0.1")
 
 
 @pytest.fixture(scope="module")

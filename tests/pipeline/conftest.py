@@ -10,7 +10,6 @@ import asyncio
 import base64
 import pickle
 import shutil
-import subprocess
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +51,7 @@ from pulsemark.proto.pulsar_api_pb2 import (
 from pulsemark.testing import SettableClock
 from pulsemark.testing.clock import A_TIME_MS
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
+from tests.support.certificates import Certificates
 
 Row = dict[str, Any]
 
@@ -546,15 +546,8 @@ def serving(path: Path, options: ServerOptions | None = None) -> Iterator[str]:
 
 def make_certificate(folder: Path) -> None:
     """A certificate of an authority and of a server in one, ``ca.pem``, and its key ``key.pem``."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=ca", "-keyout", "key.pem", "-out", "ca.pem",
-         "-addext", "subjectAltName=DNS:seek.test,IP:127.0.0.1"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
+    hosts = "subjectAltName=DNS:seek.test,IP:127.0.0.1"
+    Certificates(folder).self_signed("ca", "key.pem", "ca.pem", hosts)
 
 
 _TOOLS = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from pulsemark.broker.configuration.settings import (
 from pulsemark.broker.configuration.sources import read_properties
 from pulsemark.ledger import StoreOptions
 from pulsemark.testing import SettableClock
+from tests.support.certificates import Certificates
 
 TIME = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
 INDEX = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
@@ -152,15 +151,8 @@ managedLedgerDefaultAckQuorum=2
 
 def test_tls_to_bookies(tmp_path):
     """Pulsar's names are taken; what cannot be is refused at the start, and off means off."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
     key, certificate = tmp_path / "key", tmp_path / "certificate"
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-subj", "/CN=broker", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    Certificates(tmp_path).self_signed("broker", key.name, certificate.name)
     files = f"""
 bookkeeperTLSKeyFilePath={key}
 bookkeeperTLSCertificateFilePath={certificate}

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import hmac
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.certificates import Certificates
 
 SECRET = bytes(range(32))
 SECRET_URL = "data:;base64," + base64.b64encode(SECRET).decode()
@@ -62,34 +62,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     The clients' certificates are of X.509 version 1, as old ones are.
     """
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
     folder = tmp_path_factory.mktemp("certificates")
-    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-
-    def run(*arguments: str) -> None:
-        subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True)
-
-    def authority(name: str) -> None:
-        run("req", "-x509", *new_key, "-days", "2", "-subj", f"/CN={name}",
-            "-keyout", f"{name}.key", "-out", f"{name}.pem",
-            "-addext", "basicConstraints=critical,CA:TRUE",
-            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
-
-    def issue(name: str, by: str, subject: str, *extensions: str) -> None:
-        run("req", *new_key, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        run("x509", "-req", "-in", f"{name}.csr", "-CA", f"{by}.pem", "-CAkey", f"{by}.key",
-            "-CAcreateserial", "-days", "2", *extensions, "-out", f"{name}.pem")  # fmt: skip
-
-    (folder / "san").write_text(
-        "authorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n"
-    )
-    authority("ca")
-    authority("other")
+    made = Certificates(folder)
+    made.authority("ca")
+    made.authority("other")
     for name in ("broker", "renewed"):
-        issue(name, "ca", f"/CN={name}", "-extfile", "san")
-    issue("client", "ca", "/C=DE/CN=unit/CN=client-role")
-    issue("nameless", "ca", "/C=DE/O=nobody")
-    issue("stranger", "other", "/CN=client-role")
+        made.issue(name, "ca", "DNS:localhost,IP:127.0.0.1")
+    made.issue("client", "ca", subject="/C=DE/CN=unit/CN=client-role")
+    made.issue("nameless", "ca", subject="/C=DE/O=nobody")
+    made.issue("stranger", "other", subject="/CN=client-role")
     return folder
