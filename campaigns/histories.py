@@ -50,8 +50,6 @@ from mutants import FAULTS_OF, MUTANTS, NO_MUTANT, served
 
 from pulsemark.testing import BrokerProcessError
 from pulsemark.testing.histories import Anomaly, History, Step, check, picture, table
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 from tests.support.simulated_history import simulated_history
 
 SHOWN = 3
@@ -161,7 +159,8 @@ def used_file(arguments: argparse.Namespace, mutant: str | None) -> Path:
 def print_use(path: Path) -> None:
     """How much of the interfaces the clients used, and what they did not."""
     if not path.exists():
-        return  # nothing of ours
+        print("\nWhat of its interfaces was used only a broker of ours notes, so it is not known")
+        return
     used = set(path.read_text(encoding="utf-8").splitlines())
     for kind, names in served().items():
         there = sorted(name for name in names if f"{kind} {name}" in used)
@@ -206,7 +205,7 @@ def judge(
     arguments.out.mkdir(parents=True, exist_ok=True)
     used_file(arguments, mutant).unlink(missing_ok=True)
     history, left = history_of(arguments, mutant, faults, seconds)
-    for topic in history.topics:
+    for topic in sorted({step.topic for step in history.steps if step.what == "send"}):
         if not any(step.ok for step in history.of(topic, "send")):
             raise SystemExit(f"{topic}: no message was acknowledged, so nothing was judged")
     found = check(history)
@@ -315,6 +314,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    code = main()
+    try:
+        code = main()
+    except Exception:  # noqa: BLE001 - whatever it is: the end must not wait for clients
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     os._exit(code)  # clients that wait for something have threads that would abort the process

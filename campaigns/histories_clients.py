@@ -7,6 +7,7 @@ real services do: what a consumer held must come again, and what it acknowledged
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,10 +27,13 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from pulsemark.client import AdminClient, RawEntry, RawReader, Service
-from pulsemark.client.errors import ClientError, WaitTimeoutError
+from pulsemark.client.errors import AdminError, ClientError, UnreachableError, WaitTimeoutError
 from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.histories import Step
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.simulated_admin import BROKEN, NOT_FOUND, Asked, next_request, value_in
 
 #: How long a consumer waits at the end until it believes that there is no more.
 DRAINED_S = 5.0
@@ -242,6 +247,8 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
     ]
     if run.service_url and not run.has_moved_clock:
         producers.append(start(seek, run, LANES[0]))
+    if run.http_urls:
+        producers.append(start(manage, run))
     return consumers, producers
 
 
@@ -436,6 +443,33 @@ def seek(run: Run, lane: Lane) -> None:
             value=message.data().decode(),
         )  # fmt: skip
     client.close()
+
+
+def manage(run: Run) -> None:
+    """Change policies, make and delete topics, over REST; and read all of them at the end."""
+    topics, seen = [lane.name for lane in run.lanes if lane.kind != "Group"], set[Asked]()
+    while not run.stop.wait(0.3):
+        asked = next_request(run.random, topics, is_over=False)
+        if asked.what != "fault":
+            seen.add(Asked("GET", asked.path, None, "get", ""))
+            _manage(run, asked)
+    for asked in seen:
+        _manage(run, asked)
+
+
+def _manage(run: Run, asked: Asked) -> None:
+    begin_ns, value = run.now_ns(), asked.value
+    ok: bool | None = True
+    try:
+        answer = run.admin.request(asked.method, asked.path, asked.body)
+        value = value if asked.what == "set" else value_in(answer)
+    except AdminError as error:
+        ok = False if error.status < BROKEN else None
+        if asked.what == "get" and error.status == NOT_FOUND:
+            ok, value = True, "none"
+    except UnreachableError:
+        ok = None
+    run.note(asked.what, begin_ns, client="admin", topic=asked.topic, value=value, ok=ok)
 
 
 # -- Kafka's clients ----------------------------------------------------------------------------

@@ -12,12 +12,10 @@ confluent-kafka (librdkafka).
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -27,8 +25,6 @@ from histories_clients import Lane, Run
 from pulsemark.client import ClientError, ConnectionLostError, Service, WaitTimeoutError
 from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 from tests.support.transaction_client import COORDINATOR, TransactionClient
 
 AT_ONCE = 5

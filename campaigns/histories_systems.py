@@ -138,7 +138,10 @@ class JudgedProcess(BrokerProcess):
 
     def __init__(self, used: Path, mutant: str, *options: str, **more: Any) -> None:
         os.environ["PULSEMARK_TRANSACTION_COORDINATOR_ENABLED"] = "true"
-        super().__init__(*options, **more)
+        # Other ports may be taken for an outgoing connection while it is down.
+        names = "--port", "--http-port", "--kafka-port"
+        ports = [word for name in names for word in (name, str(free_port()))]
+        super().__init__(*ports, *options, **more)
         launcher = str(Path(__file__).parent / "mutants.py")
         self.program = (sys.executable, launcher, str(used), mutant)
 

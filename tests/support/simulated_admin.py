@@ -7,7 +7,8 @@ request without an answer may have been done, or not; what was answered must be 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h11
 
@@ -19,10 +20,49 @@ from .simulated_broker import SimulatedClient, SimulatedTransport
 if TYPE_CHECKING:
     from .simulated_history import World
 
-PATH = "/admin/v2/persistent/public/default"
-OK, NOT_FOUND = 300, 404
+PATH = "/admin/v2/"
+OK, NOT_FOUND, BROKEN = 300, 404, 500
 #: How likely it is that it asks when it may; at the end it does.
 ASKS = 0.5
+
+
+class Asked(NamedTuple):
+    """A request, and the step that it is: of `what`, with which value."""
+
+    method: str
+    path: str
+    body: Any
+    what: str
+    value: str
+
+    @property
+    def topic(self) -> str:
+        """What is changed or read; of an unload nothing."""
+        return "" if self.what == "fault" else self.path
+
+
+def next_request(random: Random, topics: list[str], *, is_over: bool) -> Asked:
+    """Something to ask for: at the end only what there is."""
+    made, limit = random.choice(("made-0", "made-1")), random.choice(topics)
+    partitions = f"persistent/public/default/{made}/partitions"
+    topic = f"persistent/public/default/{limit}"
+    path, put, values = random.choice(
+        ((partitions, "PUT", (1, 5)), (f"{topic}/maxProducers", "POST", (100, 200)))
+    )
+    value = random.randint(*values)
+    get = Asked("GET", path, None, "get", "")
+    others = (
+        get,
+        Asked(put, path, value, "set", str(value)),
+        Asked("DELETE", path, None, "set", "none"),
+        Asked("PUT", f"{topic}/unload", None, "fault", "unload"),
+    )
+    return get if is_over else random.choice(others)
+
+
+def value_in(answer: Any) -> str:
+    """The value in the answer to a "get"."""
+    return str((answer["partitions"] if isinstance(answer, dict) else answer) or "none")
 
 
 class AdminPeer(SimulatedClient):
@@ -44,8 +84,9 @@ class AdminPeer(SimulatedClient):
             self._waiting.clear()
             self.session.data_received(data)
 
-    def ask(self, method: str, path: str, body: bytes) -> None:
+    def ask(self, method: str, path: str, given: Any) -> None:
         """Send a request."""
+        body = b"" if given is None else json.dumps(given).encode()
         headers = [("Host", "simulated"), ("Content-Length", str(len(body)))]
         headers.append(("Content-Type", "application/json"))
         request = h11.Request(method=method, target=path, headers=headers)
@@ -76,8 +117,8 @@ class AdminClient:
         self.world, self._topics = world, topics
         all_routes()  # the first request would import them, in a thread and in real time
         self.peer: AdminPeer | None = None
-        #: What it waits for: the kind of step, of what, the value, and since when.
-        self._asked: tuple[str, str, str, int] | None = None
+        #: What it waits for, and since when.
+        self._asked: tuple[Asked, int] | None = None
 
     def step(self) -> None:
         """Do the next thing."""
@@ -87,7 +128,10 @@ class AdminClient:
             self.peer.owner = self
             self.world.broker.clients.append(self.peer)
         elif self._asked is None and (self.world.is_over or self.world.random.random() < ASKS):
-            self._ask(self.peer)
+            world = self.world
+            asked = next_request(world.random, self._topics, is_over=world.is_over)
+            self._asked = asked, world.now_ns()
+            self.peer.ask(asked.method, PATH + asked.path, asked.body)
 
     def leave(self) -> None:
         """End the connection; nobody knows whether what was asked is done."""
@@ -100,46 +144,17 @@ class AdminClient:
     end = leave
 
     def _note(self, ok: bool | None, read: str | None = None) -> None:
-        asked, self._asked = self._asked, None
-        if asked is not None and (read is not None or asked[0] != "get"):
-            what, topic, value, begin_ns = asked
-            value = value if read is None else read
-            self.world.note(what, begin_ns, client=self.name, topic=topic, value=value, ok=ok)
-
-    def _ask(self, peer: AdminPeer) -> None:
-        world, random = self.world, self.world.random
-        topic = random.choice(("made-0", "made-1", *self._topics))
-        is_made, begin_ns = topic.startswith("made-"), world.now_ns()
-        path = f"{PATH}/{topic}/{'partitions' if is_made else 'maxProducers'}"
-        kind = random.choice(
-            ("get",) if world.is_over else ("get", "get", "set", "remove", "unload")
-        )
-        value = str(random.randint(1, 5) if is_made else random.randint(100, 200))
-        if kind == "unload":
-            if not is_made:
-                self._asked = "fault", "", "unload", begin_ns
-                peer.ask("PUT", f"{PATH}/{topic}/unload", b"")
-        elif kind == "get":
-            self._asked = "get", path, "", begin_ns
-            peer.ask("GET", path, b"")
-        elif kind == "remove":
-            self._asked = "set", path, "none", begin_ns
-            peer.ask("DELETE", path, b"")
-        else:
-            self._asked = "set", path, value, begin_ns
-            peer.ask("PUT" if is_made else "POST", path, value.encode())
+        if self._asked is not None:
+            asked, begin_ns = self._asked
+            self._asked = None
+            about = {"client": self.name, "topic": asked.topic, "value": read or asked.value}
+            self.world.note(asked.what, begin_ns, ok=ok, **about)
 
     def answered(self, status: int, body: bytes) -> None:
-        """What was asked for is here."""
+        """What was asked for is here; what a server's error leaves behind is not known."""
         assert self._asked is not None
-        if self._asked[0] != "get":
-            # What a server's error leaves behind is not known.
-            self._note(True if status < OK else False if status < 500 else None)
-        elif status < OK:
-            told = json.loads(body or b"null")
-            told = told["partitions"] if isinstance(told, dict) else told
-            self._note(True, str(told or "none"))
-        elif status == NOT_FOUND:
-            self._note(True, "none")
+        is_get = self._asked[0].what == "get"
+        if is_get and status in (200, NOT_FOUND):
+            self._note(True, value_in(json.loads(body or b"null")) if status < OK else "none")
         else:
-            self._note(None)
+            self._note(True if status < OK else False if status < BROKEN else None)

@@ -91,13 +91,17 @@ def test_a_client_that_does_not_end_is_named_and_the_rest_is_judged(monkeypatch)
 
 @pytest.mark.parametrize(
     ("mutant", "rule"),
-    [("skips_an_index", "index-gap"), ("shows_what_was_aborted", "aborted-read")],
+    [
+        ("skips_an_index", "index-gap"),
+        ("shows_what_was_aborted", "aborted-read"),
+        ("forgets_policies", "lost-change"),
+    ],
 )
 def test_a_mutant_is_found_in_virtual_time(mutant, rule):
-    """The same rules, without sockets and sleeping: an index that no message has, and a message of
-    a transaction that was aborted.
+    """The same rules, without sockets and sleeping: an index that no message has, a message of a
+    transaction that was aborted, a policy that is gone after a kill.
     """
-    done = run("histories", "--virtual", "1", "--mutant", mutant)
+    done = run("histories", "--virtual", "4", "--mutant", mutant)
     assert done.returncode == 0, done.stdout + done.stderr
     assert rule in done.stdout
 
