@@ -495,7 +495,7 @@ class ShownEntries:
             try:
                 return self._converted(partition, entry, epoch, fetch_offset, broker_time_ms)
             except UnconvertibleEntryError as error:
-                return self._hole(partition, entry, epoch, error.reason)
+                return self._hole(partition, entry, epoch, str(error))
         inner = metadata.inner_base_offset if metadata.HasField("inner_base_offset") else None
         stored = StoredSet(entry.body, entry.first_index, epoch, broker_time_ms, inner)
         try:

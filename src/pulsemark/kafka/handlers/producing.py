@@ -452,12 +452,10 @@ class Publish:
                 limits = replace(rules, max_raw_bytes=raw_bytes)
         try:
             produced = validate_produced(part.records, self._version, limits, is_given=True)
-        except RecordSetTooLargeError as error:
-            if limits is not rules:
-                return False
-            part.refuse(error.code, error.reason)
         except RecordSetError as error:
-            part.refuse(error.code, error.reason)
+            if isinstance(error, RecordSetTooLargeError) and limits is not rules:
+                return False
+            part.refuse(error.code, str(error))
         else:
             part.rules, part.produced = rules, produced
         part.is_checked = True
