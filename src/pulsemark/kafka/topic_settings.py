@@ -116,10 +116,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     FORMAT_VERSION: Setting("3.0", 2, _format, "the entry format: magic 0, 1 or 2 (KIP-31)"),
     MAX_COMPACTION_LAG_MS: Setting(
-        str(LONG_MAX),
-        5,
-        _number(1, LONG_MAX),
-        "an older record is cleaned, whatever the share",
+        str(LONG_MAX), 5, _number(1, LONG_MAX), "an older record is cleaned, whatever the share"
     ),
     MIN_COMPACTION_LAG_MS: Setting("0", 5, _MILLIS, "a younger record is not cleaned yet"),
     MAX_MESSAGE_BYTES: Setting(

@@ -25,8 +25,7 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 
 from ..errors import Code, KafkaError
 from ..ports import KafkaOptions
-from .assignors import ASSIGNORS
-from .consumer_group import NOTHING, ConsumerGroup, ConsumerMember, by_topic
+from .consumer_group import ASSIGNORS, NOTHING, ConsumerGroup, ConsumerMember, by_topic
 from .group import Clock, Group, Joining, JoinResult, Member, State, SyncResult
 from .offsets import Partition
 

@@ -418,6 +418,13 @@ class Coordinator:
             if not is_live and name in self.offsets.types:
                 yield name, self.offsets.types[name], State.EMPTY.value, CLASSIC
 
+    def type_of(self, name: str) -> str:
+        """A group's protocol type; "" if it is not known."""
+        if name in self.consumers.groups:
+            return CONSUMER
+        group = self.groups.get(name)
+        return group.protocol_type if group is not None else self.offsets.types.get(name, "")
+
     def deletable(self, name: str) -> Code:
         """Whether a group can be deleted: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or NONE."""
         group = self.groups.get(name)

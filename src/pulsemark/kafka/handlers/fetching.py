@@ -24,12 +24,12 @@ from typing import Any
 from kafka.protocol.consumer import FetchResponse
 
 from ...metadata import Buffer
-from ..access import Operation
 from ..deadlines import Deadline
 from ..endpoint import Handler, KafkaSession, parts_of
 from ..errors import Code, KafkaError
 from ..fetch_sessions import NO_SESSION, FetchContext, Key, Wanted
 from ..partitions import READ_COMMITTED
+from ..ports import Operation
 from ..protocol import RECORDS_MARK, Request
 from ..reading import Asked, PartitionsReader, Read, ShownEntries
 from ..records import max_magic_of

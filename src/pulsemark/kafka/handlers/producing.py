@@ -25,11 +25,11 @@ from kafka.protocol.producer import ProduceResponse
 
 from ...ledger import Appended, Batch, EntryTooLargeError, LedgerError
 from ...metadata import BrokerEntryMetadata, Buffer, Sender, StampError
-from ..access import Operation
 from ..endpoint import Handler, KafkaSession, parts_of
 from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..partitions import Batch as SentBatch
 from ..partitions import KafkaPartition
+from ..ports import Operation
 from ..protocol import Request
 from ..records import (
     NO_PRODUCER,
@@ -544,10 +544,7 @@ class Publish:
                 part.base_offset, part.time_ms = repeated.base_offset, repeated.time_ms
                 return
         appended = partition.ledger.append(
-            produced.stored,
-            message_count=produced.message_count,
-            base=tags,
-            sender=self._sender,
+            produced.stored, message_count=produced.message_count, base=tags, sender=self._sender
         )
         part.appended = appended
         throttle_ms = topics.published(
@@ -727,6 +724,4 @@ def _sent_batch(produced: Produced) -> SentBatch | None:
     return SentBatch(state.producer_id, state.epoch, state.base_sequence, produced.message_count)
 
 
-HANDLERS: dict[int, Handler] = {
-    0: Handler(produce, parts_of("topic_data", "partition_data")),
-}
+HANDLERS: dict[int, Handler] = {0: Handler(produce, parts_of("topic_data", "partition_data"))}

@@ -80,10 +80,7 @@ class Fetched:
 
 
 def fetch(
-    stored: StoredSet,
-    max_magic: int,
-    fetch_offset: int = 0,
-    max_raw_bytes: int = MAX_RAW_BYTES,
+    stored: StoredSet, max_magic: int, fetch_offset: int = 0, max_raw_bytes: int = MAX_RAW_BYTES
 ) -> Fetched:
     """Make a stored set what a client understands.
 

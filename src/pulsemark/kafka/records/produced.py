@@ -66,14 +66,7 @@ from .legacy import (
     read_records,
     wrapped_records,
 )
-from .rules import (
-    EntryRules,
-    Produced,
-    ProducerState,
-    TombstoneStage,
-    magic_of,
-    says_tombstone,
-)
+from .rules import EntryRules, Produced, ProducerState, TombstoneStage, magic_of, says_tombstone
 from .scan import Scan, scan_messages, scan_records, suits_view
 
 ONE_BATCH_VERSION = 3
