@@ -202,12 +202,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Why a request about a group is refused; NONE: it is not."""
         return self.access.group_code(group) or self.endpoint.group_refusal()
 
-    @property
-    def group_storage_code(self) -> Code:
-        """The error of offsets that were not stored: in a cluster the log may be another's."""
-        is_alone = self._ports.cluster is None
-        return Code.KAFKA_STORAGE_ERROR if is_alone else Code.NOT_COORDINATOR
-
     def _check_expiry(self) -> None:
         """With expired credentials only a new authentication is taken (KIP-368)."""
         expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms

@@ -34,6 +34,7 @@ from .consumer_groups import (
     Beat,
     ConsumerGroups,
     LookedUp,
+    assignment_of,
 )
 from .group import (
     OVERHEAD_BYTES,
@@ -230,7 +231,7 @@ class Coordinator:
             if isinstance(found, Code):
                 reply(SyncResult(code=found))
             else:
-                reply(self.consumers.sync_classic(found))
+                reply(SyncResult(assignment_of(found.assigned)))
             return
         group = self.groups.get(name)
         code = self._check_generation(group, generation, member_id, instance_id)

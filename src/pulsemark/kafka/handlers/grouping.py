@@ -424,7 +424,10 @@ class _Commit:
         """It is durable, or there is an error."""
         if error is None:
             return
-        code = error.code if isinstance(error, KafkaError) else self._session.group_storage_code
+        is_alone = self._session.endpoint.ports.cluster is None
+        code = Code.KAFKA_STORAGE_ERROR if is_alone else Code.NOT_COORDINATOR  # it may be another's
+        if isinstance(error, KafkaError):
+            code = error.code
         if isinstance(error, LedgerError):
             self._session.storage_failed(error)
         self._codes.update(dict.fromkeys(self._offsets, code))
