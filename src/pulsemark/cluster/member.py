@@ -21,7 +21,7 @@ from ..broker.ownership import (
 )
 from ..broker.server import Membership
 from ..broker.topics.partitioned_topics import RETIRED_KIND
-from ..broker.topics.refreshing import Refreshing, unload
+from ..broker.topics.registry import Refreshing, unload
 from ..coordination import Coordination, CoordinationError, State, Watch
 from ..ledger import LedgerError
 from ..proto.pulsar_api_pb2 import ServerError
