@@ -154,10 +154,7 @@ class MemoryTree:
             return results
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Make changes of these nodes durable, before they are seen; here there is nothing to do.
-
-        What it raises undoes the changes.
-        """
+        """Make changes durable before they are seen; nothing here. Errors undo the changes."""
 
     def facts(self, path: str) -> tuple[bytes, int, int] | None:
         """Data, version and sequence number of a persistent node; None for any other."""

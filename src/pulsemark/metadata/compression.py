@@ -130,10 +130,7 @@ def compress(compression: int, data: Buffer) -> bytes:
 
 
 def payloads_opened() -> int:
-    """How many payloads this process has compressed or decompressed, to test what a path costs.
-
-    The number is exact if only one thread works at a time.
-    """
+    """How many payloads were compressed or decompressed, exact while one thread works."""
     return _payloads_opened
 
 

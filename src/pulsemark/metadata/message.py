@@ -107,10 +107,7 @@ def verify_checksum(headers_and_payload: Buffer) -> bool:
 
 
 def sound_count(bodies: Sequence[Buffer]) -> int:
-    """How many of the first bodies have a checksum that the bytes match.
-
-    `verify_checksum` says what is the matter with the next one, if there is one.
-    """
+    """How many of the first bodies match their checksums."""
     count = 0
     for body in bodies:
         if len(body) < _HEADER_SIZE_WITH_CHECKSUM:
@@ -261,11 +258,7 @@ def partition_key_of(metadata: MessageMetadata) -> bytes | None:
 
 
 def compression_of(metadata: MessageMetadata) -> CompressionType:
-    """How the payload is compressed.
-
-    Raises:
-        MessageFormatError: this version does not know the method; the error names its number.
-    """
+    """How the payload is compressed. Raises MessageFormatError for an unknown method."""
     if not metadata.HasField("compression"):
         number = MessageMetadata.COMPRESSION_FIELD_NUMBER
         unknown = UnknownFieldSet(metadata)

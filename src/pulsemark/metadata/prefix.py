@@ -141,11 +141,7 @@ def pack(metadata: BrokerEntryMetadata) -> bytes:
 
 
 def pack_encoded(encoded: bytes) -> bytes:
-    """The prefix that holds metadata which is already encoded.
-
-    Raises:
-        PrefixError: more than PREFIX_METADATA_SIZE_MAX_BYTES.
-    """
+    """The prefix of encoded metadata. Raises PrefixError if it is too large."""
     if len(encoded) > PREFIX_METADATA_SIZE_MAX_BYTES:
         raise PrefixError(f"{len(encoded)} bytes; the limit is {PREFIX_METADATA_SIZE_MAX_BYTES}", 2)
     return _HEADER.pack(PREFIX_MAGIC, len(encoded)) + encoded
@@ -294,11 +290,7 @@ def _varint(number: int) -> bytes:
 
 
 def application_tags(metadata: BrokerEntryMetadata | None) -> dict[str, bytes]:
-    """The entry's application tags by name; empty if it has none.
-
-    Raises:
-        PrefixError: a tag has no key or no value, or a key is not UTF-8 or occurs twice.
-    """
+    """The application tags by name. Raises PrefixError for incomplete or repeated ones."""
     tags: dict[str, bytes] = {}
     if metadata is None:
         return tags

@@ -51,11 +51,7 @@ def field_number_of(name: str) -> int | None:
 
 
 def field_numbers(encoded: bytes) -> frozenset[int]:
-    """The numbers of the fields in an encoded BrokerEntryMetadata, known and unknown ones.
-
-    Raises:
-        PrefixError: the bytes are not protobuf.
-    """
+    """The numbers of all fields of encoded metadata. Raises PrefixError if it is malformed."""
     return frozenset(number for number, _, _ in _fields(encoded))
 
 

@@ -97,21 +97,14 @@ class StampContext:
         return self.kind == DATA and self.source_format == SOURCE_PULSAR
 
     def message_metadata(self) -> MessageMetadata:
-        """The producer's metadata, parsed at the first call, once for all stampers.
-
-        Raises:
-            MessageFormatError: the body is not a message.
-        """
+        """The producer's metadata, parsed once. Raises MessageFormatError: it is no message."""
         assert self.header is not None
         return self.header.metadata()
 
 
 @runtime_checkable
 class Stamper(Protocol):
-    """Writes some fields of the broker entry metadata. Shared by topics and threads: no state.
-
-    The module's docstring lists its optional attributes.
-    """
+    """Writes fields of the broker entry metadata, without state: topics and threads share it."""
 
     @property
     def name(self) -> str:
@@ -119,10 +112,7 @@ class Stamper(Protocol):
         ...
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write this stamper's fields into `metadata`. Every append calls it: it must not block.
-
-        An exception fails the append.
-        """
+        """Write its fields into `metadata`, without blocking. An exception fails the append."""
         ...
 
 

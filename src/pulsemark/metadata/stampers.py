@@ -98,10 +98,7 @@ class StamperChain:
 
     @classmethod
     def from_names(cls, names: Iterable[str] | str) -> StamperChain:
-        """The chain that a configuration names, or a line as on the command line.
-
-        Raises as `load_stampers` and the class itself.
-        """
+        """The chain of a configuration or a line. Raises as `load_stampers` and the class."""
         return cls(load_stampers(split_stamper_names(names) if isinstance(names, str) else names))
 
     def at_broker(self, broker_name: str) -> StamperChain:
@@ -212,10 +209,7 @@ def _link(stamper: Stamper) -> _Link:
     except (TypeError, ValueError) as error:
         raise StamperFieldError(stamper.name, fields, "not a set of field numbers") from error
     return _Link(
-        stamper,
-        numbers,
-        bool(getattr(stamper, "stamps_control", False)),
-        type(stamper) in STAMPERS,
+        stamper, numbers, bool(getattr(stamper, "stamps_control", False)), type(stamper) in STAMPERS
     )
 
 

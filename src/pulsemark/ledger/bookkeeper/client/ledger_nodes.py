@@ -102,11 +102,7 @@ class LedgerNodes:
     """
 
     def __init__(
-        self,
-        coordination: Coordination,
-        root: str,
-        options: ClientOptions,
-        random: random.Random,
+        self, coordination: Coordination, root: str, options: ClientOptions, random: random.Random
     ) -> None:
         self._coordination = coordination
         self._root = root.rstrip("/")
