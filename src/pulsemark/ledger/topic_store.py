@@ -55,10 +55,7 @@ class TopicStore(StoreCore):
     """
 
     def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
-        """Take over a new engine. Blocks. Raises as ``open_topic``, but not these two:
-
-        TopicNotFoundError, ValueError.
-        """
+        """Take over an engine. Raises as ``open_topic``, but no TopicNotFoundError, ValueError."""
         super().__init__(engine, state, setup)
         self._open_lock = threading.RLock()
         self._close_lock = threading.Lock()

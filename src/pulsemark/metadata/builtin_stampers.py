@@ -367,10 +367,7 @@ BUILT_IN: dict[str, Callable[..., Stamper]] = {
 
 
 def load_stampers(names: Iterable[str]) -> list[Stamper]:
-    """The stampers with these names, in this order. A plugin cannot use a built-in name.
-
-    Args:
-        names: each `name` or `name:argument`; `builtin_stampers` lists the built-in names.
+    """The stampers with these names (`name` or `name:argument`), in this order.
 
     Raises:
         UnknownStamperError: a stamper is neither built in nor installed.

@@ -43,19 +43,15 @@ from .message import MessageHeader
 
 @record(frozen=True)
 class Sender:
-    """The producer of an entry, as the broker knows it from the connection.
-
-    Attributes:
-        producer_name: the producer's name, given by the client or by the broker.
-        properties: the properties that the producer was opened with.
-        client_version: the version that the client states, such as "Pulsar-CPP-v3.7.2".
-        address: the peer's address, as topic stats show it: "/127.0.0.1:40000".
-    """
+    """The producer of an entry, as the broker knows it from the connection."""
 
     producer_name: str
     properties: Mapping[str, str] = field(default_factory=dict)
+    """Those that the producer was opened with."""
     client_version: str = ""
+    """As the client states it, such as "Pulsar-CPP-v3.7.2"."""
     address: str = ""
+    """The peer's, as topic stats show it: "/127.0.0.1:40000"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from ....coordination.errors import (
+from ....coordination import (
     ConnectionLossError,
     NodeExistsError,
     NodeMissingError,

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import accumulate
 
-from ....coordination.errors import CoordinationError
+from ....coordination import CoordinationError
 from ....metadata.crc import Buffer
 from .adds import AddEncoder, AddRun
 from .connection import Answer

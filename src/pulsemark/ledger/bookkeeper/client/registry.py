@@ -12,7 +12,7 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from ....coordination.errors import ConnectionLossError, NodeMissingError, SessionExpiredError
+from ....coordination import ConnectionLossError, NodeMissingError, SessionExpiredError
 from ....coordination.protocol import Coordination
 from ....proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
 from .bookies import Bookies
