@@ -351,11 +351,7 @@ def keys_of(
     assert magic is not None
     try:
         return [
-            (
-                record.offset,
-                _comparable(record.key),
-                deletes(record, magic, TombstoneStage(stage)),
-            )
+            (record.offset, _comparable(record.key), deletes(record, magic, TombstoneStage(stage)))
             for record in read(entry.body, max_raw_bytes=max_bytes)
         ]
     except RecordSetError as error:

@@ -42,13 +42,7 @@ from ..kafka.records import (
     is_hole,
     read,
 )
-from ..kafka.records.batch import (
-    BatchFields,
-    build,
-    check_crc,
-    read_whole_header,
-    sealed_header,
-)
+from ..kafka.records.batch import BatchFields, build, check_crc, read_whole_header, sealed_header
 from ..kafka.records.convert import renumbered
 from ..kafka.records.layout import (
     BATCH_HEADER_BYTES,
@@ -127,10 +121,7 @@ _ANEW = ~(TRANSACTIONAL | CONTROL | 0x40)
 
 
 class Partition:
-    """One partition of a Kafka, over the connection to its leader.
-
-    Raises TopicMissingError, ConnectionLostError.
-    """
+    """One partition, over its leader. Raises TopicMissingError, ConnectionLostError."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self.name, self.number = _partition(topic)
@@ -396,10 +387,7 @@ class KafkaTarget(Target):
         return self._cluster.partitions(_partition(topic)[0]) or None
 
     def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
-        """As `Target`: a topic without partitions is one with a single partition.
-
-        Raises TopicMissingError, PartitionCountError.
-        """
+        """As `Target`, for partitions of Kafka. Raises TopicMissingError, PartitionCountError."""
         if not count and highest < 0 and self.partitions(topic) is None:
             raise TopicMissingError(self.endpoint, topic, "no such topic; create it there")
         super().check_partitions(topic, None if count is None else max(count, 1), max(highest, 0))
