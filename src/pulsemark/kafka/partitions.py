@@ -9,13 +9,9 @@ number. The next batch's number is the last one plus 1 (after 2^31-1 comes 0); a
 0. A batch that repeats one of the last five is answered with its old offset and not stored again.
 An unknown id may begin with any number.
 
-Nothing of this is stored: the batches in the log say it. After a start the state is made again of
-the newest entries of the partition, when the first idempotent batch comes. A client repeats a batch
-only while it has no answer, and has five batches on their way at most. So the newest entries have
-it, unless thousands of other batches came in between.
-
-Producer ids are never given twice. They are taken from the broker in blocks, so that most of them
-cost no write (`ProducerIds`).
+Nothing of this is stored. When the first idempotent batch comes after a start, the newest entries
+are read. A client repeats a batch only while it has no answer, and has five batches on their way at
+most. So the newest entries have it, unless thousands of other batches came in between.
 """
 
 from __future__ import annotations
@@ -492,7 +488,7 @@ class TopicIds:
 
 
 class ProducerIds:
-    """The producer ids of one endpoint."""
+    """The producer ids of one endpoint, taken from the broker in blocks: most cost no write."""
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports

@@ -4,16 +4,12 @@ A piece is one read of entries, the conversion of one entry, or some cheap steps
 sent as they are stored, and partitions that have nothing new. Between pieces other clients' work
 may run (`ports.Turns`).
 
-Stored bytes go out as they are, but for the fields that a fetch writes (`records.fetch`). Entries
-that the client's version cannot read are converted one by one, by their own format. Reading stops
-before a large one, because it has to be converted in a thread (`large`).
-
-What a client gets of an entry (`ShownEntries`) is the stored set, a converted one, or a hole. A
-large conversion would hold up all other clients for seconds, so it is left to a thread: the reader
-gets a `NeedsThreadError` with the function to run there, and its result is put into `made` before
-all is read again. `Conversions` runs each such function once, however many clients ask for its
-entry, and also keeps small results that took a compression: so a copied set of magic 0, whose inner
-offsets are those of another log, is compressed once for all who read it together.
+What a client gets of an entry (`ShownEntries`) is the stored set, but for the fields that a fetch
+writes (`records.fetch`), a converted one, or a hole. A large conversion would hold up all other
+clients for seconds. So reading stops before it (`large`), a thread runs the function of the
+`NeedsThreadError`, and its result is put into `made` before all is read again. `Conversions` runs
+each such function once, however many clients ask for its entry. It also keeps small results that
+took a compression, such as a mirrored set of magic 0, which has other offsets inside.
 
 The memory of what is read is reserved before (`OutputMemory.reserve`), until it is written and
 counts as unsent: else hundreds of clients that ask at once would have an answer each in memory.
@@ -668,7 +664,9 @@ class Conversions:
         """A client has asked for a conversion that is done."""
         known.used_s = self._now_s()
         if not known.size_bytes:
-            known.size_bytes = _size_of(known.task) + KEPT_OVERHEAD_BYTES
+            is_failed = known.task.cancelled() or known.task.exception() is not None
+            size_bytes = 0 if is_failed else known.task.result().size_bytes
+            known.size_bytes = size_bytes + KEPT_OVERHEAD_BYTES
             self._kept_bytes += known.size_bytes
         self._kept.move_to_end(place)
 
@@ -685,8 +683,3 @@ class Conversions:
             gone.append(place)
         for place in gone:
             del self._kept[place]
-
-
-def _size_of(made: asyncio.Future[Fetched]) -> int:
-    is_failed = made.cancelled() or made.exception() is not None
-    return 0 if is_failed else made.result().size_bytes
