@@ -459,9 +459,8 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    def untaken_bytes(self) -> int:
-        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
-        return self.unsent_bytes()
+    # What the socket has is sent also after the connection was closed.
+    untaken_bytes = unsent_bytes
 
     def held_output_bytes(self) -> int:
         """The memory of that data, and of answers that wait for earlier ones.
@@ -473,10 +472,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
 
     # -- what the broker's limits call -----------------------------------------------------------
-
-    def write(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self._write([data])
 
     publishes_changed = output_freed = go_on
 

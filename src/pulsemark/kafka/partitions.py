@@ -189,7 +189,10 @@ class KafkaPartition:
             entries = [entry for entry in found if entry.message_count]
             last = found[-1]
             at = Position(last.position.ledger_id, last.position.entry_id + 1)
-        self._remember(last.index + 1, at)
+        self._places[last.index + 1] = at
+        self._places.move_to_end(last.index + 1)
+        if len(self._places) > PLACES_KEPT:
+            self._places.popitem(last=False)
         return entries
 
     @property
@@ -225,12 +228,6 @@ class KafkaPartition:
                         damage,
                     )
                 at = damage.next_position
-
-    def _remember(self, offset: int, at: Position) -> None:
-        self._places[offset] = at
-        self._places.move_to_end(offset)
-        if len(self._places) > PLACES_KEPT:
-            self._places.popitem(last=False)
 
     def epochs(self) -> Callable[[Entry], int]:
         """A function that says the leader epoch of an entry that was read."""
@@ -428,16 +425,13 @@ def _start(ledger: ManagedLedger) -> Position | None:
     count = ledger.count_entries(first, end)
     for newest in NEWEST_ENTRIES:
         start = ledger.entry_after(first, max(0, count - newest))
-        if start is None or _size_bytes(ledger, start) <= MAX_BYTES:
+        if start is None:
+            break
+        stretches = ledger.stretches(start)
+        sizes = (run.row(end - 1).end_offset - run.row(at).offset for run, at, end in stretches)
+        if sum(sizes) <= MAX_BYTES:
             break
     return start
-
-
-def _size_bytes(ledger: ManagedLedger, start: Position) -> int:
-    return sum(
-        run.row(end - 1).end_offset - run.row(first).offset
-        for run, first, end in ledger.stretches(start)
-    )
 
 
 def _batch_of(entry: Entry) -> Batch | None:

@@ -326,24 +326,25 @@ class PartitionsReader:
         Before, of a first batch above the partition's limit the first bytes are sent: so a client
         knows that it is too large, and says so instead of asking for it again and again.
         """
-        epoch_of = partition.epochs()
-        as_stored = self._shown.as_stored(partition)
+        epoch_of, as_stored = partition.epochs(), self._shown.as_stored(partition)
         for entry in entries:
             may_be_whole = is_first and not read.size_bytes
             parts, stored_sets, converted_sets = as_stored(entry, epoch_of), 1, 0
             is_cheap = parts is not None
             if parts is None:
-                epoch = epoch_of(entry)
-                shown = self._converted(partition, entry, epoch, asked.offset, first=may_be_whole)
-                if shown is None:
+                self._has_converted = self._has_converted or entry.kind is EntryKind.DATA
+                try:
+                    shown = self._shown.show(partition, entry, epoch_of(entry), asked.offset)
+                except NeedsThreadError as large:
+                    self.is_cut = True
+                    self.large = large if may_be_whole else None
                     return False
                 parts, stored_sets, converted_sets = shown
             size_bytes = sum(map(len, parts))
-            is_whole = may_be_whole and self._sends_whole
-            if read.size_bytes + size_bytes > limit_bytes and not is_whole:
+            fits = read.size_bytes + size_bytes <= limit_bytes
+            if not fits and not (may_be_whole and self._sends_whole):
                 if not (self._sends_whole or read.size_bytes) and size_bytes > asked.max_bytes:
-                    read.parts = _cut(parts, limit_bytes)
-                    read.size_bytes = limit_bytes
+                    read.parts, read.size_bytes = _cut(parts, limit_bytes), limit_bytes
                 return False
             read.parts += parts
             read.size_bytes += size_bytes
@@ -361,20 +362,6 @@ class PartitionsReader:
         limit_s = READ_S if self._has_converted else STORED_READ_S
         self.is_cut = self.is_cut or time.monotonic() - self._began_s > limit_s
         return self.is_cut
-
-    def _converted(
-        self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int, *, first: bool
-    ) -> Shown | None:
-        """An entry as the client gets it; None: it is large, and reading stops before it."""
-        self._has_converted = self._has_converted or entry.kind is EntryKind.DATA
-        time_ms = entry.time_ms if partition.rules().log_append_time else None
-        try:
-            return self._shown.show(partition, entry, epoch, fetch_offset, time_ms)
-        except NeedsThreadError as large:
-            self.is_cut = True
-            if first:
-                self.large = large
-            return None
 
 
 def _cut(parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
@@ -462,23 +449,14 @@ class ShownEntries:
 
         return shown
 
-    def show(
-        self,
-        partition: KafkaPartition,
-        entry: Entry,
-        epoch: int,
-        fetch_offset: int,
-        broker_time_ms: int | None,
-    ) -> Shown:
-        """What the client gets of an entry. Raises CodecError, NeedsThreadError.
-
-        ``broker_time_ms`` is the entry's time if the topic shows the broker's time, else None.
-        """
+    def show(self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int) -> Shown:
+        """What the client gets of an entry. Raises CodecError, NeedsThreadError."""
         if entry.kind is EntryKind.CONTROL:
             control = peek(entry.prefix) or BrokerEntryMetadata()
             kind, name = control.control_type, str(control.control_name)
             batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch, name)
             return Shown((batch,) if batch else ())
+        broker_time_ms = entry.time_ms if partition.rules().log_append_time else None
         metadata = peek(entry.prefix)
         if metadata is None or magic_of(metadata.source_format) is None:
             try:
