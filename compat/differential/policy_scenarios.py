@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pulsemark.broker.policies.catalogue import POLICIES
+from pulsemark.broker.policies.pulsar_policies import POLICIES
 from pulsemark.broker.policies.policy import Place
 
 from .peers import Recorder

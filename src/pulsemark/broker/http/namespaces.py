@@ -10,8 +10,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import names
+from ..policies.pulsar_policies import read_settings, shown_settings
 from ..security import needs
 from ..security.permissions import AUTH_POLICIES, check_auth_policies, check_roles
 from .messages import HttpError, Request, Response, UnservedError

@@ -20,10 +20,10 @@ from ...records import record
 from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
-from ..policies.catalogue import POLICIES
 from ..policies.policy import Levels, Place, Policy
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
+    POLICIES,
     PROPERTIES,
     RETENTION,
     SUBSCRIPTION_DISPATCH_RATE,
@@ -156,10 +156,10 @@ def policy_topic(request: Request, path: TopicPath) -> TopicName:
 
 async def _value(request: Request, policy: Policy, place: Place) -> Any:
     """The value in the request's body; None removes it."""
-    value = request.json() if place.has_body else None
+    value = request.json()
     if value is None and place.empty in ("removes", "ignored"):
         return None
-    if place.has_body and place.empty == "refused":
+    if place.empty == "refused":
         request.required_json()
     return await _read(request, policy, place, value)
 
