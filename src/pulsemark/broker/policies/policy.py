@@ -235,6 +235,16 @@ class PolicyStore(Protocol):
     async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
         """Set a topic's value; None unsets it. Raises RefusedError, LedgerError."""
 
+    async def revise_in_namespace(
+        self, namespace: str, policy: str, revise: Callable[[Any], Any]
+    ) -> None:
+        """Set a namespace's value to what `revise` makes of the one before."""
+
+    async def revise_in_topic(
+        self, name: TopicName, policy: str, revise: Callable[[Any], Any]
+    ) -> None:
+        """Set a topic's value to what `revise` makes of the one before."""
+
     def announce(self, policy: str, concerns: Callable[[TopicName], bool]) -> None:
         """Tell who listens that a policy has changed for the topics that it concerns."""
 
@@ -316,6 +326,22 @@ class Levels(Generic[V]):
         stored = None if value is None else self.show(value)
         await self._store.set_in_topic(name, self._key(is_global), stored)
         await self.changed_in_topic(name)
+
+    async def revise(
+        self,
+        place: str | TopicName,
+        revise: Callable[[V | None], V | None],
+        *,
+        is_global: bool = False,
+    ) -> None:
+        """Set a namespace's or topic's value to what `revise` makes of it, one after the other.
+
+        Of a policy with values as they are stored, and without effects of its own.
+        """
+        if isinstance(place, str):
+            await self._store.revise_in_namespace(place, self.policy.key, revise)
+        else:
+            await self._store.revise_in_topic(place, self._key(is_global), revise)
 
 
 class Policies:
