@@ -247,7 +247,7 @@ def _place(args: argparse.Namespace, policy: str, *, of_topic: bool) -> str:
 
 
 def _described(policy: str, *, of_topic: bool) -> Place:
-    from ..broker.policies.catalogue import POLICIES as DESCRIPTIONS
+    from ..broker.policies.pulsar_policies import POLICIES as DESCRIPTIONS
 
     described = next(each for each in DESCRIPTIONS if each.name == policy)
     place = described.topic if of_topic else described.namespace
