@@ -24,7 +24,7 @@ from random import Random
 from typing import Any, ClassVar
 from urllib.request import urlopen
 
-from bookkeeper_peer import BookKeeperPeer, free_port
+from bookkeeper_peer import BookKeeperPeer, PeerError, free_port
 from mutants import NO_MUTANT
 
 from pulsemark.client import AdminClient
@@ -381,15 +381,24 @@ class Cluster(System):
             for each in sorted((self.peer.folder / self._rotten).rglob("*.[lt]*"))
             if each.suffix in (".log", ".txn") and each.stat().st_size
         ]
-        for log in self.random.sample(logs, min(BITS, len(logs))):
-            self._flips[log.suffix] += 1
-            with log.open("r+b") as file:
-                size = len(file.read().rstrip(b"\0"))
-                file.seek(self.random.randrange(max(size, 1)))
-                (byte,) = file.read(1) or b"\0"
-                file.seek(-1, os.SEEK_CUR)
-                file.write(bytes([byte ^ 1 << self.random.randrange(8)]))
-        self.peer.run(self._rotten)
+        some = self.random.sample(logs, min(BITS, len(logs)))
+        flips = [(log, *self._place_in(log)) for log in some]
+        for flip in flips:
+            _flip(*flip)
+        try:
+            self.peer.run(self._rotten)
+            self._flips.update(log.suffix for log, _, _ in flips)
+        except PeerError:  # as behind a record whose length is wrong: it says so, and is healed
+            self._flips["no start"] += 1
+            self.peer.kill(self._rotten)
+            for flip in flips:
+                _flip(*flip)
+            self.peer.run(self._rotten)
+
+    def _place_in(self, log: Path) -> tuple[int, int]:
+        """A bit of a file, which may end with what it has not been given yet."""
+        size = len(log.read_bytes().rstrip(b"\0"))
+        return self.random.randrange(max(size, 1)), 1 << self.random.randrange(8)
 
     def fault_power(self) -> None:
         """The power of brokers, bookies and ZooKeeper is cut, and all start again."""
@@ -407,6 +416,14 @@ class Cluster(System):
         self.peer.run(*self.peer.bookies)
         for broker in self.brokers:
             broker.start()
+
+
+def _flip(file: Path, place: int, bit: int) -> None:
+    with file.open("r+b") as log:
+        log.seek(place)
+        byte = log.read(1)[0]
+        log.seek(place)
+        log.write(bytes([byte ^ bit]))
 
 
 async def _sessions_over(where: StoreAddress) -> None:
