@@ -44,8 +44,6 @@ DISK_BYTES = 3 << 30
 #: ext4 writes nothing more, not even what is in its journal's memory.
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, struct.pack("I", 2)
 READY_S = 120.0
-#: A bookie that starts again registers when ZooKeeper has forgotten its last session.
-REGISTERED_S = 30.0
 #: So many bits of a bookie flip at once, each in another file: its restart takes most of the time.
 BITS = 5
 OPTIONS = ("--max-message-size-bytes", str(MAX_MESSAGE_BYTES), "--expose-broker-entry-metadata")
@@ -323,11 +321,13 @@ class Cluster(System):
 
     def _without(self, names: list[str], look: Callable[[], list[str]]) -> list[str]:
         """What is seen while some bookies are down."""
+        where, count = StoreAddress.parse(self.peer.store), len(self.peer.bookies)
         for name in names:
             self.peer.kill(name)
+        asyncio.run(_until_registered(where, count - len(names)))
         found = look()
         self.peer.run(*names)
-        time.sleep(REGISTERED_S)
+        asyncio.run(_until_registered(where, count))
         return found
 
     def _verified(self) -> list[str]:
@@ -420,7 +420,7 @@ class Cluster(System):
             for name in names:
                 self.peer.kill(name)
         self.peer.run("zookeeper")
-        asyncio.run(_sessions_over(StoreAddress.parse(self.peer.store)))
+        asyncio.run(_until_registered(StoreAddress.parse(self.peer.store), 0))
         self.peer.run(*self.peer.bookies)
         for broker in self.brokers:
             broker.start()
@@ -434,14 +434,14 @@ def _flip(file: Path, place: int, bit: int) -> None:
         log.write(bytes([byte ^ bit]))
 
 
-async def _sessions_over(where: StoreAddress) -> None:
-    """Wait until ZooKeeper has forgotten the bookies that ran before.
+async def _until_registered(where: StoreAddress, count: int) -> None:
+    """Wait until ZooKeeper knows so many bookies: it forgets one some time after its end.
 
     A bookie waits for that itself, but just as long as a session lasts: some give up, and hang.
     """
     session = await connect(where.hosts)
     registered = f"{where.ledgers_root}/available"
-    while any(":" in name for name in await session.children(registered)):  # noqa: ASYNC110 - polled
+    while sum(":" in name for name in await session.children(registered)) != count:
         await asyncio.sleep(0.2)
     await session.close()
 
