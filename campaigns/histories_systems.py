@@ -441,7 +441,7 @@ async def _until_registered(where: StoreAddress, count: int) -> None:
     """
     session = await connect(where.hosts)
     registered = f"{where.ledgers_root}/available"
-    while sum(":" in name for name in await session.children(registered)) != count:
+    while sum(":" in name for name in await session.children(registered)) != count:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
     await session.close()
 
