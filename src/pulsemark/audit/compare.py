@@ -18,9 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ..records import record
-from .errors import AuditInputError
-from .report import Report
-from .rows import AuditRow
+from .report import Report, order
+from .rows import AuditInputError, AuditRow
 
 Values: TypeAlias = tuple[str | None, ...] | None
 """Tag values in their order; None: the rest row."""
@@ -69,14 +68,10 @@ _Sums: TypeAlias = dict[int, dict[Values, _Sum]]
 
 
 def compare(broker: Report, rows: Iterable[AuditRow], *, ended_before_ms: int) -> list[Comparison]:
-    """The broker's rows beside those of each other tier.
+    """The broker's rows, by some tags, beside those of each other tier, which may have more.
 
-    Args:
-        broker: the broker's report, by the tags to compare by.
-        rows: what other tiers posted; their rows may have more tags.
-        ended_before_ms: buckets that end later are not judged.
-
-    Raises AuditInputError for rows whose buckets have another width than the broker's.
+    Buckets that end after `ended_before_ms` are not judged. Raises AuditInputError for rows with
+    buckets of another width than the broker's.
     """
     tiers: dict[str, list[AuditRow]] = {}
     for row in rows:
@@ -118,7 +113,7 @@ def _of_tier(
             and not broker.left
         )
         here, there = ours.get(start_ms, {}), theirs.get(start_ms, {})
-        for values in sorted({*here, *there}, key=_order):
+        for values in sorted({*here, *there}, key=order):
             one, other = here.get(values, _Sum()), there.get(values, _Sum())
             received = other.count - other.doubled
             yield Comparison(
@@ -134,7 +129,3 @@ def _of_tier(
                 missing=one.missing,
                 is_judged=is_judged,
             )
-
-
-def _order(values: Values) -> tuple[bool, list[tuple[bool, str]]]:
-    return values is None, [(value is None, value or "") for value in values or ()]

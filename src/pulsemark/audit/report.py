@@ -9,8 +9,14 @@ from typing import Any, TypeAlias
 
 from ..records import record
 from .counts import MAX_ROWS, Key, Tally
-from .errors import AuditInputError
-from .rows import BROKER_TIER, AuditRow, check_name, check_other_tier, row_from_json
+from .rows import (
+    BROKER_TIER,
+    AuditInputError,
+    AuditRow,
+    check_name,
+    check_other_tier,
+    row_from_json,
+)
 from .trail import SnapshotError, Trail, pack_json, unpack_json
 
 
@@ -109,14 +115,14 @@ def _rows(trail: Trail, by: Sequence[str], labels: Labels) -> Iterator[AuditRow]
             short = None if key is None and by else tuple(key[p] for p in places) if key else ()
             merged.setdefault(short, Tally()).add(tally)
         gaps = missing.of(merged[()], number + 1 == len(starts)) if not by else (None, None, None)
-        for short, tally in sorted(merged.items(), key=lambda item: _order(item[0])):
+        for short, tally in sorted(merged.items(), key=lambda item: order(item[0])):
             tags = dict(zip(by, short or (None,) * len(by), strict=True))
             yield row_of(
                 labels, start_ms, trail.counts.bucket_ms, tags, tally, gaps, is_rest=short is None
             )
 
 
-def _order(key: Key) -> tuple[bool, list[tuple[bool, str]]]:
+def order(key: Key) -> tuple[bool, list[tuple[bool, str]]]:
     """Nulls last, and the rest row after all others."""
     return key is None, [(value is None, value or "") for value in key or ()]
 
@@ -290,16 +296,12 @@ class Received:
                 raise SnapshotError("they are of an earlier topic with this name")
             dropped_rows, dropped_messages = value["dropped"]
             sources = {
-                source: {_key(row): row for row in map(_stored_row, rows)}
+                source: {_key(row): row for row in (AuditRow(**each) for each in rows)}
                 for source, rows in value["sources"].items()
             }
         except (LookupError, TypeError, ValueError) as error:
             raise SnapshotError(f"a field is missing or wrong: {error!r}") from error
         return cls(max_rows, sources, dropped_rows, dropped_messages)._bounded()
-
-
-def _stored_row(value: Mapping[str, Any]) -> AuditRow:
-    return AuditRow(**value)
 
 
 def _key(row: AuditRow) -> _Key:

@@ -20,8 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..audit.errors import AuditInputError
-from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
+from ..audit.rows import AuditInputError, AuditRow, parse_bucket_ms, parse_tags
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError

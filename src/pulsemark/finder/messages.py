@@ -19,9 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..audit.errors import AuditInputError
 from ..audit.report import Report
-from ..audit.rows import AuditRow, parse_tags
+from ..audit.rows import AuditInputError, AuditRow, parse_tags
 from ..ledger import EntryKind, EpochHistory, EpochStart, LedgerExtent, Position
 from ..maintenance.expected import LogEnds
 from ..metadata import ControlError, FieldValue, PrefixError, control_metadata, tags_of

@@ -48,16 +48,9 @@ def retention_cut(
 ) -> Position:
     """The first entry to keep; all entries before it may be removed. ``end_position``: all.
 
-    Args:
-        log: the topic.
-        now_ms: the broker's time.
-        retention_time_ms: None: no limit; 0: remove at once.
-        retention_size_bytes: None: no limit; 0: remove at once.
-        acked: mark delete of the slowest subscription; None: the topic has no subscription.
-        seen: up to where append times are in the future and cannot be used, and when that was seen.
-
-    Raises:
-        ValueError: a limit or the time is negative, or the time above 2^63-1.
+    A limit of None keeps all, 0 nothing. ``acked`` is the slowest mark delete, None without a
+    subscription. ``seen``: up to where append times are in the future, and when that was seen.
+    Raises ValueError: a limit or the time is negative, or the time above 2^63-1.
     """
     _check_now(now_ms)
     if min(retention_time_ms or 0, retention_size_bytes or 0) < 0:

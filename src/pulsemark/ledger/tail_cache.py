@@ -88,15 +88,9 @@ class _Block:
 
 
 class TailCache:
-    """All that one store keeps, bounded in bytes.
+    """All that one store keeps: ``max_size_bytes``, with the objects around the entries' bytes.
 
-    Args:
-        max_size_bytes: the most it may take, including the objects around the entries' bytes; 0:
-            nothing is kept.
-        clock: gives the age of entries.
-
-    Its counters are for metrics. Hits and misses are counted without a lock: threads that
-    read at the same time may lose a count.
+    Hits and misses are counted without a lock: threads that read at once may lose a count.
     """
 
     def __init__(self, max_size_bytes: int, clock: Clock) -> None:

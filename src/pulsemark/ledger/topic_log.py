@@ -533,21 +533,12 @@ def entries_of(
 ) -> Iterator[Entry]:
     """The durable entries of a log, in order, until its present end. Blocks while it reads.
 
-    Entries that retention removes meanwhile are left out. Entries that are appended meanwhile are
-    included, as long as the loop has not come to the end.
+    Entries that are removed meanwhile are left out, those appended before it comes to the end are
+    included. `start` is the first entry wanted, or the first one after it; `end` the first that is
+    not. `skip_damaged` leaves out damaged entries instead of raising.
 
-    Args:
-        log: a topic, as `open_topic` or `FolderReader.log` return it, or its compacted form.
-        start: the first entry wanted, or the first one after it.
-        end: the first entry that is no longer wanted; None: go on to the end of the log.
-        skip_damaged: leave out damaged entries instead of raising.
-
-    Raises:
-        CorruptEntryError: an entry is damaged. Its `next_position` is where to go on.
-        StoreClosedError: the store was closed.
-        StoreFailedError: the store stopped after a failure that it cannot repair.
-        ForkedStoreError: the store was opened by the parent of this process.
-        OSError: the disk cannot be read.
+    Raises CorruptEntryError (its `next_position` is where to go on), StoreClosedError,
+    StoreFailedError, ForkedStoreError, OSError.
     """
     at = start
     while True:

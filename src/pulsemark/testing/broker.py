@@ -45,13 +45,9 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
     It can be stopped and started again: its data, its ports and its clock stay the same. `close`,
     or the end of the `with` block, removes a temporary data folder.
 
-    Args:
-        settings: fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off, the
-            clock to a running `SettableClock`.
-
-    Raises:
-        ConfigError: a wrong value.
-        TypeError: a field that does not exist.
+    `settings` are fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off, the
+    clock to a running `SettableClock`. Raises ConfigError for a wrong value, TypeError for a field
+    that does not exist.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -285,14 +281,7 @@ def _deliver_due(topic: Topic) -> None:
 
 
 def running_broker(**settings: Any) -> PulsarBroker:
-    """A broker for a `with` block; see `PulsarBroker`.
-
-    Args:
-        settings: fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off.
-
-    Raises what starting a broker raises (see `Broker.start`), ConfigError for a wrong value, and
-    TypeError for a field that does not exist.
-    """
+    """A `PulsarBroker` with these settings, for a `with` block. Raises as that and its start."""
     return PulsarBroker(**settings)
 
 

@@ -357,13 +357,8 @@ class Faults:
         other client gets the error that was asked for, and may send again: that is another
         message here.
 
-        Args:
-            topic: None: of all topics.
-            error: the name of a `ServerError`.
-            which: `times`, `on_call`, `probability`, `client` as in `Some`.
-
-        Raises:
-            ValueError: there is no such error.
+        `topic` None means all topics; `error` is the name of a `ServerError`; `which` is as in
+        `Some`. Raises ValueError: there is no such error.
         """
         with self._installed(FailingSends(topic=topic, error=error, **which)):
             yield
@@ -375,9 +370,7 @@ class Faults:
         The client sends such a message again, and then its receipt arrives. So it is stored twice,
         unless deduplication is on.
 
-        Args:
-            topic: None: of all topics.
-            which: `times`, `on_call`, `probability`, `client` as in `Some`.
+        `topic` None means all topics; `which` is as in `Some`.
         """
         with self._installed(LosingReceipts(topic=topic, **which)):
             yield
@@ -409,14 +402,9 @@ class Faults:
     ) -> Iterator[None]:
         """Answer requests of Kafka's clients with an error, and do nothing else for them.
 
-        Args:
-            api: the request's name in Kafka's protocol, such as "Produce" or "Fetch".
-            topic: requests that name this topic; None: all.
-            error: the error's name in Kafka's protocol, such as "NOT_LEADER_OR_FOLLOWER".
-            which: `times`, `on_call`, `probability`, `client` as in `Some`.
-
-        Raises:
-            ValueError: there is no such request or error, or the request's answer has no errors.
+        `api` and `error` are Kafka's names, such as "Produce" and "NOT_LEADER_OR_FOLLOWER". `topic`
+        None means all topics; `which` is as in `Some`. Raises ValueError: there is no such request
+        or error, or the request's answer has no errors.
         """
         from .kafka_faults import FailingKafka
 

@@ -231,18 +231,10 @@ class Inspection(ABC):
         where: Callable[[StoredMessage], bool] | None = None,
         count: int | None = None,
     ) -> list[StoredMessage]:
-        """Check that a topic has a message like this, and return those that fit.
+        """Check that a topic, or its partitions, has a message like this; returns those that fit.
 
-        Args:
-            topic: its name; a partitioned topic means all its partitions.
-            value: the payload; text stands for its UTF-8 bytes. None: any.
-            key: the partition key. None: any.
-            properties: the message has at least these.
-            where: anything else that it must fulfil.
-            count: exactly so many must fit; None: at least one.
-
-        Raises:
-            AssertionError: with the topic's last messages.
+        None fits any; text stands for its UTF-8 bytes; the message may have more `properties`.
+        Exactly `count` must fit, or at least one. Raises AssertionError with the last messages.
         """
         found = fitting(self.messages(topic), value, key, properties, where)
         if (count is None and found) or len(found) == count:

@@ -43,14 +43,10 @@ class BrokerProcessError(BrokerError):
 
 
 class BrokerProcess(BrokerLife, Inspection):
-    """A broker as a process.
+    """A broker as a process, with more options of `pulsemark standalone` if they are given.
 
-    Args:
-        options: further options of `pulsemark standalone`, such as ("--grpc-port", "0").
-        data_dir: its data folder; None: a temporary one, removed by `close`.
-        kafka: whether Kafka's clients are served, too.
-        test_controls: whether `clock` and `faults` work, by `pulsemark standalone
-            --test-controls`. Off, it is a broker as in production.
+    Without `data_dir` it has a temporary folder, which `close` removes. `clock` and `faults` need
+    `test_controls`; without them it is a broker as in production.
     """
 
     def __init__(

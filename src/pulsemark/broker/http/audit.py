@@ -11,9 +11,16 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from ...audit.errors import AuditInputError
 from ...audit.report import Post, Report, of_tier
-from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditRow, check_name, parse_tags
+from ...audit.rows import (
+    ALL_TIERS,
+    BROKER_TIER,
+    MAX_TIME_MS,
+    AuditInputError,
+    AuditRow,
+    check_name,
+    parse_tags,
+)
 from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
