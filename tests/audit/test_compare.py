@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.audit.compare import Comparison, compare
-from pulsemark.audit.report import Report
+from pulsemark.audit.report import Comparison, Report, compare
 from pulsemark.audit.rows import AuditInputError, AuditRow
 
 MINUTE_MS = 60_000

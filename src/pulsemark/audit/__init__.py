@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import lazy_names
-from .compare import Comparison, compare
-from .report import Report, report
+from .report import Comparison, Report, compare, report
 from .rows import AuditInputError, AuditPostError, AuditRow, parse_bucket_ms, parse_tags
 from .trail import Trail, count_log
 

@@ -12,7 +12,7 @@ import logging
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..broker.ownership import Found, GrpcPlace, KafkaPlace
 from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch
@@ -256,14 +256,9 @@ class Registration:
         facts = json.loads(data)
         kafka, grpc = facts.get("kafka"), facts.get("grpc")
         return Registered(
-            _found(name, facts),
+            Found(name, **{value: facts.get(key) or "" for key, value in FIELDS.items()}),
             tuple(facts.get("bundles", ())),
             facts.get("worker"),
             None if kafka is None else KafkaPlace(**kafka),
             NO_GRPC if grpc is None else GrpcPlace(**grpc),
         )
-
-
-def _found(name: str, facts: dict[str, Any]) -> Found:
-    urls: dict[str, Any] = {value: facts.get(key) or "" for key, value in FIELDS.items()}
-    return Found(name, **urls)

@@ -51,7 +51,7 @@ from grpc_reflection.v1alpha import reflection
 from ..ledger import FolderReader, TopicLog
 from ..ledger.tail_cache import Lru
 from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
-from ..maintenance.noted_transactions import follow_transactions
+from ..maintenance.verify_catalog import follow_transactions
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError

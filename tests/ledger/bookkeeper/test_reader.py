@@ -24,8 +24,7 @@ from pulsemark.ledger import (
     TopicNotFoundError,
 )
 from pulsemark.ledger.bookkeeper.ledgers import LedgerOptions
-from pulsemark.ledger.bookkeeper.pulsar_ledgers import ledger_info, topic_path
-from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
+from pulsemark.ledger.bookkeeper.reader import BookKeeperReader, ledger_info, topic_path
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.metadata import MessageHeader, StamperChain, peek
