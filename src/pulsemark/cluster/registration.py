@@ -254,9 +254,10 @@ class Registration:
         except NodeMissingError:
             return None
         facts = json.loads(data)
+        urls: dict[str, Any] = {value: facts.get(key) or "" for key, value in FIELDS.items()}
         kafka, grpc = facts.get("kafka"), facts.get("grpc")
         return Registered(
-            Found(name, **{value: facts.get(key) or "" for key, value in FIELDS.items()}),
+            Found(name, **urls),
             tuple(facts.get("bundles", ())),
             facts.get("worker"),
             None if kafka is None else KafkaPlace(**kafka),

@@ -140,43 +140,34 @@ class SeekServer:
         admit: Admit | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
-        """`admit` is asked before each call, instead of comparing tokens.
-
-        `forwarding` sends calls on whose topics other servers have.
-        """
+        """`admit` is asked before each call, instead of comparing tokens."""
         self._source = source
         self._admit = admit
         self._options = options or ServerOptions()
-        self._normalise = normalise
-        self._reset_cursor = reset_cursor
-        self._append_control = append_control
-        self._audit = audit
-        self._followed = followed
         self._forwarding = forwarding
+        self._parts: dict[str, Any] = {
+            "normalise": normalise,
+            "reset_cursor": reset_cursor,
+            "append_control": append_control,
+            "audit": audit,
+            "followed": followed,
+            "forwarding": forwarding,
+        }
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._port = self._tls_port = 0
-
-    @property
-    def port(self) -> int:
-        """The port that the server listens on, after `start`."""
-        return self._port
-
-    @property
-    def tls_port(self) -> int:
-        """The additional port with TLS."""
-        return self._tls_port
+        #: Where the server listens after `start`, also at the additional port with TLS.
+        self.port = self.tls_port = 0
 
     @property
     def target(self) -> str:
         """`host:port`, as a client needs it."""
-        return _address(self._options.host, self._port)
+        return _address(self._options.host, self.port)
 
     @property
     def tls_target(self) -> str:
         """The same for the additional port with TLS."""
-        return _address(self._options.host, self._tls_port)
+        return _address(self._options.host, self.tls_port)
 
     async def start(self) -> None:
         """Listen and serve.
@@ -187,13 +178,17 @@ class SeekServer:
         assert self._server is None, "started twice"
         options = self._options
         credentials = server_credentials(options.tls) if options.tls else None
+        interceptors: tuple[grpc.aio.ServerInterceptor, ...] = ()
+        if self._admit is not None:
+            interceptors = (AdmissionGate(self._admit, HEALTH_PREFIX),)
+        elif _has_tokens(options):
+            interceptors = (_TokenGate(options),)
         server = grpc.aio.server(
-            interceptors=self._interceptors(),
+            interceptors=interceptors,
             # Above the service's own limits, which count calls, streams and ended streams apart.
-            maximum_concurrent_rpcs=options.max_concurrent_calls
-            + options.max_streams
-            + MAX_LINGERING
-            + SPARE_CALLS,
+            maximum_concurrent_rpcs=sum(
+                (options.max_concurrent_calls, options.max_streams, MAX_LINGERING, SPARE_CALLS)
+            ),
             options=(
                 # Without this, two servers on one port would share its connections at random.
                 ("grpc.so_reuseport", 0),
@@ -208,10 +203,10 @@ class SeekServer:
         )
         if options.tls_port is not None:
             assert credentials is not None, "a port with TLS needs `tls`"
-            self._tls_port = _bind(server, options.host, options.tls_port, credentials)
+            self.tls_port = _bind(server, options.host, options.tls_port, credentials)
             credentials = None
         if options.port is not None:
-            self._port = _bind(server, options.host, options.port, credentials)
+            self.port = _bind(server, options.host, options.port, credentials)
         self._threads = ThreadPoolExecutor(options.search_threads, "pulsemark-seek")
         await self._register(server)
         await server.start()
@@ -224,11 +219,6 @@ class SeekServer:
             )
         _log.info("gRPC seek service listens on %s", self.target)
 
-    def _interceptors(self) -> tuple[grpc.aio.ServerInterceptor, ...]:
-        if self._admit is not None:
-            return (AdmissionGate(self._admit, HEALTH_PREFIX),)
-        return (_TokenGate(self._options),) if _has_tokens(self._options) else ()
-
     async def _register(self, server: grpc.aio.Server) -> None:
         assert self._threads is not None
         servicer = SeekServicer(
@@ -236,13 +226,8 @@ class SeekServer:
             executor=self._threads,
             max_calls=self._options.max_concurrent_calls,
             streams=StreamSlots(self._options.max_streams, self._options.stream_stall_timeout_s),
-            normalise=self._normalise,
-            reset_cursor=self._reset_cursor,
-            append_control=self._append_control,
             may_append=self._options.control_token is not None or self._admit is not None,
-            audit=self._audit,
-            followed=self._followed,
-            forwarding=self._forwarding,
+            **self._parts,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
         self._health = health.aio.HealthServicer()

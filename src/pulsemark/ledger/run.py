@@ -54,11 +54,7 @@ from .position import Position
 
 @record(frozen=True)
 class RunHeader:
-    """The facts about a run. Durable with the run's first entry, or before it.
-
-    The headers alone say which runs make a topic's log: each ledger names the previous one, and how
-    many of its entries count.
-    """
+    """The facts about a run, durable with its first entry. They alone say which runs count."""
 
     topic: str
     topic_id: int
@@ -214,10 +210,7 @@ class Run(ABC):
         body_check: int,
         offset: int,
     ) -> tuple[list[Buffer], list[int]]:
-        """As ``pack``, for consecutive entries from ``offset`` on; and where each of them ends.
-
-        ``next_index`` is the index of the first entry's first message.
-        """
+        """As ``pack`` for consecutive entries from ``offset`` on; and where each one ends."""
         parts: list[Buffer] = []
         ends = []
         entry_id, index = first_entry_id, next_index - 1
@@ -537,10 +530,7 @@ class Link(NamedTuple, Generic[H]):
 
 
 def chain_of(headers: Iterable[H], lost: Collection[int] = ()) -> list[Link[H]]:
-    """The runs that belong to a topic's log, oldest first, by their headers.
-
-    ``lost`` are ledgers that should be there, and are missing or have no usable header.
-    """
+    """The runs of a topic's log, oldest first. ``lost`` are ledgers without a usable header."""
     ledgers: dict[int, list[H]] = {}
     for header in sorted(headers, key=lambda h: (h.ledger_id, h.first_entry_id, h.segment_no)):
         ledgers.setdefault(header.ledger_id, []).append(header)

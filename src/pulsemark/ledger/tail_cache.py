@@ -202,11 +202,7 @@ class RecentEntries:
     # Readers
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[Entry]:
-        """Entries from the one at ``start`` on, at least one; [] if that one is not here.
-
-        Limited by ``max_entries`` and ``max_bytes``, as ``TopicLog.read``; may be fewer than
-        there are.
-        """
+        """Entries from ``start`` on, within limits; [] if the first one is not here."""
         blocks = self._blocks
         ledger_id, entry_id = start
         block = self._find(blocks, entry_id)
