@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from ..broker.storage import open_store
-from ..coordination import Coordination, connect
-from ..coordination.local import LocalCoordination
-from ..ledger import CatalogError, TopicStore
-from .placement import Balanced, Fixed
-from .store import BundleStores, OneStore
-
-if TYPE_CHECKING:
-    from ..broker.server import Broker
-    from ..ledger.commit.group_commit import Notify
-    from .bundle_ownership import Stores
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -29,17 +15,19 @@ from ..broker.errors import RefusedError
 from ..broker.http.names import boundaries_of, bundle_of
 from ..broker.ownership import Cluster, Found, GrpcPlace, KafkaPlace, NotOwnedError
 from ..broker.server import Membership
+from ..broker.storage import open_store
 from ..broker.topics.partitioned_topics import RETIRED_KIND
-from ..broker.topics.refreshing import Refreshing, unload
-from ..coordination import CoordinationError, State, Watch
-from ..ledger import LedgerError
+from ..broker.topics.registry import Refreshing, unload
+from ..coordination import Coordination, CoordinationError, State, Watch, connect
+from ..coordination.local import LocalCoordination
+from ..ledger import CatalogError, LedgerError, TopicStore
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .bundle_ownership import BundleOwnership, Stores
-from .placement import Placement
+from .placement import Balanced, Fixed, Placement
 from .registration import Registration, inner_secret, kafka_node_id
 from .shared_catalog import SharedCatalog
-from .store import ClusterStore
+from .store import BundleStores, ClusterStore, OneStore
 
 if TYPE_CHECKING:
     from ..broker.server import Broker

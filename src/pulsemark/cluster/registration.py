@@ -12,7 +12,7 @@ import logging
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..broker.ownership import Found, GrpcPlace, KafkaPlace
 from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch

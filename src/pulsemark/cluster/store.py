@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ..broker.storage import CacheFigures
-from ..broker.topics.refreshing import TOPIC_KIND
+from ..broker.topics.registry import TOPIC_KIND
 from ..ledger import Cursor, ManagedLedger, TopicNotFoundError, TopicStore
 from ..ledger.store import MetadataStore
 from .bundle_ownership import Stores

@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import names
 from ..security import needs
-from ..security.permissions import (
-    AUTH_POLICIES,
-    check_auth_policies,
-    check_roles,
-)
+from ..security.permissions import AUTH_POLICIES, check_auth_policies, check_roles
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
     BUNDLES,

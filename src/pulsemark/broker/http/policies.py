@@ -36,12 +36,7 @@ from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import (
-    check_stored,
-    existing_namespace,
-    existing_topic,
-    int_value,
-)
+from .names import check_stored, existing_namespace, existing_topic, int_value
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
 
 if TYPE_CHECKING:
@@ -154,8 +149,7 @@ def policy_topic(request: Request, path: TopicPath) -> TopicName:
         raise HttpError(412, "Not allowed to set/get topic policy for a partition")
     if not request.services.config.topic_level_policies_enabled:
         raise HttpError(
-            405,
-            "Topic level policies is disabled, to enable the topic level policy and retry.",
+            405, "Topic level policies is disabled, to enable the topic level policy and retry."
         )
     return existing_topic(request, path)
 

@@ -13,8 +13,12 @@ from ..policies.policy import boolean
 from ..security import needs
 from ..storage import durable
 from ..subscriptions.seek import SeekTarget, reset_subscription
-from ..subscriptions.subscription import is_replicated, mark_replicated
-from ..subscriptions.tag_filter import InvalidFilterError, TagFilter
+from ..subscriptions.subscription import (
+    InvalidFilterError,
+    TagFilter,
+    is_replicated,
+    mark_replicated,
+)
 from ..topics.registry import creates
 from ..topics.topic import Topic
 from .messages import HttpError, Request, Response

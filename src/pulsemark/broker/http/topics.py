@@ -114,8 +114,7 @@ async def delete_topic(request: Request, path: TopicPath) -> Response:
     try:
         await topics.delete(name, force=request.flag("force"))
     except TopicInUseError as error:
-        used = error.producers + error.consumers
-        raise HttpError(412, f"Topic has {used} connected producers/consumers") from error
+        raise HttpError(412, f"Topic has {error.users} connected producers/consumers") from error
     return Response()
 
 

@@ -533,10 +533,7 @@ class KafkaLimits:
     """What topics take of Kafka's clients."""
 
     def __init__(
-        self,
-        policies: Policies,
-        config: BrokerConfig,
-        run_blocking: Callable[..., Awaitable[Any]],
+        self, policies: Policies, config: BrokerConfig, run_blocking: Callable[..., Awaitable[Any]]
     ) -> None:
         self._policies = policies
         self._config = config

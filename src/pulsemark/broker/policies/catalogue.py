@@ -62,11 +62,7 @@ def read_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:
 
 #: What Pulsar's namespace policies have, too, in a broker without these features.
 _ALWAYS: dict[str, Any] = {
-    "auth_policies": {
-        "namespace_auth": {},
-        "destination_auth": {},
-        "subscription_auth_roles": {},
-    },
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "bundles": {
         "boundaries": ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"],
         "numBundles": 4,
@@ -78,12 +74,7 @@ _ALWAYS: dict[str, Any] = {
 
 
 #: The fields of Pulsar's namespace policies. Others in a new namespace's settings are ignored.
-_KNOWN = frozenset(
-    {
-        *_ALWAYS,
-        *(policy.key for policy in POLICIES),
-    }
-)
+_KNOWN = frozenset({*_ALWAYS, *(policy.key for policy in POLICIES)})
 
 
 def shown_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:

@@ -242,10 +242,7 @@ SUBSCRIBE_RATE = Policy(
     what="how often one consumer may subscribe in a period; 0 and below: no limit",
     read=fields(
         "subscribeRate",
-        {
-            "subscribeThrottlingRatePerConsumer": (integer, -1),
-            "ratePeriodInSecond": (integer, 30),
-        },
+        {"subscribeThrottlingRatePerConsumer": (integer, -1), "ratePeriodInSecond": (integer, 30)},
     ),
     default=lambda config: {
         "subscribeThrottlingRatePerConsumer": config.subscribe_throttling_rate_per_consumer,
@@ -256,12 +253,7 @@ SUBSCRIBE_RATE = Policy(
     by_cluster=True,
     absent={},
 )
-RATES = (
-    PUBLISH_RATE,
-    DISPATCH_RATE,
-    SUBSCRIPTION_DISPATCH_RATE,
-    SUBSCRIBE_RATE,
-)
+RATES = (PUBLISH_RATE, DISPATCH_RATE, SUBSCRIPTION_DISPATCH_RATE, SUBSCRIBE_RATE)
 
 
 # Policies about what is taken from producers and how it is delivered.

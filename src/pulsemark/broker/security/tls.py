@@ -29,10 +29,7 @@ from ..errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-VERSIONS = {
-    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
-    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
-}
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 #: The fields that name files.
 FILES = ("tls_certificate_file", "tls_key_file", "tls_trust_certs_file")
 #: OpenSSL's names of the ciphers that Java's names mean in other words.

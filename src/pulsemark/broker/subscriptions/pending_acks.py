@@ -151,8 +151,7 @@ def check_single(
     """What a transaction's single acknowledgements are about. Nothing is changed.
 
     ``goes_on``: of a batch, what the transaction has acknowledged before may be named once more.
-    Raises `RefusedError` (TransactionConflict) if one of the messages is acknowledged already, for
-    good or by a transaction.
+    Raises `RefusedError` (TransactionConflict) if a message is acknowledged already.
     """
     pending, cursor, log = subscription.pending_acks, subscription.cursor, subscription.log
     found: Acked = {}
@@ -187,9 +186,7 @@ def covers(subscription: Subscription, transaction: str, position: Position) -> 
 
 
 def check_cumulative(subscription: Subscription, transaction: str, position: Position) -> None:
-    """Raise `RefusedError` (TransactionConflict) if a transaction cannot acknowledge up to there:
-    it is acknowledged already, or another transaction has acknowledged cumulatively.
-    """
+    """Raise `RefusedError` (TransactionConflict) if this may not be acknowledged cumulatively."""
     mark_delete = subscription.cursor.mark_delete
     if position <= mark_delete:
         where = f"{_text(position)} within range of cursor's markDeletePosition"
