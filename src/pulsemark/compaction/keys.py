@@ -348,7 +348,7 @@ def keys_of(
             for record in read(entry.body, max_raw_bytes=max_bytes)
         ]
     except RecordSetError as error:
-        raise BatchFormatError(error.reason) from error
+        raise BatchFormatError(str(error)) from error
 
 
 def with_holes(entry: Entry, places: list[int], max_bytes: int) -> bytes | None:

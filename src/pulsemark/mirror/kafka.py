@@ -47,7 +47,9 @@ from ..kafka.records.convert import renumbered
 from ..kafka.records.layout import (
     BATCH_HEADER_BYTES,
     BATCH_OFFSET_SIZE_EPOCH,
+    CODEC_MASK,
     CONTROL,
+    LOG_APPEND_TIME,
     MESSAGE_ATTRIBUTES_AT,
     NO_LEADER_EPOCH,
     OFFSET,
@@ -56,7 +58,6 @@ from ..kafka.records.layout import (
     spans,
     stored_magic,
 )
-from ..kafka.records.record import CODEC_MASK, LOG_APPEND_TIME
 from ..kafka.records.rules import SOURCE_FORMATS
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import Buffer, crc32c
@@ -145,7 +146,7 @@ class Partition:
 
     def broken(self, offset: int, error: RecordSetError) -> ConnectionLostError:
         """The error for an answer with sets that cannot be told apart."""
-        return ConnectionLostError(f"{self.topic}: offset {offset}: {error.reason}")
+        return ConnectionLostError(f"{self.topic}: offset {offset}: {error}")
 
 
 def _partition(topic: str) -> tuple[str, int]:
@@ -318,7 +319,7 @@ class KafkaSourceTopic(TopicSource):
             check_mirrored(body, tags.source_format, count)
         except RecordSetError as error:
             is_shown = False
-            what = f"offsets {first} to {last} are damaged: {error.reason}"
+            what = f"offsets {first} to {last} are damaged: {error}"
             self._ready.append(Gap(self._topic, what))
         self._fetched = last + 1
         if is_shown:
@@ -517,7 +518,7 @@ class KafkaTargetTopic(TopicTarget):
                 reason = "Kafka takes its set, with holes or of magic 0 or 1, only packed again: "
                 raise OffsetsDifferError(self._topic, first, reason + "--renumber does so")
         except RecordSetError as error:
-            self._refuse(f"{what}: {error.reason}")
+            self._refuse(f"{what}: {error}")
         self._made_of = entry, made
         return made
 

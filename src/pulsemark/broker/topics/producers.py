@@ -402,7 +402,7 @@ def _check_record_set(stamp: SourceStamp, body: memoryview, message_count: int) 
             raise RefusedError(ServerError.NotAllowedError, reason)
         check_mirrored(body, tags.source_format, message_count)
     except RecordSetError as error:
-        reason = f"the record set of entry {stamp.ledger_id}:{stamp.entry_id}: {error.reason}"
+        reason = f"the record set of entry {stamp.ledger_id}:{stamp.entry_id}: {error}"
         raise RefusedError(ServerError.ChecksumError, reason) from error
 
 
