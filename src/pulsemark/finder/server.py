@@ -178,13 +178,8 @@ class SeekServer:
         assert self._server is None, "started twice"
         options = self._options
         credentials = server_credentials(options.tls) if options.tls else None
-        interceptors: tuple[grpc.aio.ServerInterceptor, ...] = ()
-        if self._admit is not None:
-            interceptors = (AdmissionGate(self._admit, HEALTH_PREFIX),)
-        elif _has_tokens(options):
-            interceptors = (_TokenGate(options),)
         server = grpc.aio.server(
-            interceptors=interceptors,
+            interceptors=self._interceptors(),
             # Above the service's own limits, which count calls, streams and ended streams apart.
             maximum_concurrent_rpcs=sum(
                 (options.max_concurrent_calls, options.max_streams, MAX_LINGERING, SPARE_CALLS)
@@ -218,6 +213,11 @@ class SeekServer:
                 self.target,
             )
         _log.info("gRPC seek service listens on %s", self.target)
+
+    def _interceptors(self) -> tuple[grpc.aio.ServerInterceptor, ...]:
+        if self._admit is not None:
+            return (AdmissionGate(self._admit, HEALTH_PREFIX),)
+        return (_TokenGate(self._options),) if _has_tokens(self._options) else ()
 
     async def _register(self, server: grpc.aio.Server) -> None:
         assert self._threads is not None

@@ -33,9 +33,9 @@ from .client.entries import LedgerEntry
 from .client.errors import FAILURES, BookKeeperError, LedgerMissingError
 from .loop_thread import LoopThread
 from .nodes import Paths, unpack_log
-from .read_ahead import LedgerAccess
+from .read_ahead import LedgerAccess, UnreadableEntryError
 from .run import BookKeeperRun, RunOwner, WrittenRows, end_offset
-from .stored_entry import Facts, own_facts, read_facts
+from .stored_entry import BadEntryError, Facts, own_facts, read_facts
 
 if TYPE_CHECKING:
     from .client import BookieTls, BookKeeperClient
@@ -138,7 +138,7 @@ class BookKeeperReader:
             for namespace in await self._children(f"{base}/{tenant}"):
                 folder = f"{base}/{tenant}/{namespace}/persistent"
                 begin = f"persistent://{tenant}/{namespace}/"
-                names += [begin + name_of(node) for node in await self._children(folder)]
+                names += [begin + unquote_plus(node) for node in await self._children(folder)]
         return sorted(set(names))
 
     def log(self, topic: str) -> StoredLog:
@@ -203,7 +203,7 @@ class BookKeeperReader:
                 info = cursor_info(f"{path}/{node}", data)
                 found.append(
                     PulsarCursor(
-                        name_of(node),
+                        unquote_plus(node),
                         info.mark_delete_ledger_id,
                         info.mark_delete_entry_id,
                         info.cursors_ledger_id,
@@ -350,8 +350,8 @@ class BookKeeperReader:
             return self._thread.run(work)
         except CoordinationError as error:
             raise CatalogError(self._name, str(error)) from error
-        except BookKeeperError as error:
-            raise OSError(str(error)) from error
+        except (BookKeeperError, BadEntryError, DamagedRecordError, UnreadableEntryError) as error:
+            raise OSError(f"{self._name}: {error}") from error
 
     async def _get(self, path: str) -> bytes | None:
         try:
@@ -415,11 +415,6 @@ def topic_path(topic: str, chroot: str = "") -> str:
         raise ValueError(f"{topic!r} is not persistent://TENANT/NAMESPACE/NAME")
     *namespace, name = parts
     return f"{chroot}{MANAGED_LEDGERS}/{'/'.join(namespace)}/persistent/{quote_plus(name)}"
-
-
-def name_of(node: str) -> str:
-    """The name of a topic or subscription, by its node's."""
-    return unquote_plus(node)
 
 
 def _parsed(path: str, data: bytes, into: M) -> M:
