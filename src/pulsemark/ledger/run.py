@@ -44,11 +44,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..metadata import Buffer
 from ..records import record
-from .entry import Entry, EntryKind, RecordHead
+from .entry import Entry, EntryKind, RecordHead, pack, unpack_all
 from .position import Position
 
 
@@ -177,11 +178,10 @@ class Run(ABC):
     """How many bytes an entry takes in the run beside its own: with BODY_CRC_OURS, and with
     BODY_CRC_PRODUCER."""
 
-    @abstractmethod
     def first_bytes(self) -> bytes:
-        """The bytes written before the first entry; may be b""."""
+        """The bytes written before the first entry: none where the header is kept elsewhere."""
+        return b""
 
-    @abstractmethod
     def pack(
         self,
         entry_id: int,
@@ -193,10 +193,12 @@ class Run(ABC):
         body: Buffer,
         body_check: int,
     ) -> tuple[Buffer, ...]:
-        """The bytes written for one entry: prefix and body, and what the engine adds so that it
-        can read the entry again, ``overhead_bytes`` in all. ``body_check`` says which checksum
-        guards the body.
+        """The bytes written for one entry: head, prefix and body, or another form of an engine's.
+
+        It has ``overhead_bytes`` beside prefix and body. ``body_check`` says which checksum guards
+        the body; this form needs none of its own.
         """
+        return pack(entry_id, kind, message_count, append_time_ms, index, prefix, body)
 
     def pack_run(
         self,
@@ -225,11 +227,9 @@ class Run(ABC):
             entry_id += 1
         return parts, ends
 
-    @abstractmethod
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        """A function that turns packed bytes of this run's ledger into entries, which are views on
-        those bytes. For the tail cache, which keeps bytes but no run.
-        """
+        """Makes entries of packed bytes, for the tail cache, which keeps no run."""
+        return partial(unpack_all, self.ledger_id)
 
     # The same for all engines
 

@@ -118,11 +118,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
         BrokerThread.close(self)
 
     def kill(self) -> None:
-        """Stop as a crash looks to clients: connections break, and nothing is answered any more.
-
-        The data is kept. It is still a thread of this process: for a real kill -9 there is
-        `BrokerProcess`.
-        """
+        """Stop as a crash looks to clients. For a real kill -9 there is `BrokerProcess`."""
         if self.is_running:
             self.call(_kill)
             self.stop()
@@ -250,13 +246,7 @@ async def before_clock_moves(services: Services) -> None:
 
 
 async def clock_moved(services: Services) -> None:
-    """Do what is due, and return when it is done.
-
-    Delayed messages are delivered; transactions time out; messages expire; retention trims; topics
-    that need it are compacted; backlog quotas are checked; unused topics and subscriptions are
-    deleted; snapshots of deduplication are stored; clients whose credentials have expired are asked
-    for new ones.
-    """
+    """Do all housekeeping that is due by the clock, and return when it is done."""
     now_s = asyncio.get_running_loop().time()
     for session in tuple(services.sessions):
         if session.credentials is not None:

@@ -388,10 +388,7 @@ class Faults:
             yield
 
     def fence_producers(self, topic: str) -> None:
-        """Take a topic away from its producers, as one that opens with ExclusiveWithFencing does.
-
-        Producers with access mode Exclusive get ProducerFenced. Others connect again.
-        """
+        """Take a topic away from producers, as ExclusiveWithFencing: Exclusive ones are fenced."""
         self._host.fence_producers(topic)
 
     # -- Kafka ----------------------------------------------------------------------------------
@@ -415,9 +412,7 @@ class Faults:
     def losing_kafka_answers(
         self, api: str, topic: str | None = None, **which: Unpack[Which]
     ) -> Iterator[None]:
-        """Do what requests of Kafka's clients ask for, and break the connection in place of the
-        answer. Arguments as `failing_kafka`.
-        """
+        """Do what Kafka's clients ask for, but break the connection. As `failing_kafka`."""
         from .kafka_faults import LosingKafkaAnswers
 
         with self._installed(LosingKafkaAnswers(api=api, topic=topic, **which)):

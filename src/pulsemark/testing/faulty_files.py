@@ -101,6 +101,8 @@ class _Fault:
 class FaultyFiles:
     """A `Files` that calls another one, by default the real disk's, with the faults that are due.
 
+    Its methods raise the OSError of the fault, and those of the other `Files`.
+
     With `syncs` False fdatasync, fsync and sync_folder report success and do nothing. This is for
     control runs: a check of durability must report losses then.
     """
@@ -148,11 +150,7 @@ class FaultyFiles:
             self._faults.append(_Fault(operation, first, times, error, path_part))
 
     def at_call(self, number: int, action: Callable[[], object]) -> None:
-        """Call ``action`` at the ``number``-th call of all operations.
-
-        A write runs before ``action``; any other operation runs after it. This is made for
-        cutting the power of a simulated disk, after which the call and all later calls fail.
-        """
+        """Call ``action`` at that call of all operations, after a write and before others."""
         self._at_call[number] = action
 
     def heal(self) -> None:

@@ -77,9 +77,7 @@ class StoredMessage:
 
 
 def messages_in(log: TopicLog) -> Iterator[StoredMessage]:
-    """The messages of a topic's log that consumers get, in order: none of a transaction that is
-    open or was aborted. Raises what reading it and `messages_of` raise.
-    """
+    """The messages of a log that consumers get, in order. Raises as `messages_of`."""
     place = EARLIEST
     while entries := log.read_stable(place, max_entries=ENTRIES_AT_ONCE):
         for entry in entries:
@@ -158,10 +156,7 @@ class Inspection(ABC):
 
     @abstractmethod
     def messages(self, topic: str) -> list[StoredMessage]:
-        """All messages of a topic, in order; of a partitioned topic by broker time.
-
-        Nothing is consumed or acknowledged. A topic that does not exist has no messages.
-        """
+        """All messages of a topic, in order, or of its partitions by broker time; [] without it."""
 
     @abstractmethod
     def _topic_names(self) -> Iterable[str]:

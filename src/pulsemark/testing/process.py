@@ -89,10 +89,7 @@ class BrokerProcess(BrokerLife, Inspection):
 
     @property
     def data_dir(self) -> Path:
-        """The data folder. It may be read while the process runs, for example by `FolderReader`.
-
-        Raises BrokerStateError for a temporary one that no start has made, or that is closed.
-        """
+        """The data folder, also for readers. Raises BrokerStateError: it is not made, or closed."""
         if self._data_dir is not None:
             return self._data_dir
         if self._temporary is None:
