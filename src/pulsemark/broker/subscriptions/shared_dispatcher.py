@@ -364,7 +364,7 @@ class SharedDispatcher(Dispatcher):
             if not entries:
                 break
             found += [e for e in entries if e.position in wanted and not self.is_pending(e)]
-            at = Position(entries[-1].position.ledger_id, entries[-1].position.entry_id + 1)
+            at = entries[-1].position.following
         return found
 
     def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:

@@ -286,7 +286,7 @@ def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snaps
         return Snapshot(ledger.end_position, {})
     producers, position = found.producers, found.position
     for entry in entries_of(ledger, position, skip_damaged=True):
-        position = Position(entry.position.ledger_id, entry.position.entry_id + 1)
+        position = entry.position.following
         known = _producer_of(entry)
         if known is not None:
             name, highest = known

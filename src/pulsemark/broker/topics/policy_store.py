@@ -124,7 +124,15 @@ class PolicyStore:
 
     async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._namespaces.change(namespace, lambda old: _with(old, policy, value))
+        await self.revise_in_namespace(namespace, policy, lambda _: value)
+
+    async def revise_in_namespace(
+        self, namespace: str, policy: str, revise: Callable[[Any], Any]
+    ) -> None:
+        """As `revise_in_topic`, for a namespace's policy."""
+        await self._namespaces.change(
+            namespace, lambda old: _with(old, policy, revise(old.get(policy)))
+        )
         self.announce(policy, lambda name: name.namespace == namespace)
 
     async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:

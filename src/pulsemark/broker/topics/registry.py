@@ -30,10 +30,9 @@ from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background, Turns
 from ..errors import LimitReachedError, RefusedError
-from ..policies.catalogue import POLICIES
 from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
 from ..policies.policy import Policies
-from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS
+from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS, POLICIES
 from ..policies.topic_rules import TopicRules, rules_of
 from ..storage import Storage, durable
 from ..subscriptions.delayed import DelayedTotal

@@ -35,6 +35,7 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
+from ..policies.pulsar_policies import AUTO_UPDATE_STRATEGIES
 from .catalog_writer import CatalogWriter, Change
 from .policy_store import PolicyStore
 from .schema_definitions import (
@@ -65,17 +66,6 @@ STRATEGY = "schema_compatibility_strategy"
 OLD_STRATEGY = "schema_auto_update_compatibility_strategy"
 ALLOWS_UPDATE = "is_allow_auto_update_schema"
 ENFORCED = "schema_validation_enforced"
-#: The strategy that the older policy means, by its value.
-OF_OLD = {
-    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
-    "Backward": "BACKWARD",
-    "Forward": "FORWARD",
-    "Full": "FULL",
-    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
-    "BackwardTransitive": "BACKWARD_TRANSITIVE",
-    "ForwardTransitive": "FORWARD_TRANSITIVE",
-    "FullTransitive": "FULL_TRANSITIVE",
-}
 UNDEFINED = "UNDEFINED"
 
 T = TypeVar("T")
@@ -557,7 +547,7 @@ class SchemaRules:
         for found in (
             self._store.in_topic(name, STRATEGY),
             self._store.in_namespace(namespace, STRATEGY),
-            OF_OLD.get(self._store.in_namespace(namespace, OLD_STRATEGY) or ""),
+            AUTO_UPDATE_STRATEGIES.get(self._store.in_namespace(namespace, OLD_STRATEGY) or ""),
             self._config.schema_compatibility_strategy,
         ):
             if found is not None and found != UNDEFINED:

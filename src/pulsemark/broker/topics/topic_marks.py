@@ -122,7 +122,7 @@ class TopicMarks:
         await self._run_blocking(ledger.stop_appends)
         last = ledger.last_position
         end = Position(ledger.end_position.ledger_id, -1) if last is None else last
-        stored = f"{end.ledger_id}:{end.entry_id}".encode()
+        stored = str(end).encode()
 
         def show() -> None:
             self._ends[topic.name] = end
