@@ -76,10 +76,7 @@ class TopicSource(Protocol):
     """Where the service finds topics. Called on worker threads, several at a time; may block."""
 
     def log(self, topic: str) -> TopicLog | ReadForm:
-        """The topic's log, by its full name; the compacted form, if that is its log.
-
-        Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
-        """
+        """The topic's log or its compacted form. Raises TopicNotFoundError, NotPossibleError."""
 
     def ends(self, topic: str) -> LogEnds:
         """Where the topic's log ends, and what is lost beyond its ends. Raises as `log`."""
