@@ -397,10 +397,7 @@ class Offsets:
         return not self._is_rewriting and (has_many or is_large)
 
     async def rewrite(self) -> None:
-        """Write all offsets once more, and remove the entries before that.
-
-        Raises LedgerError, OSError; the log then has all it had before.
-        """
+        """Write all offsets once more, remove the older entries. Raises LedgerError, OSError."""
         self._is_rewriting = True
         try:
             before, written = await self._write_all_again()
