@@ -369,13 +369,7 @@ class EntryWriter(Protocol):
 
 
 class PendingLedgers:
-    """What is appended to runs before these are ready.
-
-    Args:
-        committer: commits it later.
-        writer: makes runs ready.
-        wakeup: wakes the committer's thread once some are.
-    """
+    """What is appended to runs that ``writer`` has still to make ready."""
 
     def __init__(self, committer: Committer, writer: EntryWriter, wakeup: Wakeup) -> None:
         self._committer = committer
@@ -441,14 +435,7 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Pending:
-    """Batches that gather and wait, and the one that is on its way to the disk.
-
-    Args:
-        committer: commits them.
-        wakeup: wakes its thread.
-        pending_ledgers: has what is appended to runs that are not ready.
-        max_bytes: appends wait while more is not yet durable.
-    """
+    """Batches that gather and wait, and the one on its way. Appends wait above ``max_bytes``."""
 
     def __init__(
         self,

@@ -157,11 +157,7 @@ def frame_start(request: Outgoing, number: int) -> bytes:
 
 
 class FrameReader:
-    """Cuts received bytes into frames.
-
-    Args:
-        max_frame_bytes: a frame that says it is longer is refused at its length.
-    """
+    """Cuts received bytes into frames. One that is too long is refused at its length."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max = max_frame_bytes

@@ -95,11 +95,7 @@ async def retried(request: Callable[[], Awaitable[_ANY]], options: ClientOptions
 
 
 class LedgerNodes:
-    """The nodes of ledgers below a root.
-
-    Args:
-        random: makes creation tokens; a seeded one in simulations.
-    """
+    """The nodes of ledgers below a root. ``random`` makes creation tokens."""
 
     def __init__(
         self, coordination: Coordination, root: str, options: ClientOptions, random: random.Random
