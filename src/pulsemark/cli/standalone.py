@@ -464,10 +464,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership | None:
-    """The broker's way into the cluster that `--store` names; None: it is alone.
-
-    Raises CliError.
-    """
+    """The way into the cluster that `--store` names; None: it is alone. Raises CliError."""
     address = _store_address(args, config)
     if address is None:
         _refuse_session_timeout(args)

@@ -463,10 +463,7 @@ class KafkaSession(asyncio.BufferedProtocol):
     untaken_bytes = unsent_bytes
 
     def held_output_bytes(self) -> int:
-        """The memory of that data, and of answers that wait for earlier ones.
-
-        What a view shows a part of is held until it is sent.
-        """
+        """The memory of that data, whole buffers of views, and of answers that wait."""
         unsent_bytes = self.unsent_bytes()
         held_bytes = self.connection.held_bytes
         return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)

@@ -357,10 +357,7 @@ class TransactionCoordinator:
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
 
     async def write_ends(self, known: Transaction) -> None:
-        """Have the control entries written that are missing; durable on return.
-
-        Raises KafkaError.
-        """
+        """Have the missing control entries written; durable on return. Raises KafkaError."""
         commits = known.state is State.PREPARE_COMMIT
         end = partial(self._topics.end_transaction, transaction=known.id, commits=commits)
         await asyncio.gather(*map(end, sorted(known.partitions)))
