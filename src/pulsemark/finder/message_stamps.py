@@ -42,10 +42,7 @@ class ReceivedMessage(Protocol):
 
 
 class MessageNotStoredError(LookupError):
-    """The topic has no such entry: it was removed, or the id belongs to another topic.
-
-    `topic` and `position` name the wanted entry.
-    """
+    """The entry at `position` was removed, or the id is of another topic than `topic`."""
 
     def __init__(self, topic: str, position: Position) -> None:
         super().__init__(topic, position)

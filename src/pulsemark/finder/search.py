@@ -157,10 +157,7 @@ class Finder:
     def range(
         self, from_ms: int, to_ms: int, *, method: SearchMethod = SearchMethod.INDEX
     ) -> IndexRange:
-        """The messages from the first entry at ``from_ms`` to the first at ``to_ms``, half-open.
-
-        Raises ValueError when ``to_ms`` is before ``from_ms``.
-        """
+        """The messages from ``from_ms`` to before ``to_ms``. Raises ValueError: that is before."""
         return self.ask(
             lambda snapshot: range_between(
                 lambda time_ms: self.time_in(snapshot, time_ms, method), from_ms, to_ms
