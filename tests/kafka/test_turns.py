@@ -30,7 +30,7 @@ from pulsemark.kafka.records import Fetched, fetch, produced, validate_produced
 from pulsemark.kafka.records import batch as batches
 from pulsemark.kafka.records.batch import BatchFields
 from pulsemark.kafka.records.convert import to_legacy
-from pulsemark.kafka.records.record import Codec, Record, Work
+from pulsemark.kafka.records.layout import Codec, Record, Work
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 

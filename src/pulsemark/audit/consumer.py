@@ -32,14 +32,7 @@ from ..metadata import Clock, FieldValue, SystemClock
 from .counts import MAX_ROWS, Counts, Key, shown
 from .errors import AuditInputError, AuditPostError
 from .report import Labels, row_of
-from .rows import (
-    MAX_TIME_MS,
-    AuditRow,
-    check_name,
-    check_other_tier,
-    parse_bucket_ms,
-    parse_tags,
-)
+from .rows import MAX_TIME_MS, AuditRow, check_name, check_other_tier, parse_bucket_ms, parse_tags
 
 REMEMBERED_IDS = 65_536
 ROWS_PER_POST = 200
@@ -136,10 +129,7 @@ class ConsumerAudit:
             raise AuditInputError("admin_url", admin_url, "is not like http://127.0.0.1:8080")
         self._url = admin_url.rstrip("/")
         self._labels = Labels(
-            tier=tier,
-            host=given.host,
-            datacenter=given.datacenter,
-            application=given.application,
+            tier=tier, host=given.host, datacenter=given.datacenter, application=given.application
         )
         self._tags = parse_tags(tags)
         self._bucket_ms = parse_bucket_ms(bucket)
@@ -157,10 +147,7 @@ class ConsumerAudit:
         self.by_publish_time = 0
 
     def received(self, message: Message) -> None:
-        """Count a message. Call it once for each message that the application took over.
-
-        Raises what looking up its stamp raises, but not if its entry was removed.
-        """
+        """Count a message that the application took over. Raises as looking up its stamp."""
         stamp = self._stamp_of(message)
         if stamp is None:
             time_ms, index = message.publish_timestamp(), -1

@@ -40,11 +40,7 @@ _PLAIN = frozenset(_FIELDS) - _ENUMS - {"application_tags", "broker_timestamp", 
 
 
 class Grouping:
-    """Finds time and tag values of entries.
-
-    Entries of one producer have the same tags one after another. So the values of encoded tags are
-    remembered.
-    """
+    """Finds time and tag values of entries; remembers the values of encoded tags."""
 
     def __init__(self, tags: Sequence[str]) -> None:
         self.tags = tuple(tags)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 
 class AuditInputError(ValueError):
-    """An argument, a setting or a posted row that the audit cannot use.
-
-    `field` names it, `value` is what was given, `reason` says what was expected.
-    """
+    """The audit cannot use `value` of `field` (argument, setting, posted row): `reason`."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(field, value, reason)

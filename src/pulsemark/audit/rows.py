@@ -155,9 +155,7 @@ def _tags(value: Any) -> dict[str, str | None]:
     for name, text in value.items():
         if not (text is None or (isinstance(text, str) and is_short(text))):
             raise AuditInputError(
-                f"tags.{name[:80]}",
-                text,
-                f"is not a text of at most {MAX_VALUE_BYTES} bytes",
+                f"tags.{name[:80]}", text, f"is not a text of at most {MAX_VALUE_BYTES} bytes"
             )
     names = parse_tags(value)
     return {names[place]: text for place, text in enumerate(value.values())}

@@ -70,9 +70,9 @@ COMMANDS = {
 #: Command -> its module, if that has several commands.
 MODULES = {
     "topics": "topics", "namespaces": "topics", "schemas": "topics", "subscriptions": "topics",
-    "produce": "messages", "consume": "messages", "backup": "backup", "restore": "backup",
+    "produce": "messages", "consume": "messages", "backup": "verify", "restore": "verify",
     "verify": "verify", "rebuild-catalog": "verify", "mirror": "mirror", "follow": "mirror",
-    "promote": "mirror", "completion": "parsing",
+    "promote": "mirror", "seek": "seek", "finder": "seek", "completion": "parsing",
 }  # fmt: skip
 
 #: The overview that `pulsemark` alone prints.
@@ -224,7 +224,7 @@ def _flush() -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _discard_output()
+        _discard(sys.stdout.fileno())
         raise CliError(f"the output cannot be written: {error.strerror}") from error
 
 
@@ -233,12 +233,7 @@ def _say(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
-def _discard_output() -> None:
-    """The interpreter flushes stdout at exit, which must not fail a second time."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -261,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _discard_output()
+        _discard(sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
 
 

@@ -30,6 +30,7 @@ from .brokers import (
     add_admin_url,
     add_request_timeout,
     admin_client,
+    not_ours,
     target_path,
 )
 from .options import add_data_dir, add_json, full_topic, parse_time, show_time
@@ -174,9 +175,7 @@ def _report_of(answer: Any) -> Report:
         facts["tags"] = tuple(facts["tags"])
         return Report(**facts)
     except (LookupError, TypeError, ValueError) as error:
-        raise CliError(
-            f"the answer {str(answer)[:80]!r} is not an audit; is this a pulsemark broker?"
-        ) from error
+        raise not_ours(answer, "an audit") from error
 
 
 def _times(args: argparse.Namespace) -> tuple[int | None, int | None]:

@@ -75,10 +75,7 @@ class Service:
         return iter(tuple(self._connections.values()))
 
     def ping(self, timeout_s: float) -> None:
-        """See that each open connection answers a PING; one that does not is closed.
-
-        Raises WaitTimeoutError, ConnectionLostError.
-        """
+        """Close connections that answer no PING. Raises WaitTimeoutError, ConnectionLostError."""
         for connection in self.open_connections():
             if not connection.is_closed:
                 try:

@@ -22,13 +22,7 @@ from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
 from ..broker.ownership import Found
 from ..broker.topics.topic_names import NameLocks
-from ..coordination import (
-    Coordination,
-    CoordinationError,
-    NodeExistsError,
-    NodeMissingError,
-    State,
-)
+from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, State
 from ..ledger import LedgerError, TopicStore
 from ..proto.pulsar_api_pb2 import ServerError
 

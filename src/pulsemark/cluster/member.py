@@ -12,16 +12,10 @@ from urllib.parse import urlsplit
 
 from ..broker.errors import RefusedError
 from ..broker.http.names import boundaries_of, bundle_of
-from ..broker.ownership import (
-    Cluster,
-    Found,
-    GrpcPlace,
-    KafkaPlace,
-    NotOwnedError,
-)
+from ..broker.ownership import Cluster, Found, GrpcPlace, KafkaPlace, NotOwnedError
 from ..broker.server import Membership
 from ..broker.topics.partitioned_topics import RETIRED_KIND
-from ..broker.topics.refreshing import Refreshing, unload
+from ..broker.topics.registry import Refreshing, unload
 from ..coordination import Coordination, CoordinationError, State, Watch
 from ..ledger import LedgerError
 from ..proto.pulsar_api_pb2 import ServerError
@@ -73,10 +67,7 @@ class ClusterMember(Membership, Cluster):
     # -- joining ----------------------------------------------------------------------------------
 
     async def open_store(self, broker: Broker, notify: Notify) -> ClusterStore:
-        """Connect, read the shared settings, and open what the broker stores in.
-
-        Raises CoordinationError.
-        """
+        """Connect, read shared settings, make the stores. Raises CoordinationError."""
         self.session = await self._connect()
         self.catalog = SharedCatalog(self.session)
         await self.catalog.load()
@@ -94,11 +85,7 @@ class ClusterMember(Membership, Cluster):
         self.registration = Registration(self.session, self.me, self.placement.worker)
         self._stores = self._make_stores(broker, notify)
         self.ownership = BundleOwnership(
-            self.session,
-            self.me,
-            self._stores,
-            self._store.stores,
-            self._close_topics,
+            self.session, self.me, self._stores, self._store.stores, self._close_topics
         )
         return self._store
 

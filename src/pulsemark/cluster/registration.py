@@ -15,13 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..broker.ownership import Found, GrpcPlace, KafkaPlace
-from ..coordination import (
-    Coordination,
-    CoordinationError,
-    NodeExistsError,
-    NodeMissingError,
-    Watch,
-)
+from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch
 
 if TYPE_CHECKING:
     from ..broker.services import Services

@@ -62,10 +62,7 @@ async def _serve(spec: WorkerSpec) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     member = worker_member(spec.socket, spec.worker, spec.workers)
-    async with (
-        Broker(spec.config, member) as broker,
-        Collector(lambda: broker.services.is_idle),
-    ):
+    async with Broker(spec.config, member) as broker, Collector(lambda: broker.services.is_idle):
         watch = member.session.listen(lambda state: _ended(state, stop))
         _announce(broker, member)
         await stop.wait()

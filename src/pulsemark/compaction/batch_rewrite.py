@@ -127,10 +127,7 @@ def _walk(payload: bytes, count: int, tombstone_property: str | None) -> list[Ba
 
 
 def rewrite_batch(metadata: MessageMetadata, batch: Batch, kept: Container[int]) -> bytes:
-    """The batch as headers-and-payload, with holes for all messages not in ``kept``.
-
-    Raises CompressionUnavailableError.
-    """
+    """The batch with holes for all but ``kept``. Raises CompressionUnavailableError."""
     payload = b"".join(
         batch.payload[member.start : member.end] if place in kept else HOLE
         for place, member in enumerate(batch.members)

@@ -351,15 +351,11 @@ def keys_of(
     assert magic is not None
     try:
         return [
-            (
-                record.offset,
-                _comparable(record.key),
-                deletes(record, magic, TombstoneStage(stage)),
-            )
+            (record.offset, _comparable(record.key), deletes(record, magic, TombstoneStage(stage)))
             for record in read(entry.body, max_raw_bytes=max_bytes)
         ]
     except RecordSetError as error:
-        raise BatchFormatError(error.reason) from error
+        raise BatchFormatError(str(error)) from error
 
 
 def with_holes(entry: Entry, places: list[int], max_bytes: int) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The interface of a coordination service, and its values.
+"""The interface of a coordination service, its values and errors.
 
 It is ZooKeeper's data model: a tree of nodes, each with up to 1 MB of data and a version that grows
 by 1 with each `set`. A change can demand a version, and several changes can be one transaction. An
@@ -83,11 +83,94 @@ class Check:
 Operation = Create | Set | Delete | Check
 
 
+class CoordinationError(Exception):
+    """Base of everything the coordination package raises on purpose."""
+
+    what = "cannot use the node"
+
+    def __init__(self, path: str = "", reason: str = "") -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        of_node = f" {self.path}" if self.path else ""
+        return f"{self.what}{of_node}{': ' if self.reason else ''}{self.reason}"
+
+
+class NodeMissingError(CoordinationError):
+    """The node, or the parent of a node to be created, does not exist."""
+
+    what = "no node"
+
+
+class NodeExistsError(CoordinationError):
+    """A node with that path exists already."""
+
+    what = "the node exists already:"
+
+
+class VersionConflictError(CoordinationError):
+    """The node has another version than expected: it was changed meanwhile."""
+
+    what = "another version of node"
+
+
+class NotEmptyError(CoordinationError):
+    """The node has children."""
+
+    what = "the node has children:"
+
+
+class ParentEphemeralError(CoordinationError):
+    """The parent is ephemeral, and such a node cannot have children."""
+
+    what = "the parent is ephemeral:"
+
+
+class ConnectionLossError(CoordinationError):
+    """The connection broke, or no answer came in time. A change may have been made, or not."""
+
+    what = "connection lost, outcome unknown, node"
+
+
+class SessionExpiredError(CoordinationError):
+    """The session is over, and its ephemeral nodes are gone. Nothing was done."""
+
+    what = "session expired, node"
+
+
+class CoordinationClosedError(CoordinationError):
+    """This side has closed the session. Nothing was done."""
+
+    what = "session closed, node"
+
+
+class CoordinationUnavailableError(CoordinationError):
+    """No session could be opened."""
+
+    what = "no session with the coordination service"
+
+
 class Watch(Protocol):
     """A watch that goes on until it is closed. It may report more often than things change."""
 
     def close(self) -> None:
         """Report nothing more, from now on."""
+
+
+class Listener:
+    """A `Watch` of a session's state, among the session's others."""
+
+    def __init__(self, holders: list[Listener], changed: Callable[[State], None]) -> None:
+        self.changed = changed
+        self._holders = holders
+        holders.append(self)
+
+    def close(self) -> None:
+        """Report nothing more."""
+        if self in self._holders:
+            self._holders.remove(self)
 
 
 class Coordination(Protocol):
@@ -97,17 +180,14 @@ class Coordination(Protocol):
     not), SessionExpiredError and CoordinationClosedError (nothing was done).
     """
 
-    @property
-    def state(self) -> State:
-        """The session's state."""
+    state: State
+    """As far as this side knows."""
+    session_timeout_ms: int
+    """How long the service keeps a session of which it hears nothing."""
 
     @property
     def session_id(self) -> int:
         """The session's id; another one after the session was lost. 0 before the first one."""
-
-    @property
-    def session_timeout_ms(self) -> int:
-        """How long the service keeps a session of which it hears nothing."""
 
     async def get(self, path: str) -> Versioned:
         """Data and version. Raises NodeMissingError."""

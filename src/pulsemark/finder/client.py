@@ -97,10 +97,7 @@ def refuse_on_a_loop(call: str) -> None:
 
 
 def checked_target(target: str) -> str:
-    """The target, if it is HOST:PORT (an IPv6 host in brackets).
-
-    Raises InvalidFieldError if it is not: without a port gRPC would try port 443.
-    """
+    """A target HOST:PORT. Raises InvalidFieldError without a port: gRPC would try 443."""
     host, _, port = target.rpartition(":")
     is_port = port.isascii() and port.isdigit() and 0 < int(port) <= HIGHEST_PORT
     is_host = ":" not in host or (host.startswith("[") and host.endswith("]"))
@@ -215,10 +212,7 @@ class SeekClient:
         method: SearchMethod = SearchMethod.INDEX,
         timeout_s: float | None = None,
     ) -> IndexPlace:
-        """The entry that holds the message ``index``, and the message's place in the batch.
-
-        Raises IndexOutOfRangeError for an index that is not (or no longer) in the topic.
-        """
+        """The message ``index``, with its entry and place in it. Raises IndexOutOfRangeError."""
         request = pb.SeekByIndexRequest(
             topic=topic, index=whole_number(index, "index"), method=messages.method_number(method)
         )
@@ -342,10 +336,7 @@ class SeekClient:
         )
 
     def epochs(self, topic: str, *, timeout_s: float | None = None) -> EpochHistory:
-        """Where each leader epoch of a topic begins, and where the last one ends.
-
-        `ledger.common_point` compares the epochs of two logs.
-        """
+        """Where each leader epoch of a topic begins, and where the last one ends."""
         return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
 
     def history(

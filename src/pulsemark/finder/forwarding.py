@@ -112,10 +112,7 @@ class Forwarding:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def owner(self, topic: str, context: Call) -> Owner | None:
-        """The server to ask about a topic; None: this one.
-
-        Raises ServerUnavailableError, NotPossibleError and what the finding raises.
-        """
+        """The topic's server; None: this one. Raises ServerUnavailableError, NotPossibleError."""
         hops = _hops(context)
         authoritative = "true" in _sent(context, AUTHORITATIVE_HEADER)
         found = await self._find(topic, authoritative)

@@ -144,11 +144,7 @@ def prefixes_only(number: int) -> bool:
 
 
 def int64(time_ms: int) -> int:
-    """A time, limited to an int64.
-
-    A producer may choose any uint64 as publish time. A time above int64 is later than every other
-    time, and the largest int64 is so too.
-    """
+    """A time, limited to int64: producers choose any uint64, and later ones are equal."""
     return min(time_ms, 2**63 - 1)
 
 
@@ -267,11 +263,7 @@ def tags_from(tags: Iterable[pb.Tag]) -> dict[str, FieldValue]:
 
 
 class EntryAssembler:
-    """Joins the pieces of ReadEntries' responses to entries.
-
-    Raises SeekCallError if a piece does not follow the piece before it: a body with a missing part
-    must never be returned as whole.
-    """
+    """Joins the pieces of ReadEntries' responses. Raises SeekCallError if a piece is missing."""
 
     __slots__ = ("_body", "_head", "_prefixes_only")
 

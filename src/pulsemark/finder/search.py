@@ -150,10 +150,7 @@ class Finder:
         return self.ask(partial(self.time_in, time_ms=time_ms, method=method))
 
     def by_index(self, index: int, *, method: SearchMethod = SearchMethod.INDEX) -> IndexPlace:
-        """The entry that holds the message with ``index``.
-
-        Raises IndexOutOfRangeError, and TypeError if the index is not a whole number.
-        """
+        """The entry with the message ``index``. Raises IndexOutOfRangeError, TypeError."""
         return self.ask(partial(self.index_in, index=index, method=method))
 
     def range(
@@ -170,10 +167,7 @@ class Finder:
         )
 
     def ask(self, question: Callable[[LogSnapshot], Answer]) -> Answer:
-        """The answer to a question about the log as it is at one moment.
-
-        If entries are removed while they are searched, the question is asked again.
-        """
+        """The answer of ``ask`` about a snapshot; asked again if entries are removed meanwhile."""
         while True:
             self._log.check_can_read()
             snapshot = self._log.snapshot()
@@ -214,10 +208,7 @@ class Finder:
         return _place(segment, *found, io) if found is not None else None
 
     def index_in(self, snapshot: LogSnapshot, index: int, method: SearchMethod) -> IndexPlace:
-        """As ``by_index``, in a snapshot that ``ask`` has given.
-
-        Raises IndexOutOfRangeError, TypeError.
-        """
+        """As ``by_index``, in a snapshot. Raises IndexOutOfRangeError, TypeError."""
         index = _whole("index", index)
         _check_method(method)
         first_index, next_index = snapshot.first_index, snapshot.next_index

@@ -252,10 +252,7 @@ class SeekServer:
         reflection.enable_server_reflection(names, server)
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Refuse new calls, let running calls finish for `grace_s` (default: the options'), stop.
-
-        Does nothing if the server is not running.
-        """
+        """Refuse new calls, and stop after `grace_s` (default: the options') for running ones."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -514,10 +511,7 @@ async def folder_server(
     normalise: Normalise = full_name,
     log_of: LogOf | None = None,
 ) -> AsyncIterator[SeekServer]:
-    """A running server over a data folder, stopped at the end of the `async with` block.
-
-    Raises the errors of FolderSource and SeekServer.start.
-    """
+    """A server over a data folder. Raises as FolderSource and SeekServer.start."""
     source = await asyncio.to_thread(FolderSource, folder, log_of)
     try:
         async with SeekServer(source, options, normalise=normalise) as server:

@@ -323,8 +323,7 @@ class SeekServicer:
                 index = messages.not_negative(request.index, "index")
                 answer = await self._search(topic, lambda finder: finder.by_index(index))
                 return pb.ResetCursorResponse(
-                    position=rpc.position_message(answer.position),
-                    batch_index=answer.batch_index,
+                    position=rpc.position_message(answer.position), batch_index=answer.batch_index
                 )
             case "position":
                 wanted = messages.place(request.position, "position")

@@ -164,21 +164,13 @@ class FetchSessions:
         self._max_partitions = max_partitions
         #: The one that was not used for the longest time is first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        self._weight = 0
+        self.partitions = 0
+        """Of all sessions."""
         #: Sessions that began, and those that had to make room for others.
         self.begun = self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partitions(self) -> int:
-        """The partitions of all sessions."""
-        return self._weight
-
-    def sessionless(self, wanted: dict[Key, Wanted]) -> FetchContext:
-        """The context of a request of a version without sessions."""
-        return FetchContext(self, wanted)
 
     def context(
         self,
@@ -195,7 +187,10 @@ class FetchSessions:
                 self._remove(known)
             if epoch == FINAL_EPOCH:
                 return FetchContext(self, wanted)
-            return FetchContext(self, wanted, begins=self._made(principal, wanted))
+            now_s = self._now_s()
+            made = FetchSession(NO_SESSION, principal, now_s, now_s)
+            made.update(wanted, ())
+            return FetchContext(self, wanted, begins=made)
         session = self._sessions.get(session_id)
         if session is None or session.principal != principal:
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id}")
@@ -211,7 +206,7 @@ class FetchSessions:
     ) -> FetchContext:
         before = session.weight
         session.update(wanted, forgotten)
-        self._weight += session.weight - before
+        self.partitions += session.weight - before
         session.used_s = self._now_s()
         self._sessions.move_to_end(session.id)
         if not session.wanted:
@@ -223,24 +218,17 @@ class FetchSessions:
         session.epoch = session.epoch % INT_MAX + 1
         return FetchContext(self, session.wanted, session)
 
-    def _made(self, principal: Any, wanted: dict[Key, Wanted]) -> FetchSession:
-        """A session that begins when its first request is answered."""
-        now_s = self._now_s()
-        made = FetchSession(NO_SESSION, principal, now_s, now_s)
-        made.update(wanted, ())
-        return made
-
     def add(self, session: FetchSession) -> bool:
         """Keep a session; False: there is no room for it."""
-        room = self._max_partitions - session.weight
-        if room < 0 or not self._has_room(session.weight, self._max_sessions - 1):
+        fits = session.weight <= self._max_partitions
+        if not fits or not self._has_room(session.weight, self._max_sessions - 1):
             return False
         while not session.id or session.id in self._sessions:
             session.id = random.SystemRandom().randint(1, INT_MAX)
         session.began_s = session.used_s = self._now_s()
         self.begun += 1
         self._sessions[session.id] = session
-        self._weight += session.weight
+        self.partitions += session.weight
         return True
 
     # -- room -----------------------------------------------------------------------------------
@@ -249,7 +237,8 @@ class FetchSessions:
         """Evict others until there are at most `max_sessions` and the partitions fit."""
         new_weight = weight if beside is None else 0
         while (
-            len(self._sessions) > max_sessions or self._weight + new_weight > self._max_partitions
+            len(self._sessions) > max_sessions
+            or self.partitions + new_weight > self._max_partitions
         ):
             evicted = self._evictable(weight, beside)
             if evicted is None:
@@ -276,7 +265,7 @@ class FetchSessions:
 
     def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.id]
-        self._weight -= session.weight
+        self.partitions -= session.weight
 
 
 class UnsentRecords:

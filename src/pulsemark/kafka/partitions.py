@@ -321,10 +321,6 @@ class Partitions:
             self._sweep_at = max(1_000, 2 * len(self._open))
         return made
 
-    def close(self) -> None:
-        """Forget all."""
-        self._open.clear()
-
 
 BATCHES_KEPT = 5
 SEQUENCE_END = 2**31

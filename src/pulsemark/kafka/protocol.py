@@ -204,8 +204,7 @@ class Request:
 class Connection:
     """One connection. `max_frame_bytes` limits requests with records.
 
-    `pending_bytes` are received and not yet a whole request. `memory` is shared with the other
-    connections of the event loop.
+    `memory` is shared with the other connections of the event loop.
     """
 
     def __init__(self, max_frame_bytes: int, memory: Memory | None = None) -> None:
@@ -367,9 +366,11 @@ class Connection:
         client_id = header.client_id or ""
         request = Request(api, version, header.correlation_id, client_id, None, len(frame))
         if is_served:
-            request.undecoded = frame[source.tell() :]
-            is_small = len(frame) <= DECODED_AT_ONCE_BYTES
-            if is_small or _has_few_sets(request):
+            request.undecoded = body = frame[source.tell() :]
+            most = DECODED_AT_ONCE_SETS
+            if len(frame) <= DECODED_AT_ONCE_BYTES or (
+                key == PRODUCE and _count_sets(version, body, most) <= most
+            ):
                 decode_body(request)
         return self._waiting(request)
 
@@ -402,14 +403,6 @@ def _header_bytes(frame: memoryview, *, flexible: bool) -> memoryview:
         return frame[:LARGE_BYTES]
     (client_id_bytes,) = _CLIENT_ID.unpack_from(frame, _HEAD_BYTES)
     return frame[: _HEAD_BYTES + _CLIENT_ID.size + max(0, client_id_bytes)]
-
-
-def _has_few_sets(request: Request) -> bool:
-    """Whether it is a Produce with few sets, as far as can be seen without decoding it."""
-    body = request.undecoded
-    if body is None or request.api.key != PRODUCE:
-        return False
-    return _count_sets(request.version, body, DECODED_AT_ONCE_SETS) <= DECODED_AT_ONCE_SETS
 
 
 class _ProduceWalk:
@@ -480,19 +473,19 @@ def _count_sets(version: int, body: memoryview, most: int) -> int:
 
 def decode_body(request: Request) -> None:
     """Decode a body that `take` has left as bytes. Runs in any thread. Raises ProtocolError."""
-    body = request.undecoded
-    if body is not None:
-        is_flexible = request.version >= FLEXIBLE_PRODUCE
-        may_have_many = is_flexible or len(body) > LEAST_TOPIC_BYTES * MAX_SETS
-        if request.api.key == PRODUCE and may_have_many:
-            sets = _count_sets(request.version, body, MAX_SETS)
-            if sets > MAX_SETS:
-                raise ProtocolError(f"a Produce with more than {MAX_SETS} sets")
-        try:
-            request.body = _decode(request.api, request.version, body)
-        except DECODE_ERRORS as problem:
-            raise _undecodable(request.api, request.version, problem) from problem
-        request.undecoded = None
+    body, version = request.undecoded, request.version
+    if body is None:
+        return
+    may_have_many = request.api.key == PRODUCE and (
+        version >= FLEXIBLE_PRODUCE or len(body) > LEAST_TOPIC_BYTES * MAX_SETS
+    )
+    if may_have_many and _count_sets(version, body, MAX_SETS) > MAX_SETS:
+        raise ProtocolError(f"a Produce with more than {MAX_SETS} sets")
+    try:
+        request.body = _decode(request.api, version, body)
+    except DECODE_ERRORS as problem:
+        raise _undecodable(request.api, version, problem) from problem
+    request.undecoded = None
 
 
 def _undecodable(api: Api, version: int, problem: Exception) -> ProtocolError:

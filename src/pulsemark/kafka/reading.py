@@ -33,10 +33,9 @@ from ..connection_memory import OutputMemory
 from ..ledger import Entry, EntryKind, LedgerError, Position
 from ..ledger.would_block import in_pieces
 from ..metadata import BrokerEntryMetadata, Buffer, peek
-from .access import Access, Operation
 from .errors import Code, KafkaError
 from .partitions import KafkaPartition
-from .ports import Figures
+from .ports import Access, Figures, Operation
 from .records import (
     MAX_RAW_BYTES,
     CodecError,
@@ -368,13 +367,7 @@ class PartitionsReader:
         return self.is_cut
 
     def _converted(
-        self,
-        partition: KafkaPartition,
-        entry: Entry,
-        epoch: int,
-        fetch_offset: int,
-        *,
-        first: bool,
+        self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int, *, first: bool
     ) -> Shown | None:
         """An entry as the client gets it; None: it is large, and reading stops before it."""
         self._has_converted = self._has_converted or entry.kind is EntryKind.DATA
@@ -495,7 +488,7 @@ class ShownEntries:
             try:
                 return self._converted(partition, entry, epoch, fetch_offset, broker_time_ms)
             except UnconvertibleEntryError as error:
-                return self._hole(partition, entry, epoch, error.reason)
+                return self._hole(partition, entry, epoch, str(error))
         inner = metadata.inner_base_offset if metadata.HasField("inner_base_offset") else None
         stored = StoredSet(entry.body, entry.first_index, epoch, broker_time_ms, inner)
         try:

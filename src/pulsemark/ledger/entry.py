@@ -20,14 +20,7 @@ from enum import IntEnum
 from operator import index as as_int
 from typing import Protocol, SupportsIndex, cast
 
-from ..metadata import (
-    Buffer,
-    MessageFormatError,
-    MessageHeader,
-    PrefixError,
-    entry_time_ms,
-    peek,
-)
+from ..metadata import Buffer, MessageFormatError, MessageHeader, PrefixError, entry_time_ms, peek
 from .errors import ClockError
 from .limits import MAX_TIME_MS
 from .position import Position

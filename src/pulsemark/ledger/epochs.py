@@ -208,10 +208,7 @@ def cut_before(runs: Sequence[Run], position: Position) -> TailCut:
 
 
 def find_cut(runs: Sequence[Run], index: int) -> TailCut:
-    """Where all messages from ``index`` on are cut off; changes nothing.
-
-    Raises ValueError where ``index`` lies inside a batch, OSError.
-    """
+    """The cut before the messages from ``index`` on. Raises OSError; ValueError in a batch."""
     kept = 0
     while kept < len(runs) and _begins_before(runs[kept], index):
         kept += 1

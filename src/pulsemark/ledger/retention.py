@@ -85,10 +85,7 @@ def retention_due(
     retention_size_bytes: int | None,
     claim: Position | None,
 ) -> Position | None:
-    """What `apply_retention` would cut off: the first entry to keep; None: nothing. Blocks.
-
-    Raises what `retention_cut` does.
-    """
+    """The first entry that `apply_retention` would keep; None: it would cut nothing. Blocks."""
     _check_now(now_ms)
     cursors = tuple(ledger.cursors.values())
     marks = [cursor.mark_delete for cursor in cursors if cursor.durable]

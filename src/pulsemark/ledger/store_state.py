@@ -212,10 +212,7 @@ class UninterruptedWork:
             self._thread.start()
 
     def run(self, function: Callable[[], _T]) -> _T:
-        """Call ``function()`` where no signal handler runs, and return its result.
-
-        Raises ForkedStoreError in a child process, which does not have that thread.
-        """
+        """What ``function()`` returns where no signal handler runs. Raises ForkedStoreError."""
         self._state.check_process()
         if (
             self._has_ended  # the store was closed: the work raises that itself

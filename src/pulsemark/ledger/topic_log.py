@@ -364,10 +364,7 @@ class TopicLog:
         return segments[0].position(segments[0].cut_rows - 1) if segments else Position(0, -1)
 
     def entry_message_count(self, position: Position) -> int | None:
-        """How many messages (indexes) the durable entry at ``position`` has; None: no such entry.
-
-        0 for an entry that took no index.
-        """
+        """The messages (indexes) of the durable entry at ``position``; None: no such entry."""
         found = self._entry_at(position)
         return None if found is None else _messages_of(*found)
 

@@ -55,10 +55,7 @@ class TopicStore(StoreCore):
     """
 
     def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
-        """Take over an engine that was just created. Blocks.
-
-        Raises as ``open_topic``, but neither TopicNotFoundError nor ValueError.
-        """
+        """Take over an engine. Raises as ``open_topic``, but no TopicNotFoundError, ValueError."""
         super().__init__(engine, state, setup)
         self._open_lock = threading.RLock()
         self._close_lock = threading.Lock()
@@ -78,10 +75,7 @@ class TopicStore(StoreCore):
     # Topics
 
     def topic_names(self) -> list[str]:
-        """Full names of all topics, sorted; without the store's own topics.
-
-        Raises StoreClosedError.
-        """
+        """Full names of the topics that clients see, sorted. Raises StoreClosedError."""
         self.state.check_process()
         if self._closed:
             raise StoreClosedError(self.state.name)

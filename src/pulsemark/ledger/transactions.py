@@ -305,10 +305,7 @@ class Transactions:
         return self._store is None or ledger_id == self._noted_ledger_id
 
     def note(self, ledger_id: int, log: TransactionLog) -> None:
-        """Store the note before the first entry of a transaction in a ledger.
-
-        Durable. Raises CatalogError.
-        """
+        """Note a ledger before its first entry of a transaction. Durable. Raises CatalogError."""
         with self._noting:
             if not self.is_noted(ledger_id):
                 self._write_note(log)

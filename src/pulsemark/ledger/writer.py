@@ -115,10 +115,7 @@ NOTHING, RUN, LEDGER = range(3)
 def what_begins(
     tail: Tail, size_bytes: int, messages: int, age_ms: int, options: StoreOptions, entries: int = 1
 ) -> int:
-    """Whether an entry of that size is to begin a RUN or LEDGER, or NOTHING.
-
-    For several ``entries`` of that size together: whether one of them is.
-    """
+    """Whether one of ``entries`` entries of that size begins a RUN or LEDGER, or NOTHING."""
     run = tail.run
     if run is None:
         return LEDGER
@@ -166,10 +163,7 @@ def check_kind(topic: str, kind: int) -> EntryKind:
 
 
 def check_count(topic: str, message_count: object) -> int:
-    """The number of messages that an entry counts for: 0 where it is 0 or negative, as in Pulsar.
-
-    Raises InvalidEntryError.
-    """
+    """How many messages an entry counts for, as in Pulsar at least 0. Raises InvalidEntryError."""
     if not isinstance(message_count, int):
         raise InvalidEntryError(topic, f"message_count must be an int, not {message_count!r}")
     if message_count > MAX_MESSAGE_COUNT:
@@ -230,12 +224,7 @@ _MANY_MAX_BYTES = 1 << 20
 
 
 NewEntries: TypeAlias = tuple[
-    Sequence[Buffer],
-    int,
-    Sequence[int],
-    EntryKind,
-    BrokerEntryMetadata | None,
-    Sender | None,
+    Sequence[Buffer], int, Sequence[int], EntryKind, BrokerEntryMetadata | None, Sender | None
 ]
 """Entries that are to be appended one after another, checked as far as possible before they have a
 place: bodies, body check, message counts, kind, prefix fields of the store itself, the producer.
@@ -760,10 +749,7 @@ class ManagedLedger(SubscribedLog):
     def _add(
         self, tail: Tail, records: Records, group: Group | None = None, *, wakes: bool = True
     ) -> Appended:
-        """Under the lock: append records that were built at ``tail`` to the group that gathers.
-
-        Returns what was appended last.
-        """
+        """Append records built at ``tail`` to the group, under the lock; returns the last one."""
         parts, rows, size_bytes, next_index, age_ms, clock_ms = records
         pending = self._pending
         run = tail.run
@@ -847,12 +833,7 @@ class ManagedLedger(SubscribedLog):
             if previous
             else 0,
         )
-        began = replace(
-            tail,
-            run=self._engine.create(header),
-            entry_id=first_entry_id,
-            offset=0,
-        )
+        began = replace(tail, run=self._engine.create(header), entry_id=first_entry_id, offset=0)
         if segment_no:
             return began
         return replace(
@@ -889,10 +870,7 @@ class ManagedLedger(SubscribedLog):
     # What the committer calls
 
     def fence(self) -> None:
-        """Under the lock: drop what is not durable; the next entry begins a new ledger.
-
-        Reads no file: no index has rows of entries that are not durable.
-        """
+        """Drop what is not durable, under the lock; the next entry begins a new ledger."""
         tail = self.tail
         kept = tuple(s for s in self._segments if s.entry_count)
         for run in self._segments:
@@ -1375,10 +1353,7 @@ class ManagedLedger(SubscribedLog):
         )
 
     def delete_cursor(self, name: str) -> Commit:
-        """Forget a subscription; durable when the commit is done.
-
-        While a deletion is pending, deleting again returns the same commit.
-        """
+        """Forget a subscription; durable when the commit is done. May be repeated meanwhile."""
         return self._all_cursors.delete(self, name)
 
     @contextmanager

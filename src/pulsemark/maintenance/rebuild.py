@@ -155,10 +155,7 @@ def _readable_properties(old: Path) -> tuple[list[tuple[str, str, bytes]], bool]
 
 
 def _is_wrong_deletion(kind: bytes, key: bytes, there: set[int]) -> bool:
-    """Whether a note says that a topic is being deleted which the catalog still lists.
-
-    An id changed by damage is most unlikely to be noted and not listed.
-    """
+    """Whether a note says that a topic is being deleted which the catalog still lists."""
     return kind == DELETING_KIND.encode() and (not key.isdigit() or int(key) in there)
 
 

@@ -25,10 +25,7 @@ class CatalogContent:
 
 
 def read_catalog(path: Path) -> CatalogContent | None:
-    """The catalog's content; None if there is no catalog.
-
-    Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError if it cannot be read.
-    """
+    """The content; None: no catalog. Raises CatalogError, UnsupportedVersionError."""
     if not path.exists():
         return None
     try:
@@ -40,18 +37,12 @@ def read_catalog(path: Path) -> CatalogContent | None:
 
 
 def read_property(path: Path, kind: str, key: str) -> bytes | None:
-    """A value of the catalog; None if it has none, or if there is no catalog.
-
-    Raises CatalogError if it cannot be read.
-    """
+    """A value; None if it has none, or there is no catalog. Raises CatalogError."""
     return read_properties(path, kind, [key]).get(key)
 
 
 def read_properties(path: Path, kind: str, keys: Collection[str]) -> dict[str, bytes]:
-    """Several values of one kind, by key; keys without a value are left out.
-
-    Raises CatalogError if the catalog cannot be read.
-    """
+    """Existing values of one kind, by key. Raises CatalogError."""
     if not path.exists():
         return {}
     query = "SELECT value FROM property WHERE kind=? AND key=?"

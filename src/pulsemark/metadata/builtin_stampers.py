@@ -125,11 +125,7 @@ class HasKeysStamper:
 
     @classmethod
     def parse(cls, argument: str = "") -> HasKeysStamper:
-        """Make the stamper from a configuration's text: nothing, or "any".
-
-        Raises:
-            ValueError: it is another text.
-        """
+        """Make it of nothing, or "any". Raises ValueError for another text."""
         if argument.strip() not in ("", "any"):
             raise ValueError("takes no argument but any: has-keys:any")
         return cls(opens_batches=bool(argument.strip()))
@@ -218,11 +214,7 @@ class TombstoneStamper:
 
     @classmethod
     def parse(cls, argument: str = "") -> TombstoneStamper:
-        """Make the stamper from a configuration's text: the property's name.
-
-        Raises:
-            ValueError: there is no name.
-        """
+        """Make it of a property's name. Raises ValueError if that is empty."""
         if not argument.strip():
             raise ValueError("needs the name of a property: tombstone:PROPERTY")
         return cls(argument.strip())
@@ -266,11 +258,7 @@ class PropertyTagsStamper:
 
     @classmethod
     def parse(cls, argument: str = "") -> PropertyTagsStamper:
-        """Make the stamper from a configuration's text: property names, separated by commas.
-
-        Raises:
-            ValueError: a name is empty, or no name is given.
-        """
+        """Make it of names with commas between. Raises ValueError for an empty one, or none."""
         names = [name.strip() for name in argument.split(",")]
         if not all(names):
             raise ValueError("needs the names of properties: property-tags:NAME[,NAME...]")
@@ -379,10 +367,7 @@ BUILT_IN: dict[str, Callable[..., Stamper]] = {
 
 
 def load_stampers(names: Iterable[str]) -> list[Stamper]:
-    """The stampers with these names, in this order. A plugin cannot use a built-in name.
-
-    Args:
-        names: each `name` or `name:argument`; `builtin_stampers` lists the built-in names.
+    """The stampers with these names (`name` or `name:argument`), in this order.
 
     Raises:
         UnknownStamperError: a stamper is neither built in nor installed.

@@ -51,11 +51,7 @@ def field_number_of(name: str) -> int | None:
 
 
 def field_numbers(encoded: bytes) -> frozenset[int]:
-    """The numbers of the fields in an encoded BrokerEntryMetadata, known and unknown ones.
-
-    Raises:
-        PrefixError: the bytes are not protobuf.
-    """
+    """The numbers of all fields of encoded metadata. Raises PrefixError if it is malformed."""
     return frozenset(number for number, _, _ in _fields(encoded))
 
 
@@ -91,7 +87,10 @@ def prefix_fields(prefix: Buffer) -> dict[str, FieldValue | dict[str, FieldValue
     Raises:
         PrefixError: the prefix, or an application tag in it, is not well formed.
     """
-    metadata = _named(prefix)
+    metadata = peek(prefix)
+    if metadata is not None and len(UnknownFieldSet(metadata)):
+        load_all_plugins()  # which names them
+        metadata = peek(prefix)
     shown: dict[str, FieldValue | dict[str, FieldValue]] = {}
     if metadata is None:
         return shown
@@ -116,7 +115,9 @@ def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
         PrefixError: as `prefix_fields`.
     """
     tags: dict[str, FieldValue] = {}
-    if _is_plain(prefix):
+    metadata = peek(prefix)
+    if metadata is None or prefix == pack_stamp(metadata.broker_timestamp, metadata.index):
+        # Nearly every entry has only time and index.
         return tags
     fields = prefix_fields(prefix)
     for name, value in fields.items():
@@ -131,21 +132,6 @@ def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
 def printable(value: FieldValue) -> str | int | float | bool:
     """The value in a form that JSON can hold: bytes become hexadecimal text."""
     return value.hex() if isinstance(value, bytes) else value
-
-
-def _is_plain(prefix: Buffer) -> bool:
-    """Whether the prefix has only time and index, as in nearly every entry (a fast check)."""
-    metadata = peek(prefix)
-    return metadata is None or prefix == pack_stamp(metadata.broker_timestamp, metadata.index)
-
-
-def _named(prefix: Buffer) -> BrokerEntryMetadata | None:
-    """The metadata. If it has unknown fields, all plugins are loaded first, to name them."""
-    metadata = peek(prefix)
-    if metadata is None or not len(UnknownFieldSet(metadata)):
-        return metadata
-    load_all_plugins()
-    return peek(prefix)
 
 
 def _value(field: FieldDescriptor, value: Any) -> FieldValue:

@@ -43,19 +43,15 @@ from .message import MessageHeader
 
 @record(frozen=True)
 class Sender:
-    """The producer of an entry, as the broker knows it from the connection.
-
-    Attributes:
-        producer_name: the producer's name, given by the client or by the broker.
-        properties: the properties that the producer was opened with.
-        client_version: the version that the client states, such as "Pulsar-CPP-v3.7.2".
-        address: the peer's address, as topic stats show it: "/127.0.0.1:40000".
-    """
+    """The producer of an entry, as the broker knows it from the connection."""
 
     producer_name: str
     properties: Mapping[str, str] = field(default_factory=dict)
+    """Those that the producer was opened with."""
     client_version: str = ""
+    """As the client states it, such as "Pulsar-CPP-v3.7.2"."""
     address: str = ""
+    """The peer's, as topic stats show it: "/127.0.0.1:40000"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +93,14 @@ class StampContext:
         return self.kind == DATA and self.source_format == SOURCE_PULSAR
 
     def message_metadata(self) -> MessageMetadata:
-        """The producer's metadata, parsed at the first call, once for all stampers.
-
-        Raises:
-            MessageFormatError: the body is not a message.
-        """
+        """The producer's metadata, parsed once. Raises MessageFormatError: it is no message."""
         assert self.header is not None
         return self.header.metadata()
 
 
 @runtime_checkable
 class Stamper(Protocol):
-    """Writes some fields of the broker entry metadata. Shared by topics and threads: no state.
-
-    The module's docstring lists its optional attributes.
-    """
+    """Writes fields of the broker entry metadata, without state: topics and threads share it."""
 
     @property
     def name(self) -> str:
@@ -119,10 +108,7 @@ class Stamper(Protocol):
         ...
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write this stamper's fields into `metadata`. Every append calls it: it must not block.
-
-        An exception fails the append.
-        """
+        """Write its fields into `metadata`, without blocking. An exception fails the append."""
         ...
 
 

@@ -147,10 +147,7 @@ class FollowedTopic:
         return state.end is not None and self.end < state.end and state.entry_count > 0
 
     def bring(self, state: TopicState) -> None:
-        """Take the next entries of the source, all durable when it returns.
-
-        Raises what `FollowSource` and `ManagedLedger.follow` raise.
-        """
+        """Take the source's next entries, durably. Raises as its calls and the ledger's."""
         self.measure(state)
         if not self.is_checked and not self._reconcile():
             return

@@ -23,13 +23,7 @@ from ..client import (
 from .broker_target import COME_AGAIN
 from .endpoints import Selection
 from .entries import Source, Target
-from .errors import (
-    LostError,
-    MirrorError,
-    NoTopicsError,
-    PartitionCountError,
-    TopicMissingError,
-)
+from .errors import LostError, MirrorError, NoTopicsError, PartitionCountError, TopicMissingError
 from .subscriptions import CARRY_S, SubscriptionCarrier
 from .topic_mirror import Report, TopicMirror
 

@@ -100,10 +100,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start, and return when the broker serves.
-
-        Raises BrokerStateError if it runs, and what `Broker.start` raises.
-        """
+        """Start, and return when it serves. Raises BrokerStateError, and as `Broker.start`."""
         if self.is_running:
             raise BrokerStateError("not running", "running")
         if not self._needs_folder:

@@ -59,10 +59,7 @@ class MovableClock(ABC):
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.now_ms())
 
     def set(self, now: int | datetime) -> None:
-        """Set the time, forwards or backwards.
-
-        Raises TypeError for what is no time, ValueError for a datetime without a time zone.
-        """
+        """Set the time. Raises TypeError, or ValueError for a datetime without a time zone."""
         self._set_ms(_time_ms(now))
 
     def advance(

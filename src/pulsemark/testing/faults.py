@@ -334,18 +334,12 @@ class Faults:
     # -- connections ----------------------------------------------------------------------------
 
     def drop_connections(self) -> int:
-        """Break all connections of Pulsar's and Kafka's clients; return how many there were.
-
-        Answers that were not yet sent are lost. Clients may connect again.
-        """
+        """Break all clients' connections, but not for good; returns how many. Answers are lost."""
         return self._host.drop_connections()
 
     @contextmanager
     def refusing_connections(self) -> Iterator[None]:
-        """Break all connections, and each new one, of Pulsar's and Kafka's clients.
-
-        HTTP goes on.
-        """
+        """Break each connection of Pulsar's and Kafka's clients, and each new one; not HTTP."""
         with self._installed(RefusingConnections()):
             yield
 

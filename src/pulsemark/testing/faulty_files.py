@@ -286,9 +286,7 @@ class FaultyFiles:
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
         self._call(
-            "punch_hole",
-            self._path(fd),
-            lambda: self._files.punch_hole(fd, offset, size_bytes),
+            "punch_hole", self._path(fd), lambda: self._files.punch_hole(fd, offset, size_bytes)
         )
 
     def size(self, fd: int) -> int:

@@ -191,10 +191,7 @@ class Inspection(ABC):
     def wait_for_backlog(
         self, topic: str, subscription: str, messages: int = 0, *, timeout_s: float = 10.0
     ) -> None:
-        """Wait until a subscription has exactly so many unacknowledged messages.
-
-        Raises AssertionError after the timeout, with the topic's last messages.
-        """
+        """Wait for exactly this backlog in messages. Raises AssertionError after the timeout."""
         seen = "it does not exist"
 
         def is_reached() -> bool:
@@ -216,10 +213,7 @@ class Inspection(ABC):
     def wait_for_messages(
         self, topic: str, count: int = 1, *, timeout_s: float = 10.0
     ) -> list[StoredMessage]:
-        """Wait until a topic has at least so many messages, and return all of them.
-
-        Raises AssertionError after the timeout, with the topic's last messages.
-        """
+        """Wait for at least so many messages; returns all. Raises AssertionError."""
         if not _wait_until(lambda: len(self.messages(topic)) >= count, timeout_s):
             raise AssertionError(
                 f"{topic!r} does not have {count} messages after {timeout_s:g} s\n"

@@ -128,10 +128,7 @@ class BrokerProcess(BrokerLife, Inspection):
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start, and return when the broker serves.
-
-        Raises BrokerStateError if it runs, BrokerProcessError if it ends or is not ready in time.
-        """
+        """Start, and return when it serves. Raises BrokerStateError, BrokerProcessError."""
         if self._process is not None:
             raise BrokerStateError("not running", "running")
         if self._data_dir is not None:
@@ -166,10 +163,7 @@ class BrokerProcess(BrokerLife, Inspection):
         return "--data-dir", str(folder)
 
     def stop(self) -> None:
-        """Stop in order (SIGTERM); the data is kept, and `start` goes on with it.
-
-        Raises BrokerProcessError if it ends with an error, or not at all.
-        """
+        """Stop by SIGTERM, keeping the data. Raises BrokerProcessError if it ends otherwise."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -193,10 +187,7 @@ class BrokerProcess(BrokerLife, Inspection):
     # -- inspection -----------------------------------------------------------------------------
 
     def messages(self, topic: str) -> list[StoredMessage]:
-        """All messages of a topic, in order; of a partitioned topic by broker time.
-
-        They are read from the data folder, so this works after `kill`, too.
-        """
+        """All messages in order, read from the data folder: this works after `kill`, too."""
         found: list[StoredMessage] = []
         with FolderReader(self.data_dir) as reader:
             for full in self._logs_of(topic):

@@ -21,10 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from ..client.connection import BrokerConnection, Link, ProducerChannel, Receipt
-from ..client.errors import (
-    ClientError,
-    WaitTimeoutError,
-)
+from ..client.errors import ClientError, WaitTimeoutError
 from ..wire import Buffer
 from .raw_messages import BatchMember, batched_message, unbatched_message
 
@@ -54,10 +51,7 @@ class RawProducer(ProducerChannel):
         sequence_id: int | None = None,
         **message: Any,
     ) -> Receipt:
-        """Send one unbatched message with this publish time; None is now.
-
-        `message`: more arguments of unbatched_message.
-        """
+        """Send one message with this publish time (None: now); `message`: as unbatched_message."""
         if sequence_id is None:
             sequence_id = self._next_sequence_id
         body = unbatched_message(

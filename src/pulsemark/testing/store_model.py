@@ -268,11 +268,7 @@ class TopicModel:
         if (
             stamp is not None
             and stamp.HasField("index")
-            and (stamp.index, stamp.broker_timestamp)
-            != (
-                sent.index,
-                sent.time_ms,
-            )
+            and (stamp.index, stamp.broker_timestamp) != (sent.index, sent.time_ms)
         ):
             found.append(f"{place} is stamped with another index or time than promised")
         sent.state = SEEN

@@ -90,11 +90,7 @@ _NO_HIGHEST = b"\x20" + _MINUS_ONE
 
 
 def send_receipt(
-    producer_id: int,
-    sequence_id: int,
-    ledger_id: int,
-    entry_id: int,
-    highest_sequence_id: int = -1,
+    producer_id: int, sequence_id: int, ledger_id: int, entry_id: int, highest_sequence_id: int = -1
 ) -> bytes:
     """SEND_RECEIPT. Ids are signed; a duplicate's message id is (-1, -1).
 
@@ -516,9 +512,7 @@ def close_producer(
     broker_service_url: the broker to which the topic has moved, if it is known.
     """
     body = pb.CommandCloseProducer(
-        producer_id=producer_id,
-        request_id=request_id,
-        assignedBrokerServiceUrl=broker_service_url,
+        producer_id=producer_id, request_id=request_id, assignedBrokerServiceUrl=broker_service_url
     )
     return frame(_T.CLOSE_PRODUCER, body)
 
@@ -604,9 +598,7 @@ def ack(
 
 
 def redeliver_unacknowledged_messages(
-    consumer_id: int,
-    message_ids: Iterable[MessageId] = (),
-    consumer_epoch: int | None = None,
+    consumer_id: int, message_ids: Iterable[MessageId] = (), consumer_epoch: int | None = None
 ) -> bytes:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES: these messages, or all if the list is empty."""
     body = pb.CommandRedeliverUnacknowledgedMessages(
@@ -654,9 +646,7 @@ def close_consumer(
     broker_service_url: the broker to which the topic has moved, if it is known.
     """
     body = pb.CommandCloseConsumer(
-        consumer_id=consumer_id,
-        request_id=request_id,
-        assignedBrokerServiceUrl=broker_service_url,
+        consumer_id=consumer_id, request_id=request_id, assignedBrokerServiceUrl=broker_service_url
     )
     return frame(_T.CLOSE_CONSUMER, body)
 

@@ -64,10 +64,7 @@ class FrameSizeError(FrameError):
 
 
 class CommandError(ProtocolError):
-    """A whole frame was received, but its command cannot be executed.
-
-    `type` is the command's number (BaseCommand.Type), None if it could not be read.
-    """
+    """A whole frame without a usable command; `type` (BaseCommand.Type) None: unreadable."""
 
     def __init__(self, type: int | None, message: str) -> None:  # noqa: A002 - the field's name
         super().__init__(message)

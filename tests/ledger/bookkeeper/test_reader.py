@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.coordination.errors import CoordinationUnavailableError
+from pulsemark.coordination import CoordinationUnavailableError
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.finder import Finder
 from pulsemark.finder.search import SearchMethod

@@ -73,9 +73,7 @@ class Auditor:
         self._lane = Lane(
             "pulsemark-audit",
             rests=lambda: self.rests(
-                urgent=self._is_urgent(),
-                is_far_behind=self._is_far_behind,
-                share=self._share(),
+                urgent=self._is_urgent(), is_far_behind=self._is_far_behind, share=self._share()
             ),
             clock=time.thread_time,
         )

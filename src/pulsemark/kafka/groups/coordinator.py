@@ -34,6 +34,7 @@ from .consumer_groups import (
     Beat,
     ConsumerGroups,
     LookedUp,
+    assignment_of,
 )
 from .group import (
     OVERHEAD_BYTES,
@@ -230,7 +231,7 @@ class Coordinator:
             if isinstance(found, Code):
                 reply(SyncResult(code=found))
             else:
-                reply(self.consumers.sync_classic(found))
+                reply(SyncResult(assignment_of(found.assigned)))
             return
         group = self.groups.get(name)
         code = self._check_generation(group, generation, member_id, instance_id)
@@ -417,6 +418,13 @@ class Coordinator:
             is_live = name in self.groups or name in self.consumers.groups
             if not is_live and name in self.offsets.types:
                 yield name, self.offsets.types[name], State.EMPTY.value, CLASSIC
+
+    def type_of(self, name: str) -> str:
+        """A group's protocol type; "" if it is not known."""
+        if name in self.consumers.groups:
+            return CONSUMER
+        group = self.groups.get(name)
+        return group.protocol_type if group is not None else self.offsets.types.get(name, "")
 
     def deletable(self, name: str) -> Code:
         """Whether a group can be deleted: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or NONE."""

@@ -19,9 +19,9 @@ from kafka.protocol.admin import (
 )
 
 from ...ledger import LedgerError
-from ..access import Operation
 from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of
 from ..errors import MESSAGE_LENGTH, Code, KafkaError
+from ..ports import Operation
 from ..protocol import Request
 from ..topic_settings import CLEANUP_POLICY, SETTINGS, Setting, check_settings, is_name
 
@@ -54,7 +54,7 @@ async def create_topics(session: KafkaSession, request: Request) -> None:
                 name=name or "", error_code=code, error_message=message
             )
         )
-    response = CreateTopicsResponse(throttle_time_ms=0, topics=results)
+    response = CreateTopicsResponse(topics=results)
     await session.answer_by_size(request, response, len(results))
 
 
@@ -143,7 +143,7 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
         except LedgerError:
             code = Code.KAFKA_STORAGE_ERROR
         results.append(DeleteTopicsResponse.DeletableTopicResult(name=name or "", error_code=code))
-    response = DeleteTopicsResponse(throttle_time_ms=0, responses=results)
+    response = DeleteTopicsResponse(responses=results)
     await session.answer_by_size(request, response, len(results))
 
 
@@ -163,7 +163,7 @@ async def create_partitions(session: KafkaSession, request: Request) -> None:
                 name=topic.name or "", error_code=code, error_message=message
             )
         )
-    response = CreatePartitionsResponse(throttle_time_ms=0, results=results)
+    response = CreatePartitionsResponse(results=results)
     await session.answer_by_size(request, response, len(results))
 
 
@@ -204,11 +204,7 @@ async def describe_configs(session: KafkaSession, request: Request) -> None:
         about_bytes = PART_BYTES + min(len(name), MESSAGE_LENGTH) if is_refused else settings_bytes
         return PART_BYTES + len(name) + about_bytes
 
-    async for resource in session.named(
-        request.body.resources or (),
-        answer_bytes,
-        key=_resource,
-    ):
+    async for resource in session.named(request.body.resources or (), answer_bytes, key=_resource):
         code, message, configs = Code.NONE, None, []
         try:
             configs = described.of(resource)
@@ -223,7 +219,7 @@ async def describe_configs(session: KafkaSession, request: Request) -> None:
                 configs=configs,
             )
         )
-    response = DescribeConfigsResponse(throttle_time_ms=0, results=results)
+    response = DescribeConfigsResponse(results=results)
     await session.answer_by_size(request, response, sum(1 + len(each.configs) for each in results))
 
 
@@ -363,13 +359,10 @@ async def _alter(session: KafkaSession, request: Request, response: Any, change:
             code, message = refusal.code, refusal.message
         results.append(
             response.AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=kind,
-                resource_name=name or "",
+                error_code=code, error_message=message, resource_type=kind, resource_name=name or ""
             )
         )
-    answer = response(throttle_time_ms=0, responses=results)
+    answer = response(responses=results)
     await session.answer_by_size(request, answer, len(results))
 
 

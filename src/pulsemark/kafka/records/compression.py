@@ -30,12 +30,11 @@ import mmap
 import struct
 import zlib
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from ...extras import install_command
 from ...metadata import Buffer
-from .record import Codec, CodecError, InvalidRecordSetError, RecordSetTooLargeError, Work
+from .layout import Codec, CodecError, InvalidRecordSetError, RecordSetTooLargeError, Work
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -204,16 +203,9 @@ def _cramjam(codec: Codec) -> Any:
     try:
         import cramjam
     except ImportError as error:
-        raise CodecError(
-            f"{codec.name.lower()} needs a library that is not installed: "
-            f"{install_command('kafka')}"
-        ) from error
-    module: ModuleType = cramjam
-    return module
-
-
-def _gzip(data: Buffer) -> bytes:
-    return zlib.compress(data, wbits=_GZIP)
+        needs = f"{codec.name.lower()} needs a library that is not installed"
+        raise CodecError(f"{needs}: {install_command('kafka')}") from error
+    return cramjam
 
 
 def _snappy(data: Buffer) -> bytes:
@@ -232,10 +224,6 @@ def _lz4(data: Buffer) -> bytes:
     return bytes(stream.finish())
 
 
-def _zstd(data: Buffer) -> bytes:
-    return bytes(_cramjam(Codec.ZSTD).zstd.compress(data))
-
-
 _DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,
@@ -243,10 +231,10 @@ _DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
     Codec.ZSTD: _unzstd,
 }
 _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
-    Codec.GZIP: _gzip,
+    Codec.GZIP: lambda data: zlib.compress(data, wbits=_GZIP),
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,
-    Codec.ZSTD: _zstd,
+    Codec.ZSTD: lambda data: bytes(_cramjam(Codec.ZSTD).zstd.compress(data)),
 }
 
 
@@ -263,17 +251,19 @@ def check_frame(frame: Buffer) -> None:
 
 def header_for_cramjam(frame: Buffer) -> bytes:
     """The frame with the right checksum of its header. Raises as `check_frame`."""
-    end = _descriptor_end(frame)
-    fixed = bytearray(frame)
-    fixed[end] = _second_byte(xxh32(memoryview(fixed)[_FLAGS_AT:end]))
-    return bytes(fixed)
+    return _with_checksum(frame, _FLAGS_AT)
 
 
 def header_for_magic_0(frame: Buffer) -> bytes:
     """The frame with the checksum that clients before Kafka 0.10 insist on."""
+    return _with_checksum(frame, 0)
+
+
+def _with_checksum(frame: Buffer, begin: int) -> bytes:
+    """The frame, its header's checksum made of the bytes from ``begin`` on."""
     end = _descriptor_end(frame)
     fixed = bytearray(frame)
-    fixed[end] = _second_byte(xxh32(memoryview(fixed)[:end]))
+    fixed[end] = xxh32(memoryview(fixed)[begin:end]) >> 8 & 0xFF
     return bytes(fixed)
 
 
@@ -295,10 +285,6 @@ def xxh32(data: Buffer) -> int:
 def _rotate(value: int, bits: int) -> int:
     value &= _MASK
     return (value << bits | value >> 32 - bits) & _MASK
-
-
-def _second_byte(value: int) -> int:
-    return value >> 8 & 0xFF
 
 
 def _descriptor_end(frame: Buffer) -> int:

@@ -71,7 +71,7 @@ from ...metadata.message import batch_members, pack_batch_member
 from ...proto.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from .batch import BatchFields, build
 from .convert import to_legacy
-from .record import LOG_APPEND_TIME, TOMBSTONE_FLAG, Codec, Headers, Record, Work
+from .layout import LOG_APPEND_TIME, TOMBSTONE_FLAG, Codec, Headers, Record, Work
 from .rules import MAX_RAW_BYTES, TOMBSTONE_VALUE, says_tombstone
 
 _Header = MessageMetadata | SingleMessageMetadata
@@ -81,15 +81,7 @@ _FRAMING, _VERSION = Struct(">BI"), Struct(">Q")
 
 
 class UnconvertibleEntryError(ValueError):
-    """An entry that cannot be shown to the other protocol's clients.
-
-    Attributes:
-        reason: why, as text.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """An entry that cannot be shown to the other protocol's clients."""
 
 
 def read_pulsar(
@@ -111,8 +103,7 @@ def read_pulsar(
         schema_numbers: versions of the topic's schemas by their ids.
         max_raw_bytes: the most that is decompressed.
 
-    Raises:
-        UnconvertibleEntryError: see above.
+    Raises UnconvertibleEntryError.
     """
     try:
         metadata = read_message_metadata(body)
@@ -315,9 +306,7 @@ def to_pulsar(
         schema_numbers: as in `read_pulsar`.
         max_bytes: the largest payload that consumers take, uncompressed.
 
-    Raises:
-        UnconvertibleEntryError: larger than that.
-        RecordSetError: from ``records``.
+    Raises UnconvertibleEntryError: larger than that; and RecordSetError, from ``records``.
     """
     header = MessageMetadata(
         producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms

@@ -106,10 +106,7 @@ class LedgerCreation:
         return errors
 
     async def _make(self, run: BookKeeperRun) -> None:
-        """Create a run's ledger; with fewer bookies if there are too few, down to the ack quorum.
-
-        What is acknowledged is on that many bookies in any case.
-        """
+        """Create a run's ledger, on as few bookies as the ack quorum if there are no more."""
         options = self._options
         ensemble, quorum = options.ensemble_size, options.write_quorum_size
         while True:
@@ -154,10 +151,7 @@ class LedgerOptions:
 
 
 class BookKeeperLedgers:
-    """Ledgers on bookies, and their lists in ZooKeeper. Creating it takes the store over.
-
-    Raises CatalogError, UnsupportedVersionError.
-    """
+    """Ledgers on bookies, owned when made. Raises CatalogError, UnsupportedVersionError."""
 
     def __init__(
         self,
@@ -482,10 +476,7 @@ class BookKeeperWriter(EntryWriter):
         return adds
 
     async def _failed(self, outcome: Outcome) -> None:
-        """Decide durably that the entries of failed groups do not count.
-
-        Raises OwnershipLostError if another owner has fenced their ledgers.
-        """
+        """Decide durably that failed groups' entries do not count. Raises OwnershipLostError."""
         ledgers = self._ledgers
         error = outcome.error
         is_owner = not isinstance(error, OwnershipLostError)
@@ -511,10 +502,7 @@ class BookKeeperWriter(EntryWriter):
             )
 
     async def _soon(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What ``work`` returns; None if it takes longer than other topics' entries may wait.
-
-        It then goes on. It asks ZooKeeper, and other topics' entries need only bookies.
-        """
+        """What ``work`` returns; None if it goes on longer than other topics' entries may wait."""
         task = asyncio.ensure_future(work)
         done, _ = await asyncio.wait([task], timeout=_METADATA_WAIT_S)
         if done:

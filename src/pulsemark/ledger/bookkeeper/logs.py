@@ -52,10 +52,7 @@ class Logs:
     # Taking over
 
     async def settle_pending(self) -> None:
-        """Fence and close what may be open, and delete what no topic has.
-
-        Raises CatalogError, OwnershipLostError.
-        """
+        """Close or delete noted ledgers. Raises CatalogError, OwnershipLostError."""
         paths = self._tree.paths
         names = await self._tree.children(paths.ledgers)
         data = await self._tree.get_all([f"{paths.ledgers}/{name}" for name in names])
@@ -90,15 +87,9 @@ class Logs:
     # Opening a topic
 
     async def open(
-        self,
-        topic_id: int,
-        make: Callable[[RunHeader], BookKeeperRun],
-        access: LedgerAccess,
+        self, topic_id: int, make: Callable[[RunHeader], BookKeeperRun], access: LedgerAccess
     ) -> list[BookKeeperRun]:
-        """A topic's runs that count. The newest ledger is recovered; runs that do not count go.
-
-        Raises CatalogError, OwnershipLostError, OSError, and FAILURES.
-        """
+        """A topic's runs, the newest recovered. Raises CatalogError, OSError, FAILURES."""
         path = self._tree.paths.log(topic_id)
         data = await self._tree.get(path)
         # The list may be the next owner's already, and to recover its newest ledger would fence it.

@@ -33,10 +33,7 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end; returns or raises what it does. Never call it on the loop.
-
-        Raises StoreClosedError if the loop ends before.
-        """
+        """Run a coroutine on the loop and wait for it. Raises StoreClosedError if the loop ends."""
         future = self.begin(work)
         try:
             return future.result()

@@ -52,10 +52,7 @@ _LOOKS = 20
 
 
 class LedgerIds:
-    """Allocates ledger ids at the root of BookKeeper's own nodes.
-
-    ``has_any``: whether bookies have entries of ledgers with these ids.
-    """
+    """Ledger ids from BookKeeper's nodes; ``has_any``: whether bookies have entries of ids."""
 
     def __init__(
         self,

@@ -276,10 +276,7 @@ def _ahead_of(first: int, until: int) -> int:
 
 
 def _entries_of(fetch: _Fetch, first: int) -> list[LedgerEntry]:
-    """What an ended fetch has from an entry on; [] if it is to be read again.
-
-    Raises why that entry could not be read, if that was a moment ago.
-    """
+    """Entries of an ended fetch; [] if it is to be read again. Raises its error for a moment."""
     future = fetch.future
     if future.cancelled():
         return []

@@ -146,10 +146,7 @@ class Delivery:
         return self._thread is threading.current_thread()
 
     def stop(self) -> None:
-        """End the thread once every callback was called; wait for that, but not for ever.
-
-        A callback that does not return must not keep the store from giving up its folder.
-        """
+        """End the thread after its callbacks; one that does not return is not waited for."""
         self._calls.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CALLBACKS_TIMEOUT_S)
@@ -196,10 +193,7 @@ class Waiters:
         return not self._locks
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Block until ``is_over()`` is true. Returns its result: False after the time-out.
-
-        ``is_over`` is called again after each ``wake``.
-        """
+        """Wait until ``is_over()``, which is asked after each ``wake``; False: time is over."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not is_over():
             turn = threading.Lock()
@@ -213,10 +207,7 @@ class Waiters:
         return True
 
     def wake(self) -> None:
-        """Let every thread that waits ask again. To be called after the change.
-
-        The longest waiting first: a thread that comes meanwhile has seen the change.
-        """
+        """Let every thread that waits ask again, the longest waiting first."""
         for _ in range(len(self._locks)):
             try:
                 turn = self._locks.popleft()
@@ -522,10 +513,7 @@ class GroupCommit:
             self.wakeup.wake()
 
     def _commit_plainly(self) -> bool:
-        """Commit the oldest batch, in the plain case; False: it is not plain, or not finished.
-
-        An exception may end it anywhere; ``commit_next`` carries on from there.
-        """
+        """Commit the oldest batch, if it is a plain one; an exception may end this anywhere."""
         pending = self.pending
         with self.lock:
             if pending.taken is not None:
@@ -663,10 +651,7 @@ class GroupCommit:
 
     @contextmanager
     def all_durable(self) -> Iterator[None]:
-        """As ``between_batches``, once all that is pending is committed and synced.
-
-        Raises StoreFailedError.
-        """
+        """As ``between_batches``, with all that is pending synced. Raises StoreFailedError."""
         with self.between_batches():
             self.commit_all()
             self._sync_now()

@@ -72,10 +72,7 @@ class AckedPlace:
             position = self._log.next_position(Position(position.ledger_id, last))
 
     def nth_unacked(self, count: int) -> Position | None:
-        """The ``count``-th unacknowledged entry, from 1 on; the last entry if there are fewer.
-
-        None on an empty topic. Control entries do not count.
-        """
+        """The ``count``-th unacknowledged entry, from 1 on, or the last; None without entries."""
         passed = 0
         while True:
             found = self._nth_entry(count + passed)
@@ -148,10 +145,7 @@ class AckedPlace:
 
 
 class CursorLog(Protocol):
-    """What a cursor needs from its log: a topic's log, or its compacted form.
-
-    See `TopicLog` for what each one means.
-    """
+    """What a cursor needs from its log, a `TopicLog` or its compacted form."""
 
     @property
     def tail_cuts(self) -> object:

@@ -323,10 +323,7 @@ class Cursor(AckedPlace):
     # Keeping
 
     def persist(self) -> Commit:
-        """Write what changed; durable when the returned commit is done.
-
-        Raises nothing else: a record that the ledger refuses is a failed commit.
-        """
+        """Write what changed. Raises nothing: a refused record is a failed commit."""
         self._check_not_closed()
         if self._write is None or not self._dirty:
             return self._last_commit

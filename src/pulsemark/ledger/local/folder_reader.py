@@ -57,10 +57,7 @@ class FolderLog(TopicLog):
             self.refresh()
 
     def refresh(self) -> None:
-        """Load what was added or removed since. Raises TopicNotFoundError.
-
-        Takes time for what is new, not for what was there. Other threads may read meanwhile.
-        """
+        """Load what was added or removed since. Raises TopicNotFoundError."""
         with self._refreshing:
             self._segments = self._reader.load(
                 self.name, known=cast("Sequence[Segment]", self._segments)
@@ -234,10 +231,7 @@ class FolderReader:
     def open(
         self, mine: Sequence[SegmentHeader], known: Sequence[Segment], lost: Collection[int] = ()
     ) -> tuple[Segment, ...]:
-        """The segments of one topic that count, of those with these headers.
-
-        Segments whose files were removed since are left out; all of them may have been.
-        """
+        """The segments of one topic that count and still exist, of those with these headers."""
         while mine:
             try:
                 return self._opened(mine, known, lost)

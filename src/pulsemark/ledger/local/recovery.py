@@ -54,10 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 def recover(filer: Filer, catalog: Catalog) -> int:
-    """Recover a folder that this process has locked; returns the highest journal id found.
-
-    Raises UnsupportedVersionError, CatalogError, OSError.
-    """
+    """Recover a locked folder. Raises UnsupportedVersionError, CatalogError, OSError."""
     files, folder = filer.files, filer.folder
     started_s = time.monotonic()
     removed = catalog.removed()
@@ -145,10 +142,7 @@ def _drop_short_indexes(filer: Filer, touched: set[SegmentId]) -> None:
 
 
 def _write_second_headers(filer: Filer, touched: set[SegmentId]) -> None:
-    """Give each segment without an index file one with the second copy of its header.
-
-    Not synced: opening the topic completes and syncs it.
-    """
+    """Make missing index files with second headers; opening the topic completes and syncs them."""
     for segment_id in sorted(touched):
         path = index_path(filer.path(segment_id))
         if filer.files.exists(path):
@@ -177,10 +171,7 @@ def _unlisted(
 
 
 def _has_unknown_topics(unlisted: dict[SegmentId, SegmentHeader], catalog: Catalog) -> bool:
-    """Whether there are topics that the catalog never had, so that it is an old copy.
-
-    A topic that it had, and has no longer, was deleted.
-    """
+    """Whether there are topics that the catalog never had, so that it is an old copy."""
     names = {topic_id: name for name, topic_id in catalog.topics().items()}
     highest = catalog.highest_topic_id()
     return any(

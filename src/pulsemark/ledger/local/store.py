@@ -27,10 +27,7 @@ from .ledgers import LocalLedgers
 
 
 class LocalStore(TopicStore):
-    """Topics in local files. Make one with ``LocalStore.open``.
-
-    Raises what a `TopicStore` does.
-    """
+    """Topics in local files, opened with ``LocalStore.open``. Raises what a `TopicStore` does."""
 
     engine: LocalLedgers
 

@@ -127,10 +127,7 @@ class MemoryFolder:
         self._ledgers.pop(topic_id, None)
 
     def counting(self, topic_id: int) -> list[Content]:
-        """The runs that make a topic's log, oldest first, cut to the entries that count.
-
-        All others are dropped (see `ledger.run.chain_of`).
-        """
+        """The runs of a topic's log, oldest first (`ledger.run.chain_of`); others are dropped."""
         by_header = {id(each.header): each for each in self._ledgers.get(topic_id, [])}
         counting = []
         for link in chain_of(content.header for content in by_header.values()):

@@ -197,10 +197,7 @@ class Bookies:
 def ask_all(
     bookies: Bookies, places: Mapping[int, str], request: Outgoing
 ) -> asyncio.Queue[tuple[int, Answer]]:
-    """Send a request to several bookies; the queue gets each one's answer, with its place.
-
-    A caller that needs no more answers just drops the queue.
-    """
+    """Send a request to several bookies; the queue gets each one's answer, with its place."""
     answers: asyncio.Queue[tuple[int, Answer]] = asyncio.Queue()
     for place, bookie in places.items():
         bookies.send(bookie, request, lambda got, place=place: answers.put_nowait((place, got)))  # type: ignore[misc]

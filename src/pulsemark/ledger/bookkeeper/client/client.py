@@ -150,10 +150,7 @@ class BookKeeperClient:
         return await self._core.registry.writable()
 
     async def has_any(self, ledger_ids: Iterable[int]) -> bool:
-        """Whether a bookie has entries of one of these ledgers, also of one that has no node.
-
-        Bookies that do not answer at once are not waited for.
-        """
+        """Whether a bookie that answers at once has entries of one of these ledgers."""
         bookies, ids = await self._core.registry.readable(), tuple(ledger_ids)
         asked = [
             asyncio.ensure_future(
@@ -169,10 +166,7 @@ class BookKeeperClient:
         return None in [one.exception() for one in done]
 
     async def delete_ledger(self, ledger_id: int) -> None:
-        """Delete a ledger. Bookies delete its entries some time later. Raises LedgerMissingError.
-
-        What reads or writes it is not stopped; delete a closed ledger that is in no list any more.
-        """
+        """Delete a closed ledger; bookies drop its entries later. Raises LedgerMissingError."""
         await self._core.nodes.delete(ledger_id)
 
     async def close(self) -> None:

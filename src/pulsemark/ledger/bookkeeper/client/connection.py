@@ -173,10 +173,7 @@ class Exchange:
         self.waiting_bytes -= waiting.run.size_bytes
 
     def receive(self, frame: bytes) -> None:
-        """Hand an answer to its caller; an answer whose caller has ended is dropped.
-
-        Raises BookieProtocolError if no such request was ever sent, or the answer is to another.
-        """
+        """Hand an answer to its caller, if that still waits. Raises BookieProtocolError."""
         response = parse_response(frame)
         number = response.header.txnId
         waiting = self._waiting.pop(number, None)

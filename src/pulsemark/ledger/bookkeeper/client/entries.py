@@ -227,10 +227,7 @@ class BadCopies:
             return dict(self._counts)
 
     def note(self, error: BookKeeperError) -> None:
-        """Count an error of a read, if it says that a bookie's copy is damaged.
-
-        The first one of each bookie and ledger is logged.
-        """
+        """Count a damaged copy; the first one of each bookie and ledger is logged."""
         is_bad = isinstance(error, DigestMismatchError) or (
             isinstance(error, BookieRefusedError) and error.status == STATUS_IO_ERROR
         )

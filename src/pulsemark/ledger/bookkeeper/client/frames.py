@@ -12,12 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from ....metadata.crc import Buffer
-from ....proto.bookkeeper_wire_pb2 import (
-    ReadLacRequest,
-    ReadRequest,
-    Response,
-    WriteLacRequest,
-)
+from ....proto.bookkeeper_wire_pb2 import ReadLacRequest, ReadRequest, Response, WriteLacRequest
 from .errors import BookieProtocolError
 
 # Protobuf's numbers and tags, for what is written by hand.

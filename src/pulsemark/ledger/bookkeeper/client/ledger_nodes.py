@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from ....coordination.errors import (
+from ....coordination import (
     ConnectionLossError,
     NodeExistsError,
     NodeMissingError,
@@ -102,11 +102,7 @@ class LedgerNodes:
     """
 
     def __init__(
-        self,
-        coordination: Coordination,
-        root: str,
-        options: ClientOptions,
-        random: random.Random,
+        self, coordination: Coordination, root: str, options: ClientOptions, random: random.Random
     ) -> None:
         self._coordination = coordination
         self._root = root.rstrip("/")

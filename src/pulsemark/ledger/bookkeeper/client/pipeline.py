@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import accumulate
 
-from ....coordination.errors import CoordinationError
+from ....coordination import CoordinationError
 from ....metadata.crc import Buffer
 from .adds import AddEncoder, AddRun
 from .connection import Answer
@@ -295,10 +295,7 @@ class WritePipeline:
         first: int,
         answer: int | BookKeeperError,
     ) -> None:
-        """A bookie holds so many of the entries that were sent to it, from `first` on; or failed.
-
-        An answer of a bookie that is not at its place any more counts for nothing.
-        """
+        """Count an answer, entries held or an error, of a bookie that is still at its place."""
         if self.error is not None or self._ensemble[place] != bookie:
             return
         if not isinstance(answer, BookKeeperError):
@@ -441,10 +438,7 @@ class WritePipeline:
             self._resend(replaced.keys(), again)
 
     async def _writable(self) -> list[str]:
-        """The bookies that may be chosen; none while nobody says which there are.
-
-        What has a quorum without them goes on: the next look is made later.
-        """
+        """The bookies that may be chosen; none if the registry does not answer."""
         try:
             return await self.core.registry.writable()
         except CoordinationError:

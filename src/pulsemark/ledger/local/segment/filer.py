@@ -152,10 +152,7 @@ class Filer:
         return True
 
     def take_due(self) -> Due:
-        """Take what is due; segments with entries that are still pending have to wait.
-
-        To be called under the lock that appends hold.
-        """
+        """Take what is due, under the appends' lock; segments with pending entries have to wait."""
         with self._lock:
             began = [s for s in self._due.began if s.state not in GONE]
             ended = [s for s in self._due.ended if s.state is SegmentState.ENDED]
@@ -178,10 +175,7 @@ class Filer:
             self._due.ended += due.ended
 
     def write_second_headers(self, due: Due, *, threaded: bool) -> None:
-        """Write the headers of new segments into their index files, before the journal is freed.
-
-        For ended segments, sealing does it.
-        """
+        """Write the second headers of new segments, before the journal is freed."""
         ended = set(due.ended)
         began = [each for each in due.began if not each.removed and each not in ended]
         for_each(_write_second_header, began, threaded=threaded)
@@ -217,10 +211,7 @@ class Filer:
         return True
 
     def remove_files(self, segments: Iterable[SegmentId]) -> None:
-        """Remove files of segments, durably; files that are gone already are ignored.
-
-        Raises OSError: some may still be there.
-        """
+        """Remove files of segments, durably, if they are there. Raises OSError."""
         paths = [self.path(segment_id) for segment_id in segments]
         for path in paths:
             for each in (path, index_path(path), cut_path(path)):
@@ -270,10 +261,7 @@ _UNENDED = (SegmentState.PENDING, SegmentState.DURABLE, SegmentState.SEALED)
 
 
 def counting_segments(
-    segments: Sequence[Segment],
-    *,
-    known: Collection[Segment] = (),
-    lost: Collection[int] = (),
+    segments: Sequence[Segment], *, known: Collection[Segment] = (), lost: Collection[int] = ()
 ) -> list[Segment]:
     """Load the indexes of the segments that count, and show the entries that count, in order.
 

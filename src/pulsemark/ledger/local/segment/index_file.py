@@ -185,10 +185,7 @@ class IndexWriter:
         return True
 
     def begin(self, number: int) -> None:
-        """Make the copy of the segment's header durable; create the file if there is none.
-
-        ``number`` chunks were written. The caller syncs the folder.
-        """
+        """Make the second header durable, after ``number`` chunks. The caller syncs the folder."""
         if not self._sync_failed:
             with self._to_write(number) as fd:
                 self._sync(fd)

@@ -59,12 +59,7 @@ class TimeIndex:
     """The rows of one segment. Row number = entry id - the segment's first entry id."""
 
     def __init__(
-        self,
-        files: Files,
-        fds: FdCache,
-        path: Path,
-        header: SegmentHeader,
-        cache: ChunkCache,
+        self, files: Files, fds: FdCache, path: Path, header: SegmentHeader, cache: ChunkCache
     ) -> None:
         """``path`` is the index file's, ``header`` the segment's."""
         self._files = files
@@ -246,10 +241,7 @@ class TimeIndex:
             self._in_file = number + 1
 
     def begin(self) -> None:
-        """Make the file's copy of the segment's header durable; create the file if there is none.
-
-        The caller syncs the folder. Raises OSError.
-        """
+        """Write the second header durably. The caller syncs the folder. Raises OSError."""
         if self._header.secret and not self.sealed:
             self._file.begin(self._in_file)
 
@@ -480,10 +472,7 @@ def _index_whole_records(
     append_time_ms: int,
     row_limit: int,
 ) -> int:
-    """The fast way, as long as every record is whole and small; returns the last append time.
-
-    Three times as fast as looking for records. It decides how long a recovery takes.
-    """
+    """Index whole and small records, three times as fast; returns the last append time."""
     key = header.record_key
     while index.count < row_limit:
         start = index.end_offset
