@@ -117,11 +117,6 @@ class _Version(argparse.Action):
         sys.exit(0)
 
 
-def _command_of(arguments: Sequence[str]) -> str | None:
-    """The command that is called: the first argument that is not an option."""
-    return next((text for text in arguments if not text.startswith("-")), None)
-
-
 def _load(name: str) -> Command:
     gc.disable()  # imports leave no garbage that is worth looking for, now or later
     try:
@@ -165,10 +160,7 @@ def full_parser() -> argparse.ArgumentParser:
 
 
 def _as_utf8(argument: str) -> str:
-    """An argument in UTF-8, where Python was told that the machine's locale has another encoding.
-
-    What is not UTF-8 stays as Python shows it.
-    """
+    """An argument in UTF-8, also where Python was told that the locale has another encoding."""
     try:
         return os.fsencode(argument).decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -186,7 +178,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
-    called = _command_of(arguments)
+    called = next((text for text in arguments if not text.startswith("-")), None)
     args = _parser(called).parse_args(_protect_times(arguments))
     command = _load(args.command)
     try:
@@ -237,11 +229,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Args:
-        arguments: without the program's name; None means the arguments of the process.
-    """
+    """Run a command line, by default that of the process, and return its exit code."""
     # Otherwise gRPC's C library would print its own lines to stderr.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:

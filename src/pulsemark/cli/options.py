@@ -91,10 +91,7 @@ def full_topic(text: str) -> str:
 
 
 def read_token(path: Path | None) -> str | None:
-    """The bearer token in a file, without the white space around it. Raises OSError, CliError.
-
-    A token is printable ASCII without spaces.
-    """
+    """The token in a file: printable ASCII without spaces. Raises OSError, CliError."""
     if path is None:
         return None
     from ..finder.arguments import TokenFileError

@@ -1,7 +1,5 @@
 """Kafka's topics: their names, and their settings by Kafka's names.
 
-Of each setting: what it may be, its default, and what follows of it.
-
 The broker keeps them with the topic's policies. `retention.ms` and `retention.bytes` are also its
 own policy `retention`; `broker.topics.entry_formats` says so, and what they mean for the cleaner.
 """
@@ -133,10 +131,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def _kept() -> dict[str, Setting]:
-    """Settings of Kafka's segments, replicas and cleaner, which have no effect here.
-
-    Clients set them for topics that they create. They are checked, kept and shown.
-    """
+    """Kafka's settings of segments, replicas and cleaner: checked, kept, shown, without effect."""
     millis, switch = _MILLIS, _one_of("true", "false")
     rows: dict[str, tuple[str, int, Callable[[str], object]]] = {
         "compression.type": (

@@ -140,11 +140,7 @@ _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
 
 
 def plain_body(topic: str, body: object) -> Buffer:
-    """The body as a buffer whose ``len`` is its size in bytes.
-
-    The view also keeps the caller from resizing or closing bytes that are not yet written.
-    Raises InvalidEntryError if the body is not a buffer, or not contiguous.
-    """
+    """The body as a view, which also keeps its size. Raises InvalidEntryError."""
     try:
         view = memoryview(body)  # type: ignore[arg-type]
         is_plain = view.format == "B" and view.ndim == 1 and view.c_contiguous
@@ -174,10 +170,7 @@ def check_count(topic: str, message_count: object) -> int:
 
 
 def body_check_of(topic: str, body: Buffer) -> int:
-    """Which checksum guards the body: the producer's own, verified here, or one of ours.
-
-    Raises ChecksumError, and AlreadyStampedError for a body that begins with a prefix.
-    """
+    """Which checksum guards the body. Raises ChecksumError, AlreadyStampedError."""
     if len(body) >= CHECKED_BODY_BYTES and verify_checksum(body):
         return BODY_CRC_PRODUCER
     if body[:2] == _PREFIX_MAGIC:
@@ -254,11 +247,7 @@ class RecordBuilder:
         """Whether prefixes have time and index, and nothing else."""
 
     def build(self, entries: NewEntries, tail: Tail) -> Records | int:
-        """The records at ``tail``; or RUN or LEDGER if one must be begun for the first entry.
-
-        Of several entries it builds all, or only the first: where a run begins or ends, and where
-        stampers of others are asked. Raises what ``ManagedLedger.append`` does.
-        """
+        """Records at ``tail`` of all entries or the first; or RUN or LEDGER, to begin one first."""
         bodies, body_check, counts, kind, base, _ = entries
         run = tail.run
         if run is None:
@@ -486,10 +475,7 @@ class ManagedLedger(SubscribedLog):
 
     @property
     def end_position(self) -> Position:
-        """Position of the first entry that is not yet durable, or of the next one.
-
-        While nothing is pending: in the current ledger, even if that has no entry yet.
-        """
+        """Position of the first entry that is not yet durable, or of the next one."""
         tail = self.tail
         end = (
             super().end_position
@@ -936,10 +922,7 @@ class ManagedLedger(SubscribedLog):
 
     @property
     def was_taken_over(self) -> bool:
-        """Whether another owner wrote to the log before, and this one has begun no epoch yet.
-
-        Every store that is opened is a new owner, whichever way the one before it ended.
-        """
+        """Whether an earlier owner wrote to the log, and this one has begun no epoch yet."""
         return self._found_epoch is not None and self.tail.epoch <= self._found_epoch
 
     def begin_epoch(
@@ -1216,11 +1199,7 @@ class ManagedLedger(SubscribedLog):
         kept: Sequence[Run],
         last_count: int | None = None,
     ) -> tuple[Tail, Records]:
-        """A new ledger of ``epoch`` after ``kept``, and its first entry.
-
-        Changes nothing except that it uses up a ledger id, and notes the ledger for a control
-        entry. Raises what ``append`` does.
-        """
+        """A new ledger of ``epoch`` after ``kept``, and its first entry. Changes only notes."""
         ended = replace(
             self.tail,
             next_index=index,
@@ -1451,10 +1430,7 @@ def _end_of(last: Run | None) -> Position:
 
 
 def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
-    """The first runs whose entries are all before ``before``.
-
-    The last run with visible entries is never among them: its header carries the index on.
-    """
+    """The runs before ``before``, but for the last with entries: its header has the index."""
     keep = next(
         (n for n, s in enumerate(segments) if Position(s.ledger_id, s.end_entry_id) > before),
         len(segments),

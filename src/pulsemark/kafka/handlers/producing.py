@@ -7,9 +7,9 @@ publishes of Pulsar's clients.
 
 What the check of a set costs is decided by its records and by its size after decompression, which a
 client may make large with few bytes. So a set is checked on the event loop within narrow bounds
-(`ON_LOOP`). A set that exceeds them is checked in a thread within wider bounds, and one that
-exceeds those in a thread without bounds but the topic's. Only a few of each are checked at the same
-time, over all clients: that bounds the memory, and the time that threads take from the loop.
+(`ON_LOOP`), else in a thread within wider ones, else in a thread within the topic's. Only a few of
+each are checked at the same time, over all clients: that bounds the memory, and the time that
+threads take from the loop.
 """
 
 from __future__ import annotations
@@ -255,8 +255,6 @@ class Publish:
         self._numbering: list[asyncio.Lock] = []
         self._unnumbered: list[Part] = []
 
-    # -- before ---------------------------------------------------------------------------------
-
     def needs_no_wait(self) -> bool:
         """Whether all partitions are open, their epochs have begun, and all sets are checked now.
 
@@ -448,8 +446,6 @@ class Publish:
         part.is_checked = True
         return True
 
-    # -- appending ------------------------------------------------------------------------------
-
     def run(self, done: Callable[[], None]) -> None:
         """Append all sets at once; call `done` when each is durable or refused."""
         self._done = done
@@ -591,8 +587,6 @@ class Publish:
         else:
             self._session.storage_failed(error)
             part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
-
-    # -- after ----------------------------------------------------------------------------------
 
     def _settled(self) -> None:
         """One more batch is durable or failed."""

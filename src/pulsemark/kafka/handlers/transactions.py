@@ -222,9 +222,6 @@ def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
     return Code.ILLEGAL_GENERATION if is_other else code
 
 
-# -- administration -------------------------------------------------------------------------------
-
-
 async def describe(session: KafkaSession, request: Request) -> None:
     """The states of transactional ids (KIP-664)."""
     named = (name or "" for name in request.body.transactional_ids or ())

@@ -17,9 +17,8 @@ magic 1, 2 with LogAppendTime   also the attributes' bit, the time, the checksum
 ==============================  ===============================================================
 
 Down from magic 2, as Kafka's ``RecordsUtil``: the codec stays (zstd cannot: `CodecError`), headers
-are lost, a tombstone's value is lost, and of an uncompressed set the records before the offset that
-was asked for are left out. Memory: the entry, decompressed, and the result. So convert one entry,
-send it, and only then take the next.
+and a tombstone's value are lost, and of an uncompressed set the records before the offset that was
+asked for are left out.
 """
 
 from __future__ import annotations
@@ -222,10 +221,7 @@ def _has_broker_time(stored: StoredSet, body: memoryview, magic: int) -> bool:
 def read(
     body: Buffer, base_offset: int = 0, max_raw_bytes: int = MAX_RAW_BYTES, work: Work | None = None
 ) -> Iterator[Record]:
-    """The records of a stored set of any magic, with absolute offsets; holes are left out.
-
-    Raises RecordSetError: the stored bytes are not a record set.
-    """
+    """The records of a stored set, with absolute offsets, without holes. Raises RecordSetError."""
     work = work or Work()
     view = memoryview(body)
     if stored_magic(view) == 2:

@@ -141,11 +141,7 @@ class Batch(_Awaited[Callable[[], None]]):
         """For the engine: the batch could not be made durable, and never will be."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when every commit of the batch is done; at once if all are done.
-
-        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do, and
-        raises as their registration does.
-        """
+        """Call ``callback()`` when every commit of the batch is done, as `Commit` does."""
         if not self._keep(callback):
             callback()
 
@@ -287,10 +283,7 @@ class Appended:
 
     @property
     def error(self) -> BaseException | None:
-        """Once ``commit`` is done: why this entry is not stored; None if it is.
-
-        Who sends it again because its commit failed has it in the log twice, if it is stored.
-        """
+        """Once ``commit`` is done: why this entry is not stored; None if it is."""
         error = self.commit.error
         if isinstance(error, FencedError) and self.entry_id < error.stored_end_id:
             return None
@@ -369,13 +362,7 @@ class EntryWriter(Protocol):
 
 
 class PendingLedgers:
-    """What is appended to runs before these are ready.
-
-    Args:
-        committer: commits it later.
-        writer: makes runs ready.
-        wakeup: wakes the committer's thread once some are.
-    """
+    """What is appended to runs that ``writer`` has still to make ready."""
 
     def __init__(self, committer: Committer, writer: EntryWriter, wakeup: Wakeup) -> None:
         self._committer = committer
@@ -441,14 +428,7 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Pending:
-    """Batches that gather and wait, and the one that is on its way to the disk.
-
-    Args:
-        committer: commits them.
-        wakeup: wakes its thread.
-        pending_ledgers: has what is appended to runs that are not ready.
-        max_bytes: appends wait while more is not yet durable.
-    """
+    """Batches that gather and wait, and the one on its way. Appends wait above ``max_bytes``."""
 
     def __init__(
         self,

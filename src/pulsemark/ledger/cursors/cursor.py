@@ -430,11 +430,7 @@ class Cursor(AckedPlace):
                 yield position, changed
 
     def apply(self, record: CursorRecord) -> None:
-        """Take over a record as it was written: used when a store is opened.
-
-        What lies at or below the mark delete position, or cannot be a range of entries, is left
-        out.
-        """
+        """Take over a stored record, without what it has at or below the mark delete position."""
         if record.kind == CursorRecord.SNAPSHOT:
             self._acked.clear()
             self._batches.clear()

@@ -186,10 +186,7 @@ def _list(
     unlisted: dict[SegmentId, SegmentHeader],
     touched: set[SegmentId],
 ) -> None:
-    """List the segments in the journal's blocks, and those that a lost journal would have named.
-
-    Segments of deleted topics, written from the journal, are removed.
-    """
+    """List the segments in the journal and of a lost one; remove those of deleted topics."""
     topic_ids = set(catalog.topics().values())
     deleted = {each for each, header in unlisted.items() if header.topic_id not in topic_ids}
     filer.remove_files(sorted(deleted & touched))
@@ -226,10 +223,7 @@ def is_older_than_folder(files: Files, folder: Path, catalog: Catalog) -> bool:
 
 
 def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
-    """Add the folder's topics and segments to a catalog that does not have them.
-
-    Raises CatalogError, UnsupportedVersionError, OSError; then nothing has changed.
-    """
+    """Add what the catalog lacks. Raises CatalogError, UnsupportedVersionError, OSError."""
     removed, deleted = catalog.removed(), catalog.deleted_topics()
     with FolderReader(folder, files=files) as reader:
         present = [h for h in reader.headers() if (h.ledger_id, h.segment_no) not in removed]
