@@ -34,11 +34,9 @@ class ReceivedMessage(Protocol):
 
     def message_id(self) -> MessageId:
         """The message's id."""
-        ...
 
     def topic_name(self) -> str:
         """The topic's full name; for a partitioned topic, the partition's name."""
-        ...
 
 
 class MessageNotStoredError(LookupError):

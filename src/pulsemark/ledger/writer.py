@@ -179,11 +179,10 @@ def body_check_of(topic: str, body: Buffer) -> int:
 
 
 def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | None) -> None:
-    """Raise if the log's end is not where the caller believes to append. Under the lock.
+    """Raise StaleEpochError or FencedError if the log's end is another one. Under the lock.
 
-    StaleEpochError: the log has another epoch. FencedError: ``follows``, an earlier append, is not
-    stored and will not be. A failure ends the ledger before it is known to the commit: so an entry
-    that is not yet stored must be in the ledger to which the next entry goes.
+    ``follows``, an earlier append, must be stored or pending in the ledger of the next entry: a
+    failure ends a ledger before the commit knows of it.
     """
     if epoch is not None and epoch != tail.epoch:
         raise StaleEpochError(topic, epoch, tail.epoch)
