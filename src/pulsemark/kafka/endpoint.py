@@ -216,7 +216,10 @@ class KafkaSession(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived: handle the requests they complete."""
         if self.is_closed:
-            self._throw_away(nbytes)
+            if self._room_bytes is not None:
+                self._room_bytes -= nbytes
+                if self._room_bytes < 0:
+                    self._stop_lingering()
             return
         now_s = self._loop.time()
         if not self.connection.pending_bytes:
@@ -581,13 +584,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         self._ends_at_s = self._loop.time() + LINGER_S
         transport.resume_reading()
         transport.write_eof()
-
-    def _throw_away(self, size_bytes: int) -> None:
-        """The client has sent more after the end."""
-        if self._room_bytes is not None:
-            self._room_bytes -= size_bytes
-            if self._room_bytes < 0:
-                self._stop_lingering()
 
     def _stop_lingering(self) -> None:
         """Send buffered data, then close."""
