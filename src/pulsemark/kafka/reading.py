@@ -283,11 +283,8 @@ class PartitionsReader:
                 read.parts.append(batch)
                 read.size_bytes += len(batch)
                 break
-            if self._is_committed:
-                if not (entries := partition.committed(entries)):
-                    break
-                aborted = partition.aborted(entries[0].first_index, entries[-1].index)
-                read.aborted += [each for each in aborted if each not in read.aborted]
+            if self._is_committed and not (entries := self._committed(read, partition, entries)):
+                break
             has_room = yield from self._add(
                 read, partition, entries, asked, limit_bytes, is_first=is_first
             )
@@ -304,6 +301,15 @@ class PartitionsReader:
         else:
             return
         read.has_more = False
+
+    def _committed(
+        self, read: Read, partition: KafkaPartition, entries: list[Entry]
+    ) -> list[Entry]:
+        """What of entries a client with READ_COMMITTED gets."""
+        if entries := partition.committed(entries):
+            found = partition.aborted(entries[0].first_index, entries[-1].index)
+            read.aborted += [each for each in found if each not in read.aborted]
+        return entries
 
     def _add(
         self,
