@@ -101,10 +101,7 @@ class Forwarding:
         roots: Callable[[], bytes | None] = lambda: None,
         asks_for_certificates: bool = False,
     ) -> None:
-        """`roots`: the certificates (PEM) by which servers are checked; None: the machine's own.
-
-        `asks_for_certificates`: servers with TLS let in only callers with certificates.
-        """
+        """`roots`: certificates (PEM) to check servers by; None: the machine's own."""
         self._find = find
         self._roots = roots
         self._asks = asks_for_certificates

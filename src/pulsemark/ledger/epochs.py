@@ -225,10 +225,7 @@ def find_cut(runs: Sequence[Run], index: int) -> TailCut:
 
 
 def _begins_before(run: Run, index: int) -> bool:
-    """Whether a run has entries before the message with ``index``, or no entries.
-
-    Entries without messages at its beginning are before it, if its first message has that index.
-    """
+    """Whether a run has no entries, or some before the message with ``index``."""
     if run.first_index < index or not run.entry_count:
         return True
     return run.first_index == index and run.find_message(0, run.entry_count) > 0

@@ -96,12 +96,7 @@ class BookKeeperReader:
     def open(
         cls, address: str, *, root: str = DEFAULT_ROOT, tls: BookieTls | None = None
     ) -> BookKeeperReader:
-        """A reader of `zk://HOST:PORT/ledgers`; ``root`` is that of this package's store there.
-
-        With ``tls`` connections to bookies are TLS.
-
-        Raises StoreAddressError, CatalogError.
-        """
+        """A reader of `zk://HOST:PORT/ledgers`. Raises StoreAddressError, CatalogError."""
         where = StoreAddress.parse(address)
         chroot = where.ledgers_root.rpartition("/")[0]
         return cls(partial(_sessions, where, tls), address, chroot, root)
@@ -405,10 +400,7 @@ def cursor_info(path: str, data: bytes) -> ManagedCursorInfo:
 
 
 def topic_path(topic: str, chroot: str = "") -> str:
-    """The node of `persistent://TENANT/NAMESPACE/NAME`. Raises ValueError.
-
-    A name of Pulsar 1, `persistent://TENANT/CLUSTER/NAMESPACE/NAME`, has a node one level deeper.
-    """
+    """The node of a topic, also of one of Pulsar 1, with a cluster. Raises ValueError."""
     scheme, separator, rest = topic.partition("://")
     parts = rest.split("/", 3)
     if scheme != "persistent" or not separator or len(parts) < 3 or not all(parts):

@@ -125,10 +125,7 @@ class BookKeeperStore(TopicStore):
         self.engine.access.never_wait_here()
 
     def abandon(self) -> None:
-        """Close the store without waiting for ZooKeeper or bookies: it has another owner, or may.
-
-        What is pending fails. The next owner closes the ledgers, so nothing is left out.
-        """
+        """Close at once: the store has another owner, or may. What is pending fails."""
         with self._open_lock:
             is_first, self._closed = not self._closed, True
         if is_first:

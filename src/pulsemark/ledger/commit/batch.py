@@ -141,11 +141,7 @@ class Batch(_Awaited[Callable[[], None]]):
         """For the engine: the batch could not be made durable, and never will be."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when every commit of the batch is done; at once if all are done.
-
-        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do, and
-        raises as their registration does.
-        """
+        """Call ``callback()`` when every commit of the batch is done, as `Commit` does."""
         if not self._keep(callback):
             callback()
 
@@ -287,10 +283,7 @@ class Appended:
 
     @property
     def error(self) -> BaseException | None:
-        """Once ``commit`` is done: why this entry is not stored; None if it is.
-
-        Who sends it again because its commit failed has it in the log twice, if it is stored.
-        """
+        """Once ``commit`` is done: why this entry is not stored; None if it is."""
         error = self.commit.error
         if isinstance(error, FencedError) and self.entry_id < error.stored_end_id:
             return None

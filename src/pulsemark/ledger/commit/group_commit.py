@@ -653,10 +653,7 @@ class GroupCommit:
             self._show_or_fence(Outcome(error=error), owners)
 
     def write_now(self, group: Group) -> None:
-        """Make one group durable and show it, between two batches and under the lock.
-
-        Raises FencedError if that fails: its owner goes on as it was, in a new ledger.
-        """
+        """Make a group durable and show it, under the lock. Raises FencedError."""
         outcome = self._writer.write(group.batch, [group])
         self.pending.count_out([group], ends=False)
         if outcome.failed:

@@ -118,10 +118,7 @@ class Cursor(AckedPlace):
         changed: set[Cursor] | None = None,
         kept: KeptProperties | None = None,
     ) -> None:
-        """`changed` has this cursor as long as it has changes that `persist` would write.
-
-        `kept` counts its properties until it is forgotten.
-        """
+        """`changed` has it while `persist` would write something; `kept` counts its properties."""
         super().__init__(log, mark_delete)
         self._all_changed = changed if changed is not None else set()
         self.topic_id = topic_id
@@ -430,11 +427,7 @@ class Cursor(AckedPlace):
                 yield position, changed
 
     def apply(self, record: CursorRecord) -> None:
-        """Take over a record as it was written: used when a store is opened.
-
-        What lies at or below the mark delete position, or cannot be a range of entries, is left
-        out.
-        """
+        """Take over a stored record, without what it has at or below the mark delete position."""
         if record.kind == CursorRecord.SNAPSHOT:
             self._acked.clear()
             self._batches.clear()

@@ -68,11 +68,7 @@ class Catalog(MetadataStore):
     """One connection, one user at a time."""
 
     def __init__(self, path: Path, files: Files | None = None) -> None:
-        """Open or create the catalog.
-
-        Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError if it cannot be used
-        now, though it may not be damaged.
-        """
+        """Open or create it. Raises CorruptCatalogError, UnsupportedVersionError, CatalogError."""
         self._path = path
         self._lock = threading.RLock()
         self._doubt: DoubtfulCommitError | None = None

@@ -197,11 +197,7 @@ class LedgerNodes:
     async def change(
         self, metadata: LedgerMetadata, version: int, *, must_be_ours: bool = False
     ) -> int:
-        """Replace a ledger's metadata that has this version; returns the new version.
-
-        With `must_be_ours`, the same content written by another client is a conflict too. Raises
-        MetadataConflictError, LedgerMissingError.
-        """
+        """Replace metadata of that version. Raises MetadataConflictError, LedgerMissingError."""
         path = ledger_path(self._root, metadata.ledger_id)
         data = encode_metadata(metadata)
         pauses, is_lost = _Pauses(self._options), False

@@ -354,10 +354,7 @@ class WritePipeline:
                 entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
-        """Fail what is pending, after an ensemble change that is under way; no other one begins.
-
-        A change that has written nothing yet is given up: its choice may wait for ZooKeeper.
-        """
+        """Fail what is pending, after an ensemble change that has written something."""
         self._is_ending = True
         if self._change is not None:
             if not self._is_frozen:

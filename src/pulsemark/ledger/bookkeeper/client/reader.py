@@ -350,11 +350,7 @@ class LedgerReader:
         return found.metadata
 
     async def refresh_last_confirmed(self) -> int:
-        """Ask metadata and bookies how far the ledger may be read now; returns that entry.
-
-        Of an open ledger it can be less than the writer knows: a bookie hears of an entry's
-        confirmation with the next entry. Raises NotEnoughBookiesError if no bookie answers.
-        """
+        """Ask how far the ledger may be read now. Raises NotEnoughBookiesError."""
         metadata = await self.refresh_metadata()
         if not metadata.is_closed:
             found = await read_last_confirmed(self._core, metadata, self._digest)

@@ -232,10 +232,7 @@ class BatchWriter(EntryWriter):
         return written
 
     def _show_whole_records(self, group: Group) -> int:
-        """Show the whole records of a failed write: a reader of the folder may have seen them.
-
-        Returns their size in bytes, with that of the segment's header if it comes first.
-        """
+        """Show the whole records of a failed write, which readers may have seen; their size."""
         written = self._dirty.get(_segment(group))
         if written is None:
             return 0

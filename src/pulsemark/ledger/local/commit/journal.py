@@ -389,10 +389,7 @@ class Journal:
         self.write((), ())
 
     def sync(self) -> None:
-        """Make the blocks written without a sync durable.
-
-        After an OSError they may be lost. `begin` must be called, once they are durable elsewhere.
-        """
+        """Make written blocks durable. After an OSError `begin` must be called."""
         journal = self._open
         if journal is None or journal.synced_end == journal.end:
             return

@@ -312,10 +312,7 @@ class Reserve:
         return self._whole
 
     def with_space_for(self, work: Callable[[], T]) -> T:
-        """Do ``work``. If the disk is full, free a part and do it again, until nothing is left.
-
-        ``work`` must have changed nothing when it raises. Its last error is raised here.
-        """
+        """Do ``work``; while the disk is full, free a part of the reserve and do it again."""
         while True:
             try:
                 return work()
