@@ -1041,7 +1041,7 @@ class ManagedLedger(SubscribedLog):
             self.tail = replace(self.tail, next_index=index)
 
     def follow_from(self, cut_at: Position, entry: StoredEntry, epoch: int) -> int:
-        """Drop every entry from ``cut_at`` on and add a leader's entry; how many were dropped. Blocks.
+        """Drop every entry from ``cut_at`` on and add a leader's entry; how many went. Blocks.
 
         For a log that keeps its leader's positions: the entry is in a ledger that it does not keep,
         and its epoch is not below that of the entry before ``cut_at``. After a crash the log has
