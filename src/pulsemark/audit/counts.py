@@ -149,17 +149,7 @@ class Tally:
 
     def numbers(self) -> tuple[int, ...]:
         """All counts, in the order of the fields."""
-        return (
-            self.count,
-            self.doubtful_count,
-            self.control_count,
-            self.bytes,
-            self.min_index,
-            self.max_index,
-            self.out_of_order,
-            self.doubled,
-            self.late,
-        )
+        return tuple(getattr(self, name) for name in Tally.__match_args__)
 
     def add(self, other: Tally) -> None:
         """Add the counts of another row."""

@@ -290,16 +290,12 @@ class Received:
                 raise SnapshotError("they are of an earlier topic with this name")
             dropped_rows, dropped_messages = value["dropped"]
             sources = {
-                source: {_key(row): row for row in map(_stored_row, rows)}
+                source: {_key(row): row for row in (AuditRow(**each) for each in rows)}
                 for source, rows in value["sources"].items()
             }
         except (LookupError, TypeError, ValueError) as error:
             raise SnapshotError(f"a field is missing or wrong: {error!r}") from error
         return cls(max_rows, sources, dropped_rows, dropped_messages)._bounded()
-
-
-def _stored_row(value: Mapping[str, Any]) -> AuditRow:
-    return AuditRow(**value)
 
 
 def _key(row: AuditRow) -> _Key:

@@ -30,12 +30,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from ..audit.errors import AuditInputError
+from ..audit.report import Labels
 from ..audit.rows import parse_bucket_ms as bucket_ms_of
 from ..audit.rows import parse_tags
 from .arguments import Range, checked_options
@@ -62,16 +62,6 @@ GAPS = ("missing", "missing_before", "missing_after")
 """The columns with numbers of missing messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLabels:
-    """The labels in an audit's rows. If ``host`` is None, it is this machine's name."""
-
-    tier: str = "broker"
-    host: str | None = None
-    datacenter: str | None = None
-    application: str | None = None
-
-
 def audit(
     spark: SparkSession,
     path: str | os.PathLike[str],
@@ -79,7 +69,7 @@ def audit(
     *,
     bucket: str = "1 minute",
     by: str | Sequence[str] = (),
-    labels: AuditLabels | None = None,
+    labels: Labels | None = None,
     clock_errors: bool = False,
     **bounds: Unpack[Range],
 ) -> DataFrame:
@@ -93,7 +83,7 @@ def audit(
         bucket: width, like ``1 minute``, ``30 seconds``, ``1 day``; buckets begin at multiples of
             it since 1970, UTC.
         by: tags to divide the rows by, such as ``producer``; names, or a text with commas.
-        labels: the values of the label columns.
+        labels: the values of the label columns; without a ``host``, it is this machine's name.
         clock_errors: add the error of producers' clocks; ``by`` must have the producer. Entries are
             then read as a whole.
         bounds: which entries are counted, see `Range`.
@@ -120,7 +110,7 @@ def audit(
     read = ReadOptions.parse(options)
     work = partial(counted, read, bucket_ms, tags, clock_errors)
     parts = rows_of(spark, work, audit_tasks(read), COUNTS)
-    rows = _merged(parts, bucket_ms, tags, labels or AuditLabels())
+    rows = _merged(parts, bucket_ms, tags, labels or Labels())
     if clock_errors:
         errors = _clock_errors(spark, options, bucket_ms)
         rows = rows.join(errors, ["topic", "bucket_start", _PRODUCER], "left")
@@ -202,9 +192,7 @@ def parse_by(names: str | Sequence[str]) -> tuple[str, ...]:
     return tags
 
 
-def _merged(
-    parts: DataFrame, bucket_ms: int, tags: Sequence[str], labels: AuditLabels
-) -> DataFrame:
+def _merged(parts: DataFrame, bucket_ms: int, tags: Sequence[str], labels: Labels) -> DataFrame:
     """Merge the buckets of all slices into the report."""
     from pyspark.sql import functions as f
 
@@ -258,9 +246,7 @@ def _placed(merged: DataFrame) -> DataFrame:
     ).where("bucket_start_ms IS NOT NULL OR buckets = 0")
 
 
-def _reported(
-    placed: DataFrame, bucket_ms: int, tags: Sequence[str], labels: AuditLabels
-) -> DataFrame:
+def _reported(placed: DataFrame, bucket_ms: int, tags: Sequence[str], labels: Labels) -> DataFrame:
     """The report's columns."""
     from pyspark.sql import functions as f
 
