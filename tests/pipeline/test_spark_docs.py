@@ -23,7 +23,7 @@ from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline import JOBS, run_job
 from pulsemark.proto.pulsar_api_pb2 import Schema
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 PRICES = "persistent://public/default/prices"
 PRICE_KEYS = 7
