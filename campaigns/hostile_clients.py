@@ -39,7 +39,7 @@ from monitored_broker import MonitoredBroker
 
 from pulsemark.client import RequestRefusedError
 from pulsemark.kafka.records.batch import BatchFields, build
-from pulsemark.kafka.records.record import Record, Work
+from pulsemark.kafka.records.layout import Record, Work
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields

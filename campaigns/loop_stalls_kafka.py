@@ -33,7 +33,7 @@ from monitored_broker import MonitoredBroker
 from pulsemark.kafka.protocol import APIS
 from pulsemark.kafka.records.batch import BatchFields, build
 from pulsemark.kafka.records.convert import to_legacy
-from pulsemark.kafka.records.record import Record, Work
+from pulsemark.kafka.records.layout import Record, Work
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))

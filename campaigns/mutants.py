@@ -86,7 +86,7 @@ def note_use(path: Path) -> None:
 
     name = BaseCommand.Type.Name
     wrap(handlers, "handle_command", noting(lambda event, _: f"commands {name(event.type)}"))
-    wrap(routing, "_find", noting(lambda _, found: f"routes {found[0].method} {found[0].path}"))
+    wrap(routing, "find", noting(lambda _, found: f"routes {found[0].method} {found[0].path}"))
     wrap(KafkaSession, "_handle", noting(lambda request, _: f"requests {request.api.name}"))
     wrap(BundleOwnership, "give", noting(lambda *_: f"moved {time.monotonic_ns()}"))
 
@@ -363,6 +363,16 @@ def acknowledges_before_it_is_stored() -> None:
 
     wrap(Receipts, "_begin_run", made)
     wrap(BatchWriter, "write", late)
+
+
+@mutant_under("kill")
+def forgets_policies() -> None:
+    """Policies of topics are not stored."""
+    from pulsemark.broker.topics.catalog_writer import CatalogWriter
+    from pulsemark.broker.topics.policy_store import TOPIC_POLICY_KIND
+
+    wrap(CatalogWriter, "write", lambda write: lambda one, *changes: write(
+        one, *(change for change in changes if change[0] != TOPIC_POLICY_KIND)))  # fmt: skip
 
 
 @mutant_under("power")

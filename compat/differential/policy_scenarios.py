@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pulsemark.broker.policies.catalogue import POLICIES
 from pulsemark.broker.policies.policy import Place
+from pulsemark.broker.policies.pulsar_policies import POLICIES
 
 from .peers import Recorder
 from .rest_scenarios.registry import ADMIN, path_of, unique

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from pulsemark.audit.errors import AuditInputError
-from pulsemark.audit.rows import AuditRow, parse_bucket_ms, parse_tags, row_from_json
+from pulsemark.audit.rows import (
+    AuditInputError,
+    AuditRow,
+    parse_bucket_ms,
+    parse_tags,
+    row_from_json,
+)
 
 GOOD: dict[str, Any] = {
     "tier": "consumer",

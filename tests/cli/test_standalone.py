@@ -77,6 +77,15 @@ def test_standalone_in_memory(start: Start, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_not_served_is_null(start: Start, tmp_path: Path) -> None:
+    """Also the addresses that most brokers have."""
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerServicePort=0\nwebServicePort=\n")
+    process = start("standalone", "--json", "--storage", "memory", "--config", config)
+    assert ready(process)["http_url"] is None
+    stop(process)
+
+
 def test_an_open_broker_is_warned_of(start: Start) -> None:
     """An address that other machines reach, without authentication, gives a warning."""
     arguments = ("standalone", "--json", "--storage", "memory", *FREE_PORTS)

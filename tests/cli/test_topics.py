@@ -12,6 +12,7 @@ import kafka
 import pytest
 
 from pulsemark.testing import running_broker
+from pulsemark.testing.raw_client import RawClient
 
 TOPIC = "persistent://public/default/orders"
 
@@ -88,6 +89,16 @@ def test_messages_of_a_partitioned_topic(connect, ask, broker):
     assert all(len(topics) == 1 for topics in places.values())
     found = connect("consume", "orders", "--peek", "--from", "earliest", "-n", "8", "--json")
     assert sorted(each["value"] for each in found.json()) == list("01234567")
+
+
+def test_all_messages_of_many_batches_are_consumed(connect, broker):
+    """A batch uses up a permit for each of its messages."""
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC)
+        for _ in range(120):
+            producer.send_batch([b"x"] * 10)
+    consume = ("consume", "orders", "--peek", "--from", "earliest", "--timeout", "5", "--json")
+    assert len(connect(*consume, "-n", "1200").json()) == 1200
 
 
 def test_lines_are_messages(connect, broker, monkeypatch):

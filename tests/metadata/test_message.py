@@ -440,6 +440,25 @@ def test_keys_of_bytes_and_null_values():
     assert [each.key for each in found] == [None, None, "schlüssel", raw]
 
 
+def test_texts_that_are_not_utf_8():
+    """A key is shown in base64, a property with replacement characters: all of them are texts."""
+    names = SingleMessageMetadata.DESCRIPTOR.fields_by_name
+    key = bytes([names["partition_key"].number << 3 | 2, 2]) + b"\xff\xfe"
+    pair = bytes([names["properties"].number << 3 | 2, 6]) + b"\x0a\x01\xff\x12\x01\xfe"
+    own = SingleMessageMetadata(payload_size=0).SerializeToString() + key + pair
+    (found,) = messages_of(batch(len(own).to_bytes(4, "big") + own))
+    assert found.key == base64.b64encode(b"\xff\xfe").decode()
+    assert found.properties == {"\ufffd": "\ufffd"}
+
+
+def test_a_key_that_is_not_base64():
+    """Is shown as it is, though its flag says base64."""
+    entry = batch(
+        *(member(b"", partition_key=key, partition_key_b64_encoded=True) for key in ("é", "a"))
+    )
+    assert [each.key for each in messages_of(entry)] == ["é", "a"]
+
+
 def test_what_compaction_removed_is_left_out():
     """The others keep their places."""
     found = messages_of(batch(member(b"a"), member(b"", compacted_out=True), member(b"c")))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from pulsemark.coordination.errors import (
+from pulsemark.coordination import (
     ConnectionLossError,
     CoordinationError,
     VersionConflictError,

@@ -29,11 +29,12 @@ from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from ..metadata import Clock, FieldValue, SystemClock
-from .counts import MAX_ROWS, Counts, Key, shown
-from .errors import AuditInputError, AuditPostError
+from .counts import MAX_ROWS, Counts, shown
 from .report import Labels, row_of
 from .rows import (
     MAX_TIME_MS,
+    AuditInputError,
+    AuditPostError,
     AuditRow,
     check_name,
     check_other_tier,
@@ -101,18 +102,14 @@ class ConsumerAudit:
         admin_url: the broker's HTTP address.
         tier: the name of this place in the trail. Consumers of one subscription have the same tier,
             and their counts are added; each subscription needs a tier of its own.
-        tags: what to count by, named as in the broker's setting `pulsemarkAuditTags`.
-        bucket: width of the buckets; that of the broker (`pulsemarkAuditBucketMs`).
+        tags, bucket: what to count by, as in `pulsemarkAuditTags` and `pulsemarkAuditBucketMs`.
         stamps: where the broker's time, index and tags of a message are looked up.
         late_after_ms: see the module.
-        host, datacenter, application: labels of the rows.
+        labels: host, datacenter and application of the rows.
         source: the name of this consumer among those of its tier; by default a new one.
 
-    Attributes:
-        by_publish_time: how many messages were counted by the producer's clock although there are
-            ``stamps``, because their entries had been removed from the log.
-
-    Raises AuditInputError for an argument that cannot be used.
+    `by_publish_time` counts the messages that were counted by the producer's clock although there
+    are `stamps`, because their entries had been removed. Raises AuditInputError.
     """
 
     def __init__(
@@ -136,10 +133,7 @@ class ConsumerAudit:
             raise AuditInputError("admin_url", admin_url, "is not like http://127.0.0.1:8080")
         self._url = admin_url.rstrip("/")
         self._labels = Labels(
-            tier=tier,
-            host=given.host,
-            datacenter=given.datacenter,
-            application=given.application,
+            tier=tier, host=given.host, datacenter=given.datacenter, application=given.application
         )
         self._tags = parse_tags(tags)
         self._bucket_ms = parse_bucket_ms(bucket)
@@ -157,10 +151,7 @@ class ConsumerAudit:
         self.by_publish_time = 0
 
     def received(self, message: Message) -> None:
-        """Count a message. Call it once for each message that the application took over.
-
-        Raises what looking up its stamp raises, but not if its entry was removed.
-        """
+        """Count a message that the application took over. Raises as looking up its stamp."""
         stamp = self._stamp_of(message)
         if stamp is None:
             time_ms, index = message.publish_timestamp(), -1
@@ -223,16 +214,13 @@ class ConsumerAudit:
                 self._labels,
                 start_ms,
                 self._bucket_ms,
-                self._named(key),
+                dict(zip(self._tags, key or (None,) * len(self._tags), strict=True)),
                 tally,
                 is_rest=key is None,
             )
             for start_ms in sorted(starts & counts.buckets.keys())
             for key, tally in counts.buckets[start_ms].items()
         ]
-
-    def _named(self, key: Key) -> dict[str, str | None]:
-        return dict(zip(self._tags, key or (None,) * len(self._tags), strict=True))
 
     def post(self) -> int:
         """Post what was counted since the last post; returns how many rows.

@@ -239,10 +239,7 @@ class Trail:
             self.gaps[0] = (first - size, end)
 
     def _count(self, log: TopicLog, run: Run, row: int, end: int) -> int:
-        """Count entries of a run from ``row`` on; returns the row after the last one.
-
-        Aborted messages count as control entries do: no consumer gets them.
-        """
+        """Count entries from ``row`` on, but no aborted messages; returns the next row."""
         try:
             heads = _heads(run, row, end)
         except (DamagedRecordError, FileNotFoundError):

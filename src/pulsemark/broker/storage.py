@@ -19,14 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..ledger import (
-    Appended,
-    Commit,
-    Cursor,
-    LedgerError,
-    ManagedLedger,
-    TopicStore,
-)
+from ..ledger import Appended, Commit, Cursor, LedgerError, ManagedLedger, TopicStore
 from ..ledger.commit.group_commit import Notify
 from ..ledger.store import MetadataStore
 from ..proto.pulsar_api_pb2 import ServerError

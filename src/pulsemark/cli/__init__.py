@@ -70,9 +70,9 @@ COMMANDS = {
 #: Command -> its module, if that has several commands.
 MODULES = {
     "topics": "topics", "namespaces": "topics", "schemas": "topics", "subscriptions": "topics",
-    "produce": "messages", "consume": "messages", "backup": "backup", "restore": "backup",
+    "produce": "messages", "consume": "messages", "backup": "verify", "restore": "verify",
     "verify": "verify", "rebuild-catalog": "verify", "mirror": "mirror", "follow": "mirror",
-    "promote": "mirror", "completion": "parsing",
+    "promote": "mirror", "seek": "seek", "finder": "seek", "completion": "parsing",
 }  # fmt: skip
 
 #: The overview that `pulsemark` alone prints.
@@ -115,11 +115,6 @@ class _Version(argparse.Action):
 
         print(f"pulsemark {__version__}, checksums by {IMPLEMENTATION} {version(IMPLEMENTATION)}")
         sys.exit(0)
-
-
-def _command_of(arguments: Sequence[str]) -> str | None:
-    """The command that is called: the first argument that is not an option."""
-    return next((text for text in arguments if not text.startswith("-")), None)
 
 
 def _load(name: str) -> Command:
@@ -165,10 +160,7 @@ def full_parser() -> argparse.ArgumentParser:
 
 
 def _as_utf8(argument: str) -> str:
-    """An argument in UTF-8, where Python was told that the machine's locale has another encoding.
-
-    What is not UTF-8 stays as Python shows it.
-    """
+    """An argument in UTF-8, also where Python was told that the locale has another encoding."""
     try:
         return os.fsencode(argument).decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -186,7 +178,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
-    called = _command_of(arguments)
+    called = next((text for text in arguments if not text.startswith("-")), None)
     args = _parser(called).parse_args(_protect_times(arguments))
     command = _load(args.command)
     try:
@@ -224,7 +216,7 @@ def _flush() -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _discard_output()
+        _discard(sys.stdout.fileno())
         raise CliError(f"the output cannot be written: {error.strerror}") from error
 
 
@@ -233,20 +225,11 @@ def _say(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
-def _discard_output() -> None:
-    """The interpreter flushes stdout at exit, which must not fail a second time."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Args:
-        arguments: without the program's name; None means the arguments of the process.
-    """
+    """Run a command line, by default that of the process, and return its exit code."""
     # Otherwise gRPC's C library would print its own lines to stderr.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
@@ -261,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _discard_output()
+        _discard(sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
 
 

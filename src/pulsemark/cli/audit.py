@@ -20,8 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..audit.errors import AuditInputError
-from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
+from ..audit.rows import AuditInputError, AuditRow, parse_bucket_ms, parse_tags
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
@@ -30,6 +29,7 @@ from .brokers import (
     add_admin_url,
     add_request_timeout,
     admin_client,
+    not_ours,
     target_path,
 )
 from .options import add_data_dir, add_json, full_topic, parse_time, show_time
@@ -38,8 +38,7 @@ from .parsing import CliError
 from .stores import add_store, names_in, reader_of
 
 if TYPE_CHECKING:
-    from ..audit.compare import Comparison
-    from ..audit.report import Report
+    from ..audit.report import Comparison, Report
     from ..ledger import FolderReader
     from ..ledger.bookkeeper.reader import BookKeeperReader
 
@@ -170,9 +169,7 @@ def _report_of(answer: Any) -> Report:
         facts["tags"] = tuple(facts["tags"])
         return Report(**facts)
     except (LookupError, TypeError, ValueError) as error:
-        raise CliError(
-            f"the answer {str(answer)[:80]!r} is not an audit; is this a pulsemark broker?"
-        ) from error
+        raise not_ours(answer, "an audit") from error
 
 
 def _times(args: argparse.Namespace) -> tuple[int | None, int | None]:
@@ -246,8 +243,7 @@ def _print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text
 def _compare(args: argparse.Namespace, topic: str) -> int:
     from dataclasses import asdict, replace
 
-    from ..audit.compare import compare
-    from ..audit.report import of_tier
+    from ..audit.report import compare, of_tier
     from ..audit.rows import BROKER_TIER
 
     if args.data_dir is not None or args.store is not None or args.bucket is not None:
@@ -260,9 +256,8 @@ def _compare(args: argparse.Namespace, topic: str) -> int:
     if not theirs:
         named = "" if args.tier is None else f" as tier {args.tier}"
         raise CliError(f"nothing was posted for {topic}{named}: there is nothing to compare with")
-    compared = compare(
-        ours, theirs, ended_before_ms=int(time.time() * 1000) - _grace_ms(args.grace)
-    )
+    now_ms = int(time.time() * 1000)
+    compared = compare(ours, theirs, ended_before_ms=now_ms - _grace_ms(args.grace))
     if args.json:
         print(json_line(found.facts()))
         for row in compared:

@@ -16,12 +16,13 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from ..wire import TopicName, check_namespace
-from .options import read_token
+from .options import read_token, seconds
 from .parsing import CliError
 
 if TYPE_CHECKING:
@@ -143,10 +144,7 @@ def access_of(args: argparse.Namespace) -> Access:
 
 @contextmanager
 def seek_service(args: argparse.Namespace, address: str) -> Iterator[SeekClient]:
-    """The seek service at an address. Errors of its calls name it.
-
-    Raises CliError, OSError, and what the calls raise.
-    """
+    """The seek service at an address, which its errors name. Raises CliError, OSError."""
     from ..finder import SeekCallError, SeekClient
 
     access = access_of(args)
@@ -191,21 +189,11 @@ def add_request_timeout(parser: argparse.ArgumentParser) -> None:
     """`--request-timeout`: how long a broker may be silent."""
     parser.add_argument(
         "--request-timeout",
-        type=_seconds,
+        type=partial(seconds, most=MAX_TIMEOUT_S),
         metavar="SECONDS",
         help="how long the broker may take to answer"
         f" (default: {READ_TIMEOUT_S:g}, and {CHANGE_TIMEOUT_S:g} for changes)",
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= MAX_TIMEOUT_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return number
 
 
 def target_path(text: str) -> tuple[str, str]:
@@ -236,6 +224,11 @@ def _admin_url(text: str) -> str:
             " HTTP interface"
         )
     return text.rstrip("/")
+
+
+def not_ours(answer: object, what: str) -> CliError:
+    """The error for an answer that no pulsemark broker gives."""
+    return CliError(f"the answer {str(answer)[:80]!r} is not {what}; is this a pulsemark broker?")
 
 
 def admin_client(args: argparse.Namespace, *, is_read: bool | None = None) -> AdminClient:

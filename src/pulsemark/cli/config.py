@@ -116,12 +116,10 @@ def _show(args: argparse.Namespace) -> int:
         if origin is None and not args.all:
             continue
         owner = getattr(config, spec.part) if spec.part else config
-        value = _shown(getattr(owner, spec.name))
+        value = _shown(getattr(owner, spec.name), as_json=args.json)
         if spec.key in SECRETS and value:
             value = "***"
         rows.append({"setting": spec.name, "value": value, "source": origin or "default"})
-    if not args.json:
-        rows = [{**row, "value": None if row["value"] is None else _text(row)} for row in rows]
     if not (rows or args.json):
         print("all settings have their defaults; --all shows them")
     else:
@@ -129,15 +127,12 @@ def _show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _text(row: dict[str, Any]) -> str:
-    value = row["value"]
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _shown(value: Any) -> Any:
+def _shown(value: Any, *, as_json: bool) -> Any:
     if isinstance(value, tuple):
-        return ",".join(value)
-    return str(value) if isinstance(value, Path) else value
+        value = ",".join(value)
+    if as_json or value is None:
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def load_settings(path: Path | None) -> Loaded:
@@ -157,10 +152,7 @@ def load_settings(path: Path | None) -> Loaded:
 
 
 def with_default_folder(loaded: Loaded, overrides: dict[str, Any]) -> BrokerConfig:
-    """The configuration, whose data folder is ./pulsemark-data if nothing else is said.
-
-    Raises BrokerError; CliError for a data folder that is a file.
-    """
+    """The configuration, by default with ./pulsemark-data. Raises BrokerError, CliError."""
     if loaded.parts["bookkeeper"].get("store_address") is not None:
         overrides.setdefault("data_dir", None)  # likewise
     elif (overrides.get("storage") or loaded.broker.get("storage")) == "memory":

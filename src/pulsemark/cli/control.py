@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
-from ..ledger import EntryKind, LedgerError, Position
+from ..ledger import EntryKind, FolderReader, LedgerError, Position, entries_of
 from ..metadata import Control, control_of
 from ..metadata.control import CONTROL_TYPES
 from .brokers import add_access, seek_service
@@ -37,7 +37,6 @@ from .stores import one_log
 ERRORS = (LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, OSError)
 
 APPENDED = [name for name in CONTROL_TYPES if name != "replicated-subscription"]
-READ_ENTRIES = 1_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,27 +75,18 @@ def _action(
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
     parser.add_argument("topic", metavar="TOPIC", help="short or full name")
+    place = parser.add_mutually_exclusive_group() if reads else parser
     if reads:
-        place = parser.add_mutually_exclusive_group()
         add_data_dir(place, why="folder to read")
-        place.add_argument(
-            "--url",
-            "--grpc",
-            dest="grpc",
-            type=grpc_target,
-            metavar="HOST:PORT",
-            help="seek service to ask",
-        )
-    else:
-        parser.add_argument(
-            "--url",
-            "--grpc",
-            dest="grpc",
-            type=grpc_target,
-            metavar="HOST:PORT",
-            required=True,
-            help="the broker's gRPC address",
-        )
+    place.add_argument(
+        "--url",
+        "--grpc",
+        dest="grpc",
+        type=grpc_target,
+        metavar="HOST:PORT",
+        required=not reads,
+        help="seek service to ask" if reads else "the broker's gRPC address",
+    )
     add_access(parser)
     add_json(parser)
     return parser
@@ -165,24 +155,12 @@ def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
             for each in found:
                 yield each.position, each.index, each.append_time_ms, control_of(each.prefix)
         return
-    from ..ledger import FolderReader
-
-    reader = FolderReader(args.data_dir or DEFAULT_DATA_DIR)
-    try:
+    with FolderReader(args.data_dir or DEFAULT_DATA_DIR) as reader:
         log = one_log(reader, topic)
-        position, end = log.first_position, log.end_position
-        while position is not None and position < end:
-            entries = log.read(position, max_entries=READ_ENTRIES)
-            if not entries:
-                return
-            for entry in entries:
-                if entry.kind is EntryKind.CONTROL:
-                    said = control_of(entry.prefix)
-                    yield entry.position, entry.index, entry.append_time_ms, said
-            last = entries[-1].position
-            position = Position(last.ledger_id, last.entry_id + 1)
-    finally:
-        reader.close()
+        for entry in entries_of(log, end=log.end_position):
+            if entry.kind is EntryKind.CONTROL:
+                said = control_of(entry.prefix)
+                yield entry.position, entry.index, entry.append_time_ms, said
 
 
 def _epochs(args: argparse.Namespace, topic: str) -> None:
@@ -190,12 +168,7 @@ def _epochs(args: argparse.Namespace, topic: str) -> None:
         with seek_service(args, args.grpc) as client:
             history = client.epochs(topic)
     else:
-        from ..ledger import FolderReader
-
-        reader = FolderReader(args.data_dir or DEFAULT_DATA_DIR)
-        try:
+        with FolderReader(args.data_dir or DEFAULT_DATA_DIR) as reader:
             history = one_log(reader, topic).epoch_history()
-        finally:
-            reader.close()
     for line in epoch_lines(topic, history, as_json=args.json):
         print(line)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
@@ -49,15 +49,7 @@ from .records import (
     payload_lines,
     segment_rows,
 )
-from .stores import (
-    add_store,
-    broker_rows,
-    data_dir_of,
-    from_broker,
-    log_in,
-    names_in,
-    reader_of,
-)
+from .stores import add_store, broker_rows, data_dir_of, from_broker, log_in, names_in, reader_of
 
 if TYPE_CHECKING:
     from ..compaction.compacted_log import CompactedLog
@@ -128,12 +120,9 @@ def run(args: argparse.Namespace) -> int:
     if not is_folder and (status := _dump_broker(args, printer)) is not None:
         return status
     folder = path if is_folder else data_dir_of(args, args.target)
-    reader = FolderReader(folder)
-    try:
+    with FolderReader(folder) as reader:
         topics = reader.topics() if is_folder else names_in(reader, full_topic(args.target))
         statuses = [_dump_topic(reader, topic, args, printer) for topic in topics]
-    finally:
-        reader.close()
     for damage in headless_segments(folder):
         printer.damage(None, damage)
         statuses.append(1)
@@ -150,7 +139,7 @@ def _dump_broker(args: argparse.Namespace, printer: _Printer) -> int | None:
         return None  # it may be a path
     place = {"position": "0:0"}
     if args.start is not None:
-        place = {"position": f"{args.start.ledger_id}:{args.start.entry_id}"}
+        place = {"position": str(args.start)}
     elif args.from_index is not None:
         place = {"index": str(args.from_index)}
     elif args.from_time is not None:
@@ -173,10 +162,7 @@ def _position(text: str) -> Position:
 
 
 def _dump_topic(
-    reader: FolderReader | BookKeeperReader,
-    topic: str,
-    args: argparse.Namespace,
-    printer: _Printer,
+    reader: FolderReader | BookKeeperReader, topic: str, args: argparse.Namespace, printer: _Printer
 ) -> int:
     try:
         log = log_in(reader, topic)
@@ -189,8 +175,7 @@ def _dump_topic(
 
 
 def _start(log: TopicLog | CompactedLog, args: argparse.Namespace) -> Position | None:
-    if args.start is not None:
-        return Position(args.start.ledger_id, args.start.entry_id)
+    start: Position | None = args.start
     if args.from_time is not None or args.from_index is not None:
         from ..finder import IndexOutOfRangeError
         from ..finder.search import finder_of
@@ -202,20 +187,17 @@ def _start(log: TopicLog | CompactedLog, args: argparse.Namespace) -> Position |
             return finder.by_index(args.from_index).position
         except IndexOutOfRangeError as error:
             raise CliError(str(error)) from error
-    return None
+    return start
 
 
 def _dump_segment(path: Path, args: argparse.Namespace, printer: _Printer) -> int:
     topic, rows = segment_rows(path)
-    wanted = (
-        row
-        for row in rows
-        if args.start is None or row.position is None or row.position >= args.start
-    )
-    return _print_all(topic, wanted, args, printer, lambda: None)
+    if (start := args.start) is not None:
+        rows = (row for row in rows if row.position is None or row.position >= start)
+    return _print_all(topic, rows, args, printer, lambda: None)
 
 
-def _count(log: TopicLog | CompactedLog, start: Position | None) -> int | None:
+def _count(log: TopicLog | CompactedLog, start: Position | None) -> int:
     """How many entries there are to read."""
     first = log.first_position if start is None else start
     return 0 if first is None else log.count_entries(first, log.end_position)
@@ -263,20 +245,7 @@ def _print_rows(topic: str, rows: Iterator[Row | Damage], printer: _Printer) -> 
     return status
 
 
-class _Printer(Protocol):
-    """Prints rows in one format."""
-
-    def topic(self, topic: str) -> None:
-        """Print the head of a topic's rows."""
-
-    def row(self, topic: str, row: Row) -> None:
-        """Print a whole record."""
-
-    def damage(self, topic: str | None, damage: Damage) -> None:
-        """Print a damaged record."""
-
-
-class _TextPrinter:
+class _TextPrinter(ControlPrinter):
     """A table for people."""
 
     def __init__(self, *, payload: bool) -> None:
@@ -295,10 +264,6 @@ class _TextPrinter:
         )
         if self._payload and row.kind is EntryKind.DATA:
             print("".join(f"{'':>12} {line}\n" for line in payload_lines(row)), end="")
-
-    def damage(self, topic: str | None, damage: Damage) -> None:
-        continuation = f"; continues at {damage.next_position}" if damage.next_position else ""
-        print(f"{_place(damage.position):>12} DAMAGED {damage.reason}{continuation}")
 
 
 class _JsonPrinter:
@@ -326,22 +291,13 @@ class _JsonPrinter:
 
     def damage(self, topic: str | None, damage: Damage) -> None:
         ledger_id, entry_id = damage.position or (None, None)
-        print(
-            json_line(
-                {
-                    "topic": topic,
-                    "ledger_id": ledger_id,
-                    "entry_id": entry_id,
-                    "damaged": damage.reason,
-                    "goes_on_at": damage.next_position,
-                }
-            )
-        )
+        place = {"topic": topic, "ledger_id": ledger_id, "entry_id": entry_id}
+        what = {"damaged": damage.reason, "goes_on_at": damage.next_position}
+        print(json_line({**place, **what}))
 
 
 def _time(time_ms: int | None) -> str:
     return "-" if time_ms is None else show_time(time_ms)
 
 
-def _place(position: Position | None) -> str:
-    return "-" if position is None else str(position)
+_Printer = ControlPrinter | _JsonPrinter

@@ -25,7 +25,14 @@ from contextlib import ExitStack
 
 from ..client import RawConsumer, RawMessage, RawProducer, Service
 from ..client.errors import ClientError, ServiceUrlError, WaitTimeoutError
-from ..metadata import Message, MessageFormatError, MessageMetadata, messages_of, pack_message
+from ..metadata import (
+    Message,
+    MessageFormatError,
+    MessageMetadata,
+    messages_of,
+    pack_message,
+    read_message_metadata,
+)
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from ..proto.pulsar_api_pb2 import CommandSubscribe
 from ..wire import MessageId
@@ -179,7 +186,8 @@ def _consume(args: argparse.Namespace) -> int:
                 printed += 1
             if not args.peek:
                 consumer.ack(received.message_id)
-            consumer.flow(1)
+            # A batch uses up a permit for each of its messages.
+            consumer.flow(read_message_metadata(received.headers_and_payload).num_messages_in_batch)
             if printed >= wanted:
                 return 0
     if not args.num_messages:

@@ -7,10 +7,9 @@
 (`grpc://HOST:PORT`) or a folder, and `promote --data-dir D` makes it a leader's (docs/follow.md).
 Progress, gaps, truncations and lost connections are lines on stderr, the sum is on stdout.
 
-Exit codes: 0: done (with `--once`: all that was there is copied; without: ended by SIGTERM or
-SIGINT); 1: ended, but messages of the source are missing, the comparison failed, a topic cannot be
-followed further, `--once` was ended before it was done, or there was no connection for too long; 2:
-bad input, or refused.
+Exit codes: 0: done, or without `--once` ended by SIGTERM or SIGINT; 1: messages of the source are
+missing, the comparison failed, a topic cannot be followed further, `--once` was ended before it was
+done, or there was no connection for too long; 2: bad input, or refused.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from ..mirror import (
 )
 from ..mirror.follow import Lag
 from ..wire import InvalidTopicNameError, ProtocolError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, port_number, read_token
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, port_number, read_token, seconds
 from .output import counted, json_line
 from .parsing import CliError, Command
 
@@ -76,15 +75,11 @@ ERRORS = (
     ProtocolError,
     OSError,
 )
-FOLLOW_ERRORS = (
-    *ERRORS,
-    NotFollowerError,
-)
+FOLLOW_ERRORS = (*ERRORS, NotFollowerError)
 EXIT_INCOMPLETE = 1
 
 
 def _add_mirror(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     where = "pulsar://HOST:PORT, kafka://[USER@]HOST:PORT, or a data folder"
     parser.add_argument("source", metavar="FROM", help=where)
     parser.add_argument("target", metavar="TO", help=where)
@@ -163,14 +158,14 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--progress-s",
-        type=_seconds,
+        type=seconds,
         default=10.0,
         metavar="SECONDS",
         help="between lines of progress (default: 10)",
     )
     parser.add_argument(
         "--reconnect-s",
-        type=_seconds,
+        type=seconds,
         default=300.0,
         metavar="SECONDS",
         help="how long to try again after a connection was lost (default: 300)",
@@ -198,16 +193,6 @@ def _rate_limit(text: str) -> RateLimit:
         return RateLimit.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
 
 
 def _mirror(args: argparse.Namespace) -> int:
@@ -358,17 +343,14 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
         result = compare(args.source, args.target, topic, options)
         equal &= result.is_equal
         if args.json:
-            print(
-                json.dumps(
-                    {
-                        "topic": topic,
-                        "equal": result.is_equal,
-                        "source_entries": result.source_entries,
-                        "target_entries": result.target_entries,
-                        "difference": result.difference,
-                    }
-                )
-            )
+            fields = {
+                "topic": topic,
+                "equal": result.is_equal,
+                "source_entries": result.source_entries,
+                "target_entries": result.target_entries,
+                "difference": result.difference,
+            }
+            print(json.dumps(fields))
         else:
             verb = "is" if result.source_entries == 1 else "are"
             equality = f"{counted(result.source_entries, 'entry')} {verb} equal"
@@ -377,7 +359,6 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
 
 
 def _add_follow(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("source", metavar="SOURCE", help="grpc://HOST:PORT, or a data folder")
     add_data_dir(parser, why="the follower's folder")
     parser.add_argument(
@@ -488,7 +469,6 @@ def _serve_metrics(host: str, port: int, report: FollowReport) -> None:
 
 
 def _add_promote(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     add_data_dir(parser, why="the follower's folder")
     parser.add_argument(
         "--leader",
@@ -499,7 +479,6 @@ def _add_promote(parser: argparse.ArgumentParser) -> None:
 
 
 def _promote(args: argparse.Namespace) -> int:
-    """Promote the folder."""
     folder: Path = args.data_dir or DEFAULT_DATA_DIR
     if not folder.is_dir():
         raise CliError(f"{folder} is not a folder: name the follower's with --data-dir")

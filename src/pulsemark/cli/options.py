@@ -28,10 +28,7 @@ HIGHEST_PORT = 65_535
 def add_data_dir(parser: argparse._ActionsContainer, *, why: str) -> None:
     """`--data-dir`, by default ./pulsemark-data."""
     parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="PATH",
-        help=f"{why} (default: ./{DEFAULT_DATA_DIR})",
+        "--data-dir", type=Path, metavar="PATH", help=f"{why} (default: ./{DEFAULT_DATA_DIR})"
     )
 
 
@@ -72,12 +69,19 @@ def not_negative(text: str) -> int:
     return int(text)
 
 
-def full_topic(text: str) -> str:
-    """The topic's full name, e.g. persistent://public/default/x for x.
+def seconds(text: str, *, most: float = 1e9) -> float:
+    """A number of seconds above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
 
-    Raises:
-        CliError: the text is not a valid topic name.
-    """
+
+def full_topic(text: str) -> str:
+    """The topic's full name: persistent://public/default/x for x. Raises CliError."""
     from ..wire import InvalidTopicNameError, TopicName
 
     try:
@@ -87,12 +91,7 @@ def full_topic(text: str) -> str:
 
 
 def read_token(path: Path | None) -> str | None:
-    """The bearer token in a file, without the white space around it.
-
-    Raises:
-        CliError: the file does not hold a token (printable ASCII without spaces).
-        OSError: the file cannot be read.
-    """
+    """The token in a file: printable ASCII without spaces. Raises OSError, CliError."""
     if path is None:
         return None
     from ..finder.arguments import TokenFileError
@@ -120,9 +119,7 @@ def parse_time(text: str, *, now: datetime | None = None, zone: tzinfo | None = 
         now: the present time, with its zone; None means the machine's clock.
         zone: the zone of times without a zone; None means the machine's, with its summer time.
 
-    Raises:
-        CliError: the text is not a time, the time is before 1970 or beyond 63 bits, or the number
-            is so small that it is probably not milliseconds.
+    Raises CliError: it is no time, is before 1970 or beyond 63 bits, or is probably in seconds.
     """
     now = now or datetime.now(UTC)
     text = text.strip()

@@ -12,6 +12,7 @@ counts for itself, and the bar asks for its count some times a second. So it is 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, TextIO
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def json_line(fields: object) -> str:
-    """One line of JSON. Only what an output without UTF-8 could not show is escaped."""
+    """One line of JSON; paths are texts. Only what the output's encoding cannot show is escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-    return json.dumps(fields, ensure_ascii=not is_utf8, separators=(",", ":"))
+    return json.dumps(fields, ensure_ascii=not is_utf8, separators=(",", ":"), default=os.fspath)
 
 
 def escaped(text: str) -> str:

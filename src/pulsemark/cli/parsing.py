@@ -31,132 +31,89 @@ class Command(NamedTuple):
 #: Options that say where a broker is, of commands and of others' tools.
 ADDRESSES = ("--url", "--service-url", "--admin-url", "--grpc", "--broker", "--grpc-url")
 
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "standalone": (
-        "pulsemark standalone",
-        "pulsemark standalone --data-dir /var/lib/pulsemark --grpc-port 6680 --kafka-port 9092",
-        "pulsemark standalone --config pulsemark.toml --log-format json --log-level info",
-    ),
-    "topics": (
-        "pulsemark topics list public/default",
-        "pulsemark topics create orders --partitions 4",
-        "pulsemark topics show orders",
-        "pulsemark topics delete orders --force",
-    ),
-    "subscriptions": (
-        "pulsemark subscriptions list orders",
-        "pulsemark subscriptions create orders billing --at earliest",
-        "pulsemark subscriptions reset orders billing -15m",
-        "pulsemark subscriptions reset orders billing earliest",
-        "pulsemark subscriptions skip orders billing",
-        "pulsemark subscriptions delete orders billing",
-    ),
-    "namespaces": (
-        "pulsemark namespaces list",
-        "pulsemark namespaces create acme/orders",
-        "pulsemark namespaces delete acme/orders",
-    ),
-    "schemas": (
-        "pulsemark schemas show orders",
-        "pulsemark schemas upload orders --type AVRO --file order.avsc",
-        "pulsemark schemas delete orders",
-    ),
-    "stats": (
-        "pulsemark stats",
-        "pulsemark stats orders --interval 2",
-        "pulsemark stats --namespace acme/orders --json",
-    ),
-    "produce": (
-        "pulsemark produce orders --message paid --key 42 --property shop=north",
-        "tail -f app.log | pulsemark produce logs",
-    ),
-    "consume": (
-        "pulsemark consume orders --subscription billing --num-messages 10",
-        "pulsemark consume orders --peek --from earliest",
-    ),
-    "perf": (
-        "pulsemark perf produce orders --rate 1000 --size 1024 --time 30",
-        "pulsemark perf consume orders --subscription load --num-messages 100000",
-        "pulsemark perf seek orders --rate 20 --num-messages 200",
-    ),
-    "policies": (
-        "pulsemark policies show orders",
-        "pulsemark policies get orders retention --applied",
-        "pulsemark policies set public/default retention --time 60 --size 512",
-        "pulsemark policies set orders brokerEntryMetadata --stampers broker-time,index,producer",
-        "pulsemark policies set orders maxProducersPerTopic --value 10",
-        "pulsemark policies unset orders retention",
-    ),
-    "control": (
-        "pulsemark control append orders checkpoint 17 --url 127.0.0.1:6680 --token-file t",
-        "pulsemark control list orders",
-        "pulsemark control epochs orders",
-    ),
-    "seek": (
-        "pulsemark seek orders -15m",
-        "pulsemark seek orders 2026-03-01T10:00:00Z --data-dir /var/lib/pulsemark --json",
-        "pulsemark seek orders 14:05 --url 127.0.0.1:6680",
-    ),
-    "dump": (
-        "pulsemark dump orders --limit 10",
-        "pulsemark dump orders --from-time -10m --payload",
-        "pulsemark dump pulsemark-data --json",
-        "pulsemark dump pulsemark-data/ledgers/0000000000000001-00000000.log",
-    ),
-    "verify": (
-        "pulsemark verify",
-        "pulsemark verify /var/lib/pulsemark",
-        "pulsemark verify orders --data-dir /var/lib/pulsemark --json",
-    ),
-    "rebuild-catalog": ("pulsemark rebuild-catalog --data-dir /var/lib/pulsemark",),
-    "backup": (
-        "pulsemark backup /backups/2026-03-01 --data-dir /var/lib/pulsemark",
-        "pulsemark backup /backups/2026-03-01 --verify",
-    ),
-    "restore": ("pulsemark restore /backups/2026-03-01 --data-dir /var/lib/pulsemark",),
-    "retain": (
-        "pulsemark retain --dry-run",
-        "pulsemark retain orders --url http://127.0.0.1:8080",
-        "pulsemark retain --data-dir /var/lib/pulsemark --config broker.conf",
-    ),
-    "mirror": (
-        "pulsemark mirror pulsar://127.0.0.1:6650 backup --topics orders --once --verify",
-        "pulsemark mirror pulsemark-data copied --topics orders --once",
-    ),
-    "follow": (
-        "pulsemark follow grpc://leader:6680 --data-dir pulsemark-data --metrics-port 9100",
-        "pulsemark follow /mnt/leader --data-dir copied --topics orders --once",
-    ),
-    "promote": ("pulsemark promote --data-dir pulsemark-data",),
-    "finder": ("pulsemark finder serve --data-dir pulsemark-data --port 6680",),
-    "token": (
-        "pulsemark token create-secret-key --output secret.key",
-        "pulsemark token create --secret-key secret.key --subject ann --expiry-time 30d",
-        "pulsemark token show --token-file ann.token",
-        "pulsemark token validate --secret-key secret.key --token-file ann.token",
-    ),
-    "audit": (
-        "pulsemark audit orders --by producer --from -1h",
-        "pulsemark audit --data-dir pulsemark-data --bucket '1 hour'",
-        "pulsemark audit compare orders --tier billing",
-    ),
-    "pipeline": (
-        "pulsemark pipeline audit --data-dir pulsemark-data --topic orders --by producer",
-        "pulsemark pipeline offload lake --data-dir pulsemark-data --format delta",
-        "pulsemark pipeline audit --data-dir pulsemark-data --by producer --clock-errors",
-    ),
-    "config": (
-        "pulsemark config check broker.conf",
-        "pulsemark config check pulsemark.toml --json",
-        "pulsemark config show --config pulsemark.toml",
-        "pulsemark config settings",
-    ),
-    "completion": (
-        "pulsemark completion bash > ~/.local/share/bash-completion/completions/pulsemark",
-        "pulsemark completion zsh > ~/.zfunc/_pulsemark",
-        "pulsemark completion fish > ~/.config/fish/completions/pulsemark.fish",
-    ),
-}
+#: Of each command, as its help page shows them.
+EXAMPLES: dict[str, list[str]] = {}
+for _line in """\
+pulsemark standalone
+pulsemark standalone --data-dir /var/lib/pulsemark --grpc-port 6680 --kafka-port 9092
+pulsemark standalone --config pulsemark.toml --log-format json --log-level info
+pulsemark topics list public/default
+pulsemark topics create orders --partitions 4
+pulsemark topics show orders
+pulsemark topics delete orders --force
+pulsemark subscriptions list orders
+pulsemark subscriptions create orders billing --at earliest
+pulsemark subscriptions reset orders billing -15m
+pulsemark subscriptions reset orders billing earliest
+pulsemark subscriptions skip orders billing
+pulsemark subscriptions delete orders billing
+pulsemark namespaces list
+pulsemark namespaces create acme/orders
+pulsemark namespaces delete acme/orders
+pulsemark schemas show orders
+pulsemark schemas upload orders --type AVRO --file order.avsc
+pulsemark schemas delete orders
+pulsemark stats
+pulsemark stats orders --interval 2
+pulsemark stats --namespace acme/orders --json
+pulsemark produce orders --message paid --key 42 --property shop=north
+tail -f app.log | pulsemark produce logs
+pulsemark consume orders --subscription billing --num-messages 10
+pulsemark consume orders --peek --from earliest
+pulsemark perf produce orders --rate 1000 --size 1024 --time 30
+pulsemark perf consume orders --subscription load --num-messages 100000
+pulsemark perf seek orders --rate 20 --num-messages 200
+pulsemark policies show orders
+pulsemark policies get orders retention --applied
+pulsemark policies set public/default retention --time 60 --size 512
+pulsemark policies set orders brokerEntryMetadata --stampers broker-time,index,producer
+pulsemark policies set orders maxProducersPerTopic --value 10
+pulsemark policies unset orders retention
+pulsemark control append orders checkpoint 17 --url 127.0.0.1:6680 --token-file t
+pulsemark control list orders
+pulsemark control epochs orders
+pulsemark seek orders -15m
+pulsemark seek orders 2026-03-01T10:00:00Z --data-dir /var/lib/pulsemark --json
+pulsemark seek orders 14:05 --url 127.0.0.1:6680
+pulsemark dump orders --limit 10
+pulsemark dump orders --from-time -10m --payload
+pulsemark dump pulsemark-data --json
+pulsemark dump pulsemark-data/ledgers/0000000000000001-00000000.log
+pulsemark verify
+pulsemark verify /var/lib/pulsemark
+pulsemark verify orders --data-dir /var/lib/pulsemark --json
+pulsemark rebuild-catalog --data-dir /var/lib/pulsemark
+pulsemark backup /backups/2026-03-01 --data-dir /var/lib/pulsemark
+pulsemark backup /backups/2026-03-01 --verify
+pulsemark restore /backups/2026-03-01 --data-dir /var/lib/pulsemark
+pulsemark retain --dry-run
+pulsemark retain orders --url http://127.0.0.1:8080
+pulsemark retain --data-dir /var/lib/pulsemark --config broker.conf
+pulsemark mirror pulsar://127.0.0.1:6650 backup --topics orders --once --verify
+pulsemark mirror pulsemark-data copied --topics orders --once
+pulsemark follow grpc://leader:6680 --data-dir pulsemark-data --metrics-port 9100
+pulsemark follow /mnt/leader --data-dir copied --topics orders --once
+pulsemark promote --data-dir pulsemark-data
+pulsemark finder serve --data-dir pulsemark-data --port 6680
+pulsemark token create-secret-key --output secret.key
+pulsemark token create --secret-key secret.key --subject ann --expiry-time 30d
+pulsemark token show --token-file ann.token
+pulsemark token validate --secret-key secret.key --token-file ann.token
+pulsemark audit orders --by producer --from -1h
+pulsemark audit --data-dir pulsemark-data --bucket '1 hour'
+pulsemark audit compare orders --tier billing
+pulsemark pipeline audit --data-dir pulsemark-data --topic orders --by producer
+pulsemark pipeline offload lake --data-dir pulsemark-data --format delta
+pulsemark pipeline audit --data-dir pulsemark-data --by producer --clock-errors
+pulsemark config check broker.conf
+pulsemark config check pulsemark.toml --json
+pulsemark config show --config pulsemark.toml
+pulsemark config settings
+pulsemark completion bash > ~/.local/share/bash-completion/completions/pulsemark
+pulsemark completion zsh > ~/.zfunc/_pulsemark
+pulsemark completion fish > ~/.config/fish/completions/pulsemark.fish
+""".splitlines():
+    EXAMPLES.setdefault(_line.rpartition("| ")[2].split()[1], []).append(_line)
 
 
 def closest(text: str, known: Iterable[str]) -> str:
@@ -167,7 +124,7 @@ def closest(text: str, known: Iterable[str]) -> str:
     if text in ADDRESSES:
         there = next((each for each in ADDRESSES if each in known), None)
         return f"; this command has {there} for the broker's address" if there else ""
-    near = difflib.get_close_matches(text, list(known), n=1)
+    near = difflib.get_close_matches(text, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -189,8 +146,8 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """The help page, with the examples of this command or action at its end."""
         name = self.prog.partition(" ")[2]
-        shown = EXAMPLES.get(name.partition(" ")[0], ())
-        mine = [line for line in shown if f"pulsemark {name}" in line] or list(shown)
+        shown = EXAMPLES.get(name.partition(" ")[0], [])
+        mine = [line for line in shown if f"pulsemark {name}" in line] or shown
         if mine and name:
             self.epilog = "\n  ".join(["examples:", *mine])
         return super().format_help()

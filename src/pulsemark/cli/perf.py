@@ -382,16 +382,14 @@ def consume(
     earliest: bool,
     queue_size: int,
 ) -> None:
-    """Receive and acknowledge messages. A latency is counted from the publish time.
-
-    Raises CliError.
-    """
+    """Receive and acknowledge. A latency counts from the publish time. Raises CliError."""
     pulsar = perf.pulsar
     position = pulsar.InitialPosition
     begin_s, number = time.monotonic(), 0
     with perf.errors(topic):
         consumer = perf.client.subscribe(
-            topic, subscription, consumer_type=_consumer_type(pulsar, sub_type),
+            topic, subscription,
+            consumer_type=getattr(pulsar.ConsumerType, sub_type.title().replace("_", "")),
             initial_position=position.Earliest if earliest else position.Latest,
             receiver_queue_size=queue_size,
         )  # fmt: skip
@@ -408,16 +406,6 @@ def consume(
             measured(max(latency_us, 0), len(message.data()))
             number += 1
         consumer.close()
-
-
-def _consumer_type(pulsar: Any, name: str) -> Any:
-    types = {
-        "exclusive": pulsar.ConsumerType.Exclusive,
-        "shared": pulsar.ConsumerType.Shared,
-        "failover": pulsar.ConsumerType.Failover,
-        "key_shared": pulsar.ConsumerType.KeyShared,
-    }
-    return types[name]
 
 
 def seek(perf: PerfClient, topic: str, limits: Limits, measured: Measured) -> None:

@@ -3,18 +3,9 @@
 `pulsemark policies show NAMESPACE|TOPIC` lists all that are set there.
 
 The command calls the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a
-namespace; any other target is a topic, in short or full form. POLICY is one of
-
-- `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
-- `leaderEpochs`: whether a leader epoch begins when a broker takes the topic over, see
-  docs/control-entries.md;
-- `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
-  compacted, see docs/cleaning.md;
-- `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md;
-- `entryFormat`: in which format Kafka's record sets are stored; of a namespace, those of topics
-  that Kafka's clients create later, see docs/kafka.md;
-- any other policy of docs/policies.md. Its value is JSON (`--value`), as in Pulsar's REST calls. A
-  backlog quota has a type (`--type`); `get` shows the quotas of all types.
+namespace; any other target is a topic, in short or full form. POLICY is one of docs/policies.md.
+Policies without options of their own have JSON as value (`--value`), as in Pulsar's REST calls. A
+backlog quota has a type (`--type`); `get` shows the quotas of all types.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
 for the topic: its own, its namespace's or the broker's; so does `show`. With `--json` it prints
@@ -32,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ..client.errors import AdminError, UnreachableError
 from ..metadata.stampers import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
-from .brokers import add_broker, admin_client, target_path
+from .brokers import add_broker, admin_client, not_ours, target_path
 from .options import add_json
 from .output import json_line, output_console, print_rows
 from .parsing import CliError
@@ -256,7 +247,7 @@ def _place(args: argparse.Namespace, policy: str, *, of_topic: bool) -> str:
 
 
 def _described(policy: str, *, of_topic: bool) -> Place:
-    from ..broker.policies.catalogue import POLICIES as DESCRIPTIONS
+    from ..broker.policies.pulsar_policies import POLICIES as DESCRIPTIONS
 
     described = next(each for each in DESCRIPTIONS if each.name == policy)
     place = described.topic if of_topic else described.namespace
@@ -306,17 +297,13 @@ def _value(args: argparse.Namespace) -> Any:
         pairs = [text.partition("=") for text in args.setting]
         return {name: value or None for name, _, value in pairs}
     if args.policy in OF_JSON:
-        return _json(args)
+        try:
+            return json.loads(args.value)
+        except ValueError as error:
+            raise CliError(f"--value {args.value[:80]!r} is not JSON: {error}") from error
     if args.policy == RETENTION:
         return {"retentionTimeInMinutes": args.time, "retentionSizeInMB": args.size}
     return given[0]
-
-
-def _json(args: argparse.Namespace) -> Any:
-    try:
-        return json.loads(args.value)
-    except ValueError as error:
-        raise CliError(f"--value {args.value[:80]!r} is not JSON: {error}") from error
 
 
 def _stamps(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -374,7 +361,5 @@ def _stamp_fields(found: Any) -> dict[str, list[str]]:
 def _names(found: Any, field: str) -> list[str]:
     names = found.get(field) if isinstance(found, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise CliError(
-            f"the answer {str(found)[:80]!r} is not such a policy; is this a pulsemark broker?"
-        )
+        raise not_ours(found, "such a policy")
     return names

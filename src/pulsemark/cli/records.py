@@ -324,14 +324,13 @@ def control_fields(control: Control | None) -> dict[str, object] | None:
 
 def _tags(control: Control) -> dict[str, object]:
     """The tags; a value that is not UTF-8 as hexadecimal text."""
-    return {name: _shown(value) for name, value in sorted(control.tags.items())}
-
-
-def _shown(value: bytes) -> object:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return printable(value)
+    tags: dict[str, object] = {}
+    for name, value in sorted(control.tags.items()):
+        try:
+            tags[name] = value.decode()
+        except UnicodeDecodeError:
+            tags[name] = printable(value)
+    return tags
 
 
 def epoch_lines(topic: str, history: EpochHistory, *, as_json: bool) -> list[str]:
@@ -341,29 +340,17 @@ def epoch_lines(topic: str, history: EpochHistory, *, as_json: bool) -> list[str
         for number, start in enumerate(history.starts)
     ]
     if as_json:
+        names = ("topic", "epoch", "first_index", "end_index", "ledger_id", "entry_id", "leader")
         return [
-            json_line(
-                {
-                    "topic": topic,
-                    "epoch": epoch,
-                    "first_index": first,
-                    "end_index": end,
-                    "ledger_id": position.ledger_id,
-                    "entry_id": position.entry_id,
-                    "leader": leader,
-                }
-            )
-            for epoch, first, end, position, leader in rows
+            json_line(dict(zip(names, (topic, epoch, first, end, *place, leader), strict=True)))
+            for epoch, first, end, place, leader in rows
         ]
     head = f"{'epoch':>10} {'first index':>12} {'end index':>12} {'position':>12} leader"
-    return [
-        topic,
-        head,
-        *(
-            f"{epoch:>10} {first:>12} {end:>12} {position!s:>12} {leader or '-'}"
-            for epoch, first, end, position, leader in rows
-        ),
-    ]
+    lines = (
+        f"{epoch:>10} {first:>12} {end:>12} {place!s:>12} {leader or '-'}"
+        for epoch, first, end, place, leader in rows
+    )
+    return [topic, head, *lines]
 
 
 #: Bytes of a value that a line shows.

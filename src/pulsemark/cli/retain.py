@@ -26,6 +26,7 @@ from .brokers import (
     add_admin_url,
     add_request_timeout,
     admin_client,
+    not_ours,
     target_path,
 )
 from .options import add_data_dir, add_json, full_topic
@@ -100,9 +101,7 @@ def _asked(args: argparse.Namespace, topic: str) -> list[dict[str, Any]]:
     admin = admin_client(args, is_read=False)
     answer = admin.request("POST", f"{target_path(topic)[1]}/trim", **query)
     if not isinstance(answer, list):
-        raise CliError(
-            f"the answer {str(answer)[:80]!r} is not such figures; is this a pulsemark broker?"
-        )
+        raise not_ours(answer, "such figures")
     return answer
 
 

@@ -12,9 +12,6 @@ this broker does not have are listed once on stderr. docs/configuration.md has t
 
 SIGHUP reads the file again. Rates, quotas and what is logged change at once; for other changes the
 log says that they need a restart. A file with an error changes nothing.
-
-The log on stderr is text for people, or with `--log-format json` one object per line: `time` (ISO
-8601, UTC), `level`, `logger`, `message`, and `exception` with a traceback where there is one.
 """
 
 from __future__ import annotations
@@ -50,7 +47,6 @@ from .output import json_line
 from .parsing import CliError
 
 if TYPE_CHECKING:
-    from ..broker.configuration.sources import Loaded
     from ..broker.server import Membership
     from ..cluster.supervisor import Supervisor
 
@@ -64,6 +60,19 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 log = logging.getLogger(__name__)
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+#: Options with the names of their settings.
+SAME_NAMES = (
+    "data_dir", "storage", "host", "port", "http_port", "grpc_port", "kafka_port",
+    "schema_registry_port", "advertised_address", "cluster", "max_message_size_bytes", "log_level",
+    "log_format",
+)  # fmt: skip
+TLS_PORTS = ("tls_port", "http_tls_port", "grpc_tls_port", "kafka_tls_port")
+#: The broker's addresses, as `--json` names them, and as they are called for people.
+ADDRESSES = {
+    "service_url": "", "service_url_tls": "", "http_url": "", "http_url_tls": "",
+    "grpc_url": "grpc ", "kafka_url": "kafka ", "schema_registry_url": "schema registry ",
+    "grpc_url_tls": "grpc with TLS ", "kafka_url_tls": "kafka with TLS ",
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -247,60 +256,38 @@ def _tags(text: str) -> tuple[str, ...]:
 
 def _config(args: argparse.Namespace) -> BrokerConfig:
     found = load_settings(args.config)
-    given = {
-        "data_dir": args.data_dir,
-        "storage": args.storage,
-        "host": args.host,
-        "port": args.port,
-        "http_port": args.http_port,
-        "grpc_port": args.grpc_port,
-        "kafka_port": args.kafka_port,
-        "schema_registry_port": args.schema_registry_port,
+    given: dict[str, Any] = {
+        **{name: getattr(args, name) for name in SAME_NAMES},
         "grpc_control_token_file": args.control_token_file,
         "leader_epochs_enabled": args.leader_epochs,
-        "advertised_address": args.advertised_address,
-        "cluster": args.cluster,
         "stampers": None if args.stampers is None else split_stamper_names(args.stampers),
         "mirror_sources": _names(args.mirror_sources),
         "sync_interval_ms": args.durability,
         "exposing_broker_entry_metadata_to_client_enabled": args.expose_broker_entry_metadata,
         "acknowledgment_at_batch_index_level_enabled": args.batch_index_acks,
-        "max_message_size_bytes": args.max_message_size_bytes,
         "audit_enabled": None if args.audit is None else True,
         "audit_tags": None if args.audit is None else _tags(args.audit),
-        "log_level": args.log_level,
-        "log_format": args.log_format,
     }
-    overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    security = _security(args)
-    if security:
-        overrides["security"] = SecurityConfig(**{**found.parts["security"], **security})
-    config = with_default_folder(found, overrides)
-    _print_remarks(args, found)
-    return config
-
-
-def _security(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `SecurityConfig` that are given."""
-    given = {
-        "tls_port": args.tls_port,
-        "http_tls_port": args.http_tls_port,
-        "grpc_tls_port": args.grpc_tls_port,
-        "kafka_tls_port": args.kafka_tls_port,
+    secured = {
+        **{name: getattr(args, name) for name in TLS_PORTS},
         "tls_certificate_file": args.tls_cert,
         "tls_key_file": args.tls_key,
         "tls_trust_certs_file": args.tls_trust_certs,
     }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _print_remarks(args: argparse.Namespace, found: Loaded) -> None:
+    overrides, security = (
+        {name: value for name, value in each.items() if value is not None}
+        for each in (given, secured)
+    )
+    if security:
+        overrides["security"] = SecurityConfig(**{**found.parts["security"], **security})
+    config = with_default_folder(found, overrides)
     if found.ignored:
         names = ", ".join(found.ignored)
         path = args.config or os.environ.get("PULSEMARK_CONFIG")
         print(f"pulsemark: {path}: settings that this broker ignores: {names}", file=sys.stderr)
     for warning in found.warnings:
         print(f"pulsemark: warning: {warning}", file=sys.stderr)
+    return config
 
 
 def _reload(broker: Broker, args: argparse.Namespace) -> None:
@@ -389,7 +376,9 @@ def make_broker(
     from ..testing.controls import TestControls
     from ..testing.faults import FaultyBroker
 
-    token = None if token_file is None else _token(token_file)
+    token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    if token == "":
+        raise CliError(f"{token_file}: the file with the test controls' token is empty")
     broker = FaultyBroker(replace(config, clock=SettableClock(running=True)))
     broker.test_controls = TestControls(broker, token)
     text = "pulsemark: warning: TEST CONTROLS ARE ON: HTTP below /pulsemark/test moves the clock, "
@@ -397,47 +386,18 @@ def make_broker(
     return broker
 
 
-def _token(path: Path) -> str:
-    token = path.read_text(encoding="utf-8").strip()
-    if not token:
-        raise CliError(f"{path}: the file with the test controls' token is empty")
-    return token
-
-
 def _announce(broker: Broker, *, as_json: bool) -> None:
     data_dir = None
     with suppress(NoDataFolderError):
         data_dir = str(broker.data_dir.resolve())
     if as_json:
-        ready = {
-            "service_url": broker.service_url,
-            "http_url": broker.http_url,
-            "grpc_url": broker.grpc_url or None,
-            "kafka_url": broker.kafka_url or None,
-            "schema_registry_url": broker.schema_registry_url or None,
-            "service_url_tls": broker.service_url_tls or None,
-            "http_url_tls": broker.http_url_tls or None,
-            "grpc_url_tls": broker.grpc_url_tls or None,
-            "kafka_url_tls": broker.kafka_url_tls or None,
-            "data_dir": data_dir,
-            "pid": os.getpid(),
-        }
-        print(json_line(ready), flush=True)
+        names = sorted(ADDRESSES, key=lambda name: name.endswith("_tls"))
+        ready = {name: getattr(broker, name) or None for name in names}
+        print(json_line({**ready, "data_dir": data_dir, "pid": os.getpid()}), flush=True)
         return
-    places = [broker.service_url, broker.service_url_tls, broker.http_url, broker.http_url_tls]
-    if broker.grpc_url:
-        places.append(f"grpc {broker.grpc_url}")
-    if broker.kafka_url:
-        places.append(f"kafka {broker.kafka_url}")
-    if broker.schema_registry_url:
-        places.append(f"schema registry {broker.schema_registry_url}")
-    if broker.grpc_url_tls:
-        places.append(f"grpc with TLS {broker.grpc_url_tls}")
-    if broker.kafka_url_tls:
-        places.append(f"kafka with TLS {broker.kafka_url_tls}")
+    places = [f"{what}{url}" for name, what in ADDRESSES.items() if (url := getattr(broker, name))]
     kept = data_dir or ("memory" if broker.config.storage == "memory" else broker.store.name)
-    where = f"{', '.join(filter(None, places))}, data in {kept}"
-    print(f"pulsemark is ready: {where}", flush=True)
+    print(f"pulsemark is ready: {', '.join(places)}, data in {kept}", flush=True)
 
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -504,10 +464,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership | None:
-    """The broker's way into the cluster that `--store` names; None: it is alone.
-
-    Raises CliError.
-    """
+    """The way into the cluster that `--store` names; None: it is alone. Raises CliError."""
     address = _store_address(args, config)
     if address is None:
         _refuse_session_timeout(args)
@@ -523,7 +480,7 @@ def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership
             "sync entries before they acknowledge them"
         )
     _warn_of_hidden(config)
-    from ..cluster.joining import bookkeeper_member
+    from ..cluster.member import bookkeeper_member
 
     try:
         return bookkeeper_member(address, session_timeout_ms=_session_timeout_ms(args, config))
@@ -580,8 +537,7 @@ def _run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
     if _store_address(args, config) is not None:
         raise CliError("--workers does not go with --store: start a broker for each processor core")
     _refuse_session_timeout(args)
-    from ..cluster.errors import ClusterError
-    from ..cluster.supervisor import Supervisor
+    from ..cluster.supervisor import Supervisor, WorkersError
 
     async def serve() -> None:
         stop = _stop_event(args)
@@ -592,7 +548,7 @@ def _run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
 
     try:
         asyncio.run(serve())
-    except ClusterError as error:
+    except WorkersError as error:
         raise CliError(str(error)) from error
     return 0
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
 KAFKA_TIMEOUT_MS = 5_000
+SUBSCRIPTION_COLUMNS = ("subscription", "type", "consumers", "backlog")
 SCHEMA_TYPES = ("AVRO", "JSON", "STRING", "BYTES", "PROTOBUF", "PROTOBUF_NATIVE", "KEY_VALUE")
 
 
@@ -110,7 +111,14 @@ def _show_topic(topic: str, partitions: int, stats: dict[str, Any], *, as_json: 
         ("subscriptions", len(stats["subscriptions"])),
     ):
         print(f"{name:<14}{value}")
-    rows = [
+    if stats["subscriptions"]:
+        print()
+        print_rows(_rows_of(stats), (*SUBSCRIPTION_COLUMNS, "unacked"), as_json=False)
+
+
+def _rows_of(stats: dict[str, Any]) -> list[dict[str, object]]:
+    """A topic's subscriptions."""
+    return [
         {
             "subscription": name,
             "type": found["type"] if found["consumers"] else None,
@@ -120,10 +128,6 @@ def _show_topic(topic: str, partitions: int, stats: dict[str, Any], *, as_json: 
         }
         for name, found in sorted(stats["subscriptions"].items())
     ]
-    if rows:
-        print()
-        columns = ("subscription", "type", "consumers", "backlog", "unacked")
-        print_rows(rows, columns, as_json=False)
 
 
 def _add_subscriptions(parser: argparse.ArgumentParser) -> None:
@@ -140,9 +144,7 @@ def _add_subscriptions(parser: argparse.ArgumentParser) -> None:
         if name != "list":
             action.add_argument("subscription", metavar="SUBSCRIPTION")
     actions["reset"].add_argument(
-        "time",
-        metavar="TIME",
-        help="earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m",
+        "time", metavar="TIME", help="earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m"
     )
     actions["list"].add_argument(
         "--kafka", type=grpc_target, metavar="HOST:PORT",
@@ -164,7 +166,9 @@ def _subscriptions(args: argparse.Namespace) -> int:
         time_ms = parse_time(args.time)
     admin = admin_client(args)
     if args.action == "list":
-        _list_subscriptions(args, admin, topic)
+        rows = [*_rows_of(admin.stats(topic)), *_kafka_groups(args, admin, topic)]
+        shown = [{name: row[name] for name in SUBSCRIPTION_COLUMNS} for row in rows]
+        print_rows(shown, SUBSCRIPTION_COLUMNS, as_json=args.json)
         return 0
     name = args.subscription
     if not name:
@@ -189,21 +193,6 @@ def _subscriptions(args: argparse.Namespace) -> int:
     fields = {"action": args.action, "topic": topic, "subscription": name}
     print_done(done, fields, as_json=args.json)
     return 0
-
-
-def _list_subscriptions(args: argparse.Namespace, admin: AdminClient, topic: str) -> None:
-    rows: list[dict[str, object]] = [
-        {
-            "subscription": name,
-            "type": found["type"] if found["consumers"] else None,
-            "consumers": len(found["consumers"]),
-            "backlog": found["msgBacklog"],
-        }
-        for name, found in sorted(admin.stats(topic)["subscriptions"].items())
-    ]
-    rows += _kafka_groups(args, admin, topic)
-    columns = ("subscription", "type", "consumers", "backlog")
-    print_rows(rows, columns, as_json=args.json)
 
 
 def _kafka_groups(

@@ -1,4 +1,4 @@
-"""`pulsemark verify` says what is wrong in a data folder, `rebuild-catalog` repairs its catalog.
+"""What keeps a data folder: `pulsemark verify`, `rebuild-catalog`, `backup` and `restore`.
 
 `verify` changes nothing and takes no lock, so a folder in use can be verified too. It prints one
 line for each finding, then a summary. The exit code is 1 if something is damaged. Leftovers of a
@@ -7,6 +7,11 @@ crash and notes do not change it.
 `rebuild-catalog` makes the catalog again from the segments, when a folder cannot be opened because
 its catalog is damaged. The folder must not be in use. The old catalog is kept next to the new one.
 Everything in it that can still be read is copied.
+
+`backup` copies a folder. A broker may write to it meanwhile: the backup holds all that was
+acknowledged before the command began (docs/operations.md). `restore` makes a folder of the copy,
+and checks each file against its checksum. The target of both must not exist, or be empty: to go
+back to a backup, move the old folder away first. It appears when all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -15,15 +20,17 @@ import argparse
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from ..ledger import LedgerError
+from ..maintenance.backup import BackupReport, back_up, read_manifest, restore
 from ..maintenance.findings import Finding, Severity
 from ..maintenance.rebuild import RebuiltCatalog, rebuild_catalog
 from ..maintenance.verify import sizes_of_topics, verify_folder
 from ..maintenance.verify_topic import Checked
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic
-from .output import Progress, counted, json_line
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic, show_time
+from .output import ByteCount, Progress, counted, json_line, size_text
 from .parsing import CliError, Command
 from .stores import add_store, data_dir_of, open_store_reader, partitions_among
 
@@ -53,7 +60,11 @@ def _verify(args: argparse.Namespace) -> int:
         for finding in _findings(args, folder, topics, checked):
             count[finding.severity] += 1
             progress.say(json_line(finding.facts()) if args.json else str(finding))
-    print(_as_json(checked, count) if args.json else _as_text(checked, count))
+    if args.json:
+        counts = {f"{severity.name.lower()}_count": count[severity] for severity in Severity}
+        print(json_line({"kind": "Summary", **asdict(checked), **counts}))
+    else:
+        print(_as_text(checked, count))
     return 1 if count[Severity.DAMAGE] else 0
 
 
@@ -96,21 +107,6 @@ def _what(args: argparse.Namespace) -> tuple[Path, list[str] | None]:
     return folder, topics
 
 
-def _as_json(checked: Checked, count: Counter[Severity]) -> str:
-    return json_line(
-        {
-            "kind": "Summary",
-            "topics": checked.topics,
-            "segments": checked.segments,
-            "entries": checked.entries,
-            "messages": checked.messages,
-            "control_entries": checked.control_entries,
-            "size_bytes": checked.size_bytes,
-            **{f"{severity.name.lower()}_count": count[severity] for severity in Severity},
-        }
-    )
-
-
 def _as_text(checked: Checked, count: Counter[Severity]) -> str:
     found = [
         f"{count[severity]} {word if count[severity] == 1 else words}"
@@ -141,22 +137,8 @@ def _rebuild(args: argparse.Namespace) -> int:
     """Rebuild the catalog and print what was found."""
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
     rebuilt = rebuild_catalog(args.folder or args.data_dir or DEFAULT_DATA_DIR)
-    print(_rebuilt_json(rebuilt) if args.json else _rebuilt_text(rebuilt))
+    print(json_line(asdict(rebuilt)) if args.json else _rebuilt_text(rebuilt))
     return 0
-
-
-def _rebuilt_json(rebuilt: RebuiltCatalog) -> str:
-    return json_line(
-        {
-            "folder": str(rebuilt.folder),
-            "moved_to": str(rebuilt.moved_to) if rebuilt.moved_to else None,
-            "topics": rebuilt.topics,
-            "segments": rebuilt.segments,
-            "kept_topics": rebuilt.kept_topics,
-            "kept_properties": rebuilt.kept_properties,
-            "all_kept": rebuilt.all_kept,
-        }
-    )
 
 
 def _rebuilt_text(rebuilt: RebuiltCatalog) -> str:
@@ -176,8 +158,86 @@ def _rebuilt_text(rebuilt: RebuiltCatalog) -> str:
     return "\n".join(lines)
 
 
+# -- backups ---------------------------------------------------------------------------------------
+
+
+def _add_backup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", type=Path, metavar="DIR", help="the backup: a new folder")
+    add_data_dir(parser, why="folder to copy; a broker may be using it")
+    parser.add_argument(
+        "--verify", action="store_true", help="read the whole backup afterwards, as `verify` does"
+    )
+    add_json(parser)
+
+
+def _back_up(args: argparse.Namespace) -> int:
+    """Make the backup; 1 if `--verify` finds damage in it."""
+    logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
+    folder = args.data_dir or DEFAULT_DATA_DIR
+    if not folder.is_dir():
+        raise CliError(f"{folder} is not a folder: name the one to copy with --data-dir")
+    copied = ByteCount()
+    with Progress(f"copying {folder}", lambda: copied.size_bytes, total=lambda: _stored(folder)):
+        report = back_up(folder, args.target, progress=copied.add)
+    damages = _damages(args.target) if args.verify else None
+    if args.json:
+        print(json_line({**asdict(report), "damages": damages}))
+    else:
+        print(_backup_text(report, damages))
+    return 1 if damages else 0
+
+
+def _stored(folder: Path) -> int:
+    """The bytes of the segments, which are nearly all of a folder."""
+    return sum(path.stat().st_size for path in folder.glob("ledgers/*.log"))
+
+
+def _damages(target: Path) -> list[str]:
+    checked = Checked()
+    with Progress(f"reading {target}", lambda: checked.size_bytes, total=lambda: _stored(target)):
+        found = list(verify_folder(target, checked=checked))
+    return [str(each) for each in found if each.severity is Severity.DAMAGE]
+
+
+def _backup_text(report: BackupReport, damages: list[str] | None) -> str:
+    state = "in use" if report.was_in_use else "not in use"
+    figures = f"{counted(report.topics, 'topic')}, {counted(report.segments, 'segment')}"
+    figures += f", {size_text(report.size_bytes)}"
+    lines = [f"backed up {report.source} ({state}) to {report.target}: {figures}"]
+    if damages is not None:
+        lines.append(f"verified: {len(damages):,} damages" if damages else "verified: clean")
+        lines += damages
+    return "\n".join(lines)
+
+
+def _add_restore(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "backup", type=Path, metavar="BACKUP", help="a folder that `pulsemark backup` made"
+    )
+    add_data_dir(parser, why="the data folder to make; it must not exist, or be empty")
+    add_json(parser)
+
+
+def _restore(args: argparse.Namespace) -> int:
+    """Make the data folder."""
+    target = args.data_dir or DEFAULT_DATA_DIR
+    copied, whole = ByteCount(), read_manifest(args.backup).size_bytes
+    with Progress(f"copying {args.backup}", lambda: copied.size_bytes, total=lambda: whole):
+        report = restore(args.backup, target, progress=copied.add)
+    if args.json:
+        print(json_line(asdict(report)))
+    else:
+        print(
+            f"restored {report.target} as it was at {show_time(report.made_at_ms)}:"
+            f" {report.files:,} files, {size_text(report.size_bytes)}"
+        )
+    return 0
+
+
 ERRORS = (LedgerError, OSError)
 COMMANDS = {
+    "backup": Command(ERRORS, _add_backup, _back_up),
+    "restore": Command(ERRORS, _add_restore, _restore),
     "verify": Command(ERRORS, _add_verify, _verify),
     "rebuild-catalog": Command(ERRORS, _add_rebuild, _rebuild),
 }

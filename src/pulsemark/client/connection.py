@@ -74,10 +74,7 @@ class Link:
             self.flush()
 
     def flush(self) -> None:
-        """Write all queued bytes, and read meanwhile.
-
-        Raises WaitTimeoutError, ConnectionLostError, or the ProtocolError of a frame read.
-        """
+        """Write all queued bytes. Raises WaitTimeoutError, ConnectionLostError, ProtocolError."""
         deadline = time.monotonic() + self.timeout_s
         while self._out:
             what = "room to write"
@@ -95,10 +92,7 @@ class Link:
         return bool(self._out)
 
     def pump(self) -> None:
-        """Write and read what can be written and read now, without waiting.
-
-        Raises ConnectionLostError, or the ProtocolError of a frame read.
-        """
+        """Write and read without waiting. Raises ConnectionLostError, ProtocolError."""
         if self.is_closed:
             raise ConnectionLostError("answers")
         while self._out and self._write_some("room to write"):
@@ -169,10 +163,8 @@ class BrokerConnection:
         host, port: where the broker listens.
         timeout_s: the timeout of all calls without their own.
         ssl_context, server_hostname: TLS, and the host name that the certificate must have.
-        handshake: False sends no CONNECT.
-        answers_pings: False leaves the broker's PINGs unanswered.
-        connect: the arguments of `connect`. By default there are no feature flags: entries have no
-            broker entry metadata.
+        handshake, answers_pings: False sends no CONNECT, or leaves the broker's PINGs unanswered.
+        connect: the arguments of `connect`; by default without feature flags.
 
     Attributes:
         connected: the broker's CONNECTED; None before the handshake or without one.
@@ -297,10 +289,7 @@ class BrokerConnection:
         return self._link.is_closed
 
     def pump(self) -> None:
-        """Write and read what can be written and read now, without waiting.
-
-        Raises ConnectionLostError, or the ProtocolError of a frame read.
-        """
+        """Write and read without waiting. Raises ConnectionLostError, ProtocolError."""
         self._link.pump()
 
     def wait_closed(self, timeout_s: float | None = None) -> None:
@@ -584,10 +573,7 @@ class ProducerChannel:
         return sequence_id
 
     def arrived(self) -> list[Receipt]:
-        """The receipts that have arrived and were not taken yet; does not wait.
-
-        Raises SendRefusedError at a SEND_ERROR, after all receipts before it.
-        """
+        """The receipts not yet taken; does not wait. Raises SendRefusedError at a SEND_ERROR."""
         found: list[Receipt] = []
         while self._answers:
             if isinstance(self._answers[0], pb.CommandSendError):
@@ -689,11 +675,7 @@ class RawConsumer:
         return messages
 
     def drain(self, timeout_s: float | None = None) -> list[RawMessage]:
-        """Every MESSAGE frame that the broker sent before it answered a PING.
-
-        This shows that no more messages are on the way, without waiting for a time. Raises
-        WaitTimeoutError.
-        """
+        """All MESSAGE frames sent before a PING's answer. Raises WaitTimeoutError."""
         self._client.ping(timeout_s)
         return self.arrived()
 
@@ -704,10 +686,7 @@ class RawConsumer:
         wait: bool = True,
         validation_error: pb.CommandAck.ValidationError | None = None,
     ) -> None:
-        """Acknowledge. With `wait`, wait for ACK_RESPONSE: the acknowledgement is durable then.
-
-        Raises RequestRefusedError.
-        """
+        """Acknowledge; `wait`: until it is durable. Raises RequestRefusedError."""
         kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
 
         def build(request_id: int | None) -> bytes:
@@ -739,10 +718,7 @@ class RawConsumer:
         """
         self._client.request(
             lambda request_id: commands.seek(
-                self.consumer_id,
-                request_id,
-                message_id=message_id,
-                publish_time_ms=publish_time_ms,
+                self.consumer_id, request_id, message_id=message_id, publish_time_ms=publish_time_ms
             )
         )
         self._messages.clear()

@@ -150,10 +150,7 @@ class SharedCatalog(MetadataStore):
         return was_there
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Store several values, or remove them (None), all of them or none.
-
-        What this broker knows now may be replaced. Raises as `write_since`.
-        """
+        """Store or remove (None) several values at once, whatever is there. As `write_since`."""
         self.write_since(self.moment(), changes)
 
     def moment(self) -> int:
@@ -162,10 +159,7 @@ class SharedCatalog(MetadataStore):
             return self._moment
 
     def write_since(self, moment: int, changes: Iterable[Change]) -> None:
-        """As `write`, if no value was changed elsewhere since ``moment``.
-
-        Raises ChangedElsewhereError, and CatalogError without the coordination service.
-        """
+        """As `write`, if unchanged since ``moment``. Raises ChangedElsewhereError, CatalogError."""
         wanted = {
             (kind, key): None if value is None else bytes(value) for kind, key, value in changes
         }
@@ -355,10 +349,7 @@ class SharedCatalog(MetadataStore):
     def _take(
         self, place: Place, value: bytes | None, version: int, *, is_heard: bool = False
     ) -> bytes | None:
-        """Know a value from now on; returns the one that was known.
-
-        `is_heard`: it was read, and if it is another one, another broker has changed it.
-        """
+        """Know a value; returns the earlier one. `is_heard`: a new one is another broker's."""
         with self._lock:
             values = self._values.setdefault(place[0], {})
             before = values.pop(place[1], None)

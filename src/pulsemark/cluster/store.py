@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ..broker.storage import CacheFigures
-from ..broker.topics.refreshing import TOPIC_KIND
+from ..broker.topics.registry import TOPIC_KIND
 from ..ledger import Cursor, ManagedLedger, TopicNotFoundError, TopicStore
 from ..ledger.store import MetadataStore
 from .bundle_ownership import Stores
@@ -30,9 +30,7 @@ class BundleStores(Stores):
     are_shared = True
 
     def __init__(
-        self,
-        open_store: Callable[[str], TopicStore],
-        run_blocking: Callable[..., Awaitable[Any]],
+        self, open_store: Callable[[str], TopicStore], run_blocking: Callable[..., Awaitable[Any]]
     ) -> None:
         self._open_store = open_store
         self._run_blocking = run_blocking
@@ -134,10 +132,7 @@ class ClusterStore:
         return self.store_of(name).open_topic(name)
 
     def open_internal(self, name: str) -> ManagedLedger:
-        """A log beside the topics, in the store of the bundle that its name has as a topic.
-
-        Raises as `TopicStore.open_topic`.
-        """
+        """A log in the bundle of its name. Raises as `TopicStore.open_topic`."""
         return self.store_of(name).open_internal(name)
 
     def delete_topic(self, name: str) -> None:

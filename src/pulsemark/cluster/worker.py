@@ -21,8 +21,7 @@ from ..broker.errors import BrokerError
 from ..broker.gc_tuning import Collector
 from ..coordination import CoordinationError, State
 from ..ledger import LedgerError
-from .joining import worker_member
-from .member import ClusterMember
+from .member import ClusterMember, worker_member
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +61,7 @@ async def _serve(spec: WorkerSpec) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     member = worker_member(spec.socket, spec.worker, spec.workers)
-    async with (
-        Broker(spec.config, member) as broker,
-        Collector(lambda: broker.services.is_idle),
-    ):
+    async with Broker(spec.config, member) as broker, Collector(lambda: broker.services.is_idle):
         watch = member.session.listen(lambda state: _ended(state, stop))
         _announce(broker, member)
         await stop.wait()

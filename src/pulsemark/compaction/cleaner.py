@@ -165,10 +165,7 @@ def freeable(
 def drop_if_over(
     ledger: ManagedLedger, retention_ms: int | None, size_limit_bytes: int | None, now_ms: int
 ) -> None:
-    """Drop the view of a topic that is compacted no more, once all of it is too old. Blocks.
-
-    Raises LedgerError, OSError.
-    """
+    """Drop a former view once all of it is too old. Blocks. Raises LedgerError, OSError."""
     view = current_view(ledger)
     if view is None or cleaner_state(ledger) is None:
         return
@@ -183,10 +180,7 @@ def drop_if_over(
 
 
 def delete_before(ledger: ManagedLedger, index: int) -> None:
-    """Let a cleaned topic begin at an index, durably; it never moves back. Blocks.
-
-    What is before it is left out of the next view. Raises CatalogError.
-    """
+    """Move the begin of a cleaned topic to an index, durably. Blocks. Raises CatalogError."""
     state = cleaner_state(ledger)
     if state is not None and index > state.first_index:
         set_cleaner_state(ledger, replace(state, first_index=index))

@@ -47,13 +47,7 @@ def _of_view_or_log(
 
 
 class CompactedLog:
-    """The compacted form of ``log``.
-
-    Args:
-        log: the topic.
-        view: returns the current view; None while the topic has none. Then all answers are the
-            log's.
-    """
+    """The compacted form of ``log``, which is the log itself while there is no ``view()``."""
 
     def __init__(self, log: TopicLog, view: Callable[[], CompactedView | None]) -> None:
         self.name = log.name

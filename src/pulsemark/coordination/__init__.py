@@ -4,27 +4,25 @@
 tests and simulations. No other package knows kazoo, which is imported by `connect` alone.
 """
 
-from .errors import (
+from .protocol import (
+    Check,
     ConnectionLossError,
+    Coordination,
     CoordinationClosedError,
     CoordinationError,
     CoordinationUnavailableError,
+    Create,
+    Delete,
     NodeExistsError,
     NodeMissingError,
     NotEmptyError,
+    Operation,
     ParentEphemeralError,
     SessionExpiredError,
-    VersionConflictError,
-)
-from .protocol import (
-    Check,
-    Coordination,
-    Create,
-    Delete,
-    Operation,
     Set,
     Stat,
     State,
+    VersionConflictError,
     Versioned,
     Watch,
 )

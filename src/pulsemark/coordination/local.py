@@ -22,22 +22,21 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
-from . import errors
-from .errors import (
-    ConnectionLossError,
-    CoordinationClosedError,
-    CoordinationError,
-    CoordinationUnavailableError,
-    SessionExpiredError,
-)
+from . import protocol
 from .memory import MemoryCoordination, MemoryTree
 from .protocol import (
     ANY_VERSION,
     Check,
+    ConnectionLossError,
     Coordination,
+    CoordinationClosedError,
+    CoordinationError,
+    CoordinationUnavailableError,
     Create,
     Delete,
+    Listener,
     Operation,
+    SessionExpiredError,
     Set,
     Stat,
     State,
@@ -92,9 +91,9 @@ def unpacked(values: list[Any]) -> Operation:
     return made
 
 
-def error_of(name: str, path: str, reason: str) -> errors.CoordinationError:
+def error_of(name: str, path: str, reason: str) -> CoordinationError:
     """The error that the other side has raised."""
-    kind: type[errors.CoordinationError] = getattr(errors, name, errors.CoordinationError)
+    kind: type[CoordinationError] = getattr(protocol, name, CoordinationError)
     return kind(path, reason)
 
 
@@ -109,14 +108,14 @@ class LocalCoordination(Coordination):
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._state = State.CONNECTED
+        self.state = State.CONNECTED
         self._is_closed = False
         self._number = 0
         self._session_id = 0
-        self._timeout_ms = SESSION_TIMEOUT_MS
+        self.session_timeout_ms = SESSION_TIMEOUT_MS
         self._waiting: dict[int, tuple[asyncio.Future[Any], str]] = {}
         self._looks: dict[int, Callable[[], None]] = {}
-        self._listeners: list[_Listener] = []
+        self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -126,7 +125,7 @@ class LocalCoordination(Coordination):
             streams = await asyncio.open_unix_connection(str(socket), limit=MAX_LINE_BYTES)
             self = cls(*streams)
             greeting = json.loads(await self._reader.readline())
-            self._session_id, self._timeout_ms = greeting["session"], greeting["timeout_ms"]
+            self._session_id, self.session_timeout_ms = greeting["session"], greeting["timeout_ms"]
         except (OSError, ValueError) as error:
             raise CoordinationUnavailableError("", f"{socket}: {error}") from error
         loop = asyncio.get_running_loop()
@@ -134,16 +133,8 @@ class LocalCoordination(Coordination):
         return self
 
     @property
-    def state(self) -> State:
-        return self._state
-
-    @property
     def session_id(self) -> int:
         return self._session_id
-
-    @property
-    def session_timeout_ms(self) -> int:
-        return self._timeout_ms
 
     async def get(self, path: str) -> Versioned:
         data, version = await self._ask("get", path)
@@ -194,12 +185,12 @@ class LocalCoordination(Coordination):
 
     def unwatch(self, number: int) -> None:
         """Report nothing more of a watch."""
-        if self._looks.pop(number, None) is not None and self._state is State.CONNECTED:
+        if self._looks.pop(number, None) is not None and self.state is State.CONNECTED:
             self._number += 1
             self._writer.write(line_of({"id": self._number, "do": "unwatch", "watch": number}))
 
     def listen(self, changed: Callable[[State], None]) -> Watch:
-        return _Listener(self._listeners, changed)
+        return Listener(self._listeners, changed)
 
     async def close(self) -> None:
         if self._is_closed:
@@ -217,7 +208,7 @@ class LocalCoordination(Coordination):
     async def _ask(self, what: str, path: str, **more: object) -> Any:
         if self._is_closed:
             raise CoordinationClosedError(path)
-        if self._state is State.LOST:
+        if self.state is State.LOST:
             raise SessionExpiredError(path)
         self._number += 1
         number = self._number
@@ -225,7 +216,7 @@ class LocalCoordination(Coordination):
         self._waiting[number] = answer, path
         self._writer.write(line_of({"id": number, "do": what, "path": path, **more}))
         try:
-            async with asyncio.timeout(2 * self._timeout_ms / 1000):
+            async with asyncio.timeout(2 * self.session_timeout_ms / 1000):
                 return await answer
         except TimeoutError:
             raise ConnectionLossError(path, "no answer in time") from None
@@ -233,10 +224,10 @@ class LocalCoordination(Coordination):
             self._waiting.pop(number, None)
 
     async def _ping(self) -> None:
-        while self._state is State.CONNECTED:
+        while self.state is State.CONNECTED:
             with suppress(ConnectionLossError, SessionExpiredError):
                 await self._ask("ping", "", pid=os.getpid())
-            await asyncio.sleep(self._timeout_ms / 1000 / PINGS)
+            await asyncio.sleep(self.session_timeout_ms / 1000 / PINGS)
 
     async def _read(self) -> None:
         try:
@@ -261,9 +252,9 @@ class LocalCoordination(Coordination):
             answer.set_result(message["is"])
 
     def _end(self) -> None:
-        if self._state is State.LOST:
+        if self.state is State.LOST:
             return
-        self._state = State.LOST
+        self.state = State.LOST
         for answer, path in self._waiting.values():
             if not answer.done():
                 answer.set_exception(ConnectionLossError(path))
@@ -279,17 +270,6 @@ class _Watch:
 
     def close(self) -> None:
         self._session.unwatch(self._number)
-
-
-class _Listener:
-    def __init__(self, holders: list[_Listener], changed: Callable[[State], None]) -> None:
-        self.changed = changed
-        self._holders = holders
-        holders.append(self)
-
-    def close(self) -> None:
-        if self in self._holders:
-            self._holders.remove(self)
 
 
 class Silence(Enum):

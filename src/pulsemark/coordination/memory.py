@@ -22,27 +22,25 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from ..sqlite_transactions import DoubtfulCommitError, transaction
-from .errors import (
-    ConnectionLossError,
-    CoordinationClosedError,
-    CoordinationUnavailableError,
-    NodeExistsError,
-    NodeMissingError,
-    NotEmptyError,
-    ParentEphemeralError,
-    SessionExpiredError,
-    VersionConflictError,
-)
 from .protocol import (
     ANY_VERSION,
     Check,
+    ConnectionLossError,
     Coordination,
+    CoordinationClosedError,
+    CoordinationUnavailableError,
     Create,
     Delete,
+    NodeExistsError,
+    NodeMissingError,
+    NotEmptyError,
     Operation,
+    ParentEphemeralError,
+    SessionExpiredError,
     Set,
     Stat,
     State,
+    VersionConflictError,
     Versioned,
     Watch,
     parent_of,
@@ -154,10 +152,7 @@ class MemoryTree:
             return results
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Make changes of these nodes durable, before they are seen; here there is nothing to do.
-
-        What it raises undoes the changes.
-        """
+        """Make changes durable before they are seen; nothing here. Errors undo the changes."""
 
     def facts(self, path: str) -> tuple[bytes, int, int] | None:
         """Data, version and sequence number of a persistent node; None for any other."""
@@ -270,7 +265,8 @@ class MemoryCoordination(Coordination):
     def __init__(self, tree: MemoryTree) -> None:
         self._tree = tree
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._state = State.CONNECTED
+        self.state = State.CONNECTED
+        self.session_timeout_ms = tree.session_timeout_ms
         self._is_closed = False
         self._watches: list[_MemoryWatch] = []
         self._listeners: dict[_MemoryWatch, Callable[[State], None]] = {}
@@ -313,16 +309,8 @@ class MemoryCoordination(Coordination):
     # -- the session ------------------------------------------------------------------------------
 
     @property
-    def state(self) -> State:
-        return self._state
-
-    @property
     def session_id(self) -> int:
         return self._session_id
-
-    @property
-    def session_timeout_ms(self) -> int:
-        return self._tree.session_timeout_ms
 
     async def get(self, path: str) -> Versioned:
         return await self._request("get", path, lambda: self._tree.read(path))
@@ -414,12 +402,12 @@ class MemoryCoordination(Coordination):
         return result
 
     def _need_connection(self, path: str) -> None:
-        if self._state is State.SUSPENDED:
+        if self.state is State.SUSPENDED:
             raise ConnectionLossError(path)
 
     def report(self, path: str, *, is_list: bool) -> None:
         """From the tree, in any thread: call the watches of this path."""
-        if self._state is not State.CONNECTED:
+        if self.state is not State.CONNECTED:
             return
         for watch in tuple(self._watches):
             if watch.path == path and watch.is_list == is_list:
@@ -430,9 +418,9 @@ class MemoryCoordination(Coordination):
             self._call(watch.run)
 
     def _become(self, state: State) -> None:
-        if state is self._state:
+        if state is self.state:
             return
-        self._state = state
+        self.state = state
         for watch in tuple(self._listening):
             self._call(self._listeners[watch], state)
 

@@ -1,4 +1,4 @@
-"""The interface of a coordination service, and its values.
+"""The interface of a coordination service, its values and errors.
 
 It is ZooKeeper's data model: a tree of nodes, each with up to 1 MB of data and a version that grows
 by 1 with each `set`. A change can demand a version, and several changes can be one transaction. An
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from ..records import record
 
@@ -83,11 +83,81 @@ class Check:
 Operation = Create | Set | Delete | Check
 
 
+class CoordinationError(Exception):
+    """Base of everything the coordination package raises on purpose."""
+
+    what: ClassVar[str] = "cannot use the node"
+
+    def __init_subclass__(cls, *, what: str) -> None:
+        cls.what = what
+
+    def __init__(self, path: str = "", reason: str = "") -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        of_node = f" {self.path}" if self.path else ""
+        return f"{self.what}{of_node}{': ' if self.reason else ''}{self.reason}"
+
+
+class NodeMissingError(CoordinationError, what="no node"):
+    """The node, or the parent of a node to be created, does not exist."""
+
+
+class NodeExistsError(CoordinationError, what="the node exists already:"):
+    """A node with that path exists already."""
+
+
+class VersionConflictError(CoordinationError, what="another version of node"):
+    """The node has another version than expected: it was changed meanwhile."""
+
+
+class NotEmptyError(CoordinationError, what="the node has children:"):
+    """The node has children."""
+
+
+class ParentEphemeralError(CoordinationError, what="the parent is ephemeral:"):
+    """The parent is ephemeral, and such a node cannot have children."""
+
+
+class ConnectionLossError(CoordinationError, what="connection lost, outcome unknown, node"):
+    """The connection broke, or no answer came in time. A change may have been made, or not."""
+
+
+class SessionExpiredError(CoordinationError, what="session expired, node"):
+    """The session is over, and its ephemeral nodes are gone. Nothing was done."""
+
+
+class CoordinationClosedError(CoordinationError, what="session closed, node"):
+    """This side has closed the session. Nothing was done."""
+
+
+class CoordinationUnavailableError(
+    CoordinationError, what="no session with the coordination service"
+):
+    """No session could be opened."""
+
+
 class Watch(Protocol):
     """A watch that goes on until it is closed. It may report more often than things change."""
 
     def close(self) -> None:
         """Report nothing more, from now on."""
+
+
+class Listener:
+    """A `Watch` of a session's state, among the session's others."""
+
+    def __init__(self, holders: list[Listener], changed: Callable[[State], None]) -> None:
+        self.changed = changed
+        self._holders = holders
+        holders.append(self)
+
+    def close(self) -> None:
+        """Report nothing more."""
+        if self in self._holders:
+            self._holders.remove(self)
 
 
 class Coordination(Protocol):
@@ -97,17 +167,14 @@ class Coordination(Protocol):
     not), SessionExpiredError and CoordinationClosedError (nothing was done).
     """
 
-    @property
-    def state(self) -> State:
-        """The session's state."""
+    state: State
+    """As far as this side knows."""
+    session_timeout_ms: int
+    """How long the service keeps a session of which it hears nothing."""
 
     @property
     def session_id(self) -> int:
         """The session's id; another one after the session was lost. 0 before the first one."""
-
-    @property
-    def session_timeout_ms(self) -> int:
-        """How long the service keeps a session of which it hears nothing."""
 
     async def get(self, path: str) -> Versioned:
         """Data and version. Raises NodeMissingError."""

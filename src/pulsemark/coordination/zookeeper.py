@@ -20,27 +20,26 @@ from contextlib import suppress
 from typing import Any, Self
 
 from ..extras import install_command
-from .errors import (
+from .protocol import (
+    ANY_VERSION,
     ConnectionLossError,
+    Coordination,
     CoordinationClosedError,
     CoordinationError,
     CoordinationUnavailableError,
+    Create,
+    Delete,
+    Listener,
     NodeExistsError,
     NodeMissingError,
     NotEmptyError,
+    Operation,
     ParentEphemeralError,
     SessionExpiredError,
-    VersionConflictError,
-)
-from .protocol import (
-    ANY_VERSION,
-    Coordination,
-    Create,
-    Delete,
-    Operation,
     Set,
     Stat,
     State,
+    VersionConflictError,
     Versioned,
     Watch,
     parent_of,
@@ -80,10 +79,10 @@ class ZooKeeperCoordination(Coordination):
         self._client = client
         self._hosts = hosts
         self._loop = asyncio.get_running_loop()
-        self._timeout_ms = session_timeout_ms
-        self._state = State.CONNECTED
+        self.session_timeout_ms = session_timeout_ms
+        self.state = State.CONNECTED
         self._is_closed = False
-        self._listeners: list[_Listener] = []
+        self._listeners: list[Listener] = []
         self._watches: dict[_Place, list[_Watch]] = {}
         self._reports: dict[_Place, Callable[[object], None]] = {}
         """The function that kazoo calls, for each watch that is set at the server."""
@@ -119,14 +118,10 @@ class ZooKeeperCoordination(Coordination):
             reason = f"no server of {hosts} answered within {connect_timeout_ms} ms"
             raise CoordinationUnavailableError("", reason)
         # The server may have granted another timeout than was asked for.
-        self._timeout_ms = int(client._session_timeout)
+        self.session_timeout_ms = int(client._session_timeout)
         return self
 
     # -- the session's state ----------------------------------------------------------------------
-
-    @property
-    def state(self) -> State:
-        return self._state
 
     @property
     def client_id(self) -> tuple[int, bytes] | None:
@@ -139,21 +134,17 @@ class ZooKeeperCoordination(Coordination):
         identity = self.client_id
         return 0 if identity is None else int(identity[0])
 
-    @property
-    def session_timeout_ms(self) -> int:
-        return self._timeout_ms
-
     def listen(self, changed: Callable[[State], None]) -> Watch:
-        return _Listener(self._listeners, changed)
+        return Listener(self._listeners, changed)
 
     def _on_kazoo_state(self, kazoo_state: str) -> None:
         """In kazoo's thread."""
         self._on_loop(self._become, State(kazoo_state.lower()))
 
     def _become(self, state: State) -> None:
-        if state is self._state:
+        if state is self.state:
             return
-        self._state = state
+        self.state = state
         if not self._is_closed:
             level = logging.INFO if state is State.CONNECTED else logging.WARNING
             log.log(level, "ZooKeeper at %s: %s", self._hosts, SAID[state])
@@ -239,12 +230,12 @@ class ZooKeeperCoordination(Coordination):
         """What kazoo answers, or a typed error; ConnectionLossError after twice the timeout."""
         if self._is_closed:
             raise CoordinationClosedError(path)
-        if self._state is State.SUSPENDED:
+        if self.state is State.SUSPENDED:
             raise ConnectionLossError(path, "not connected")
         answer: asyncio.Future[Any] = self._loop.create_future()
         method(*arguments).rawlink(lambda result: self._on_loop(_resolve, answer, result, path))
         try:
-            async with asyncio.timeout(2 * self._timeout_ms / 1000):
+            async with asyncio.timeout(2 * self.session_timeout_ms / 1000):
                 return await answer
         except TimeoutError:
             raise ConnectionLossError(path, "no answer in time") from None
@@ -278,7 +269,7 @@ class ZooKeeperCoordination(Coordination):
     def _on_report(self, place: _Place) -> None:
         if place not in self._watches:
             self._reports.pop(place, None)
-        elif self._state is State.CONNECTED:
+        elif self.state is State.CONNECTED:
             self._arm_later(place)
 
     def _arm_later(self, place: _Place) -> None:
@@ -312,17 +303,6 @@ class ZooKeeperCoordination(Coordination):
     def _stop(self) -> None:
         self._client.stop()
         self._client.close()
-
-
-class _Listener:
-    def __init__(self, holders: list[_Listener], changed: Callable[[State], None]) -> None:
-        self.changed = changed
-        self._holders = holders
-        holders.append(self)
-
-    def close(self) -> None:
-        if self in self._holders:
-            self._holders.remove(self)
 
 
 class _Watch:

@@ -33,14 +33,7 @@ if TYPE_CHECKING:
     from .client import ClientTls, CursorPlace, SeekClient
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
     from .messages import ControlAppended, ControlRequest, RemoteEntry
-    from .search import (
-        Finder,
-        Found,
-        IndexOutOfRangeError,
-        IndexPlace,
-        IndexRange,
-        SearchMethod,
-    )
+    from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, SearchMethod
     from .server import SeekServer, ServerOptions, ServerTls
 
 __all__ = [

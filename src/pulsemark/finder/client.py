@@ -97,10 +97,7 @@ def refuse_on_a_loop(call: str) -> None:
 
 
 def checked_target(target: str) -> str:
-    """The target, if it is HOST:PORT (an IPv6 host in brackets).
-
-    Raises InvalidFieldError if it is not: without a port gRPC would try port 443.
-    """
+    """A target HOST:PORT. Raises InvalidFieldError without a port: gRPC would try 443."""
     host, _, port = target.rpartition(":")
     is_port = port.isascii() and port.isdigit() and 0 < int(port) <= HIGHEST_PORT
     is_host = ":" not in host or (host.startswith("[") and host.endswith("]"))
@@ -180,7 +177,12 @@ class SeekClient:
         self._timeout_s = timeout_s
         self._is_closed = False
         self._metadata = (("authorization", rpc.bearer(token)),) if token is not None else ()
-        self._channel = self._open_channel(checked_target(target), tls)
+        target, options = checked_target(target), channel_options(tls)
+        self._channel: Any = (
+            grpc.insecure_channel(target, options)
+            if tls is None
+            else grpc.secure_channel(target, channel_credentials(tls), options)
+        )
         self._by_time = self._unary("SeekByTime")
         self._by_index = self._unary("SeekByIndex")
         self._range = self._unary("Range")
@@ -205,7 +207,7 @@ class SeekClient:
             time_ms=milliseconds(time_ms, "time_ms"),
             method=messages.method_number(method),
         )
-        return messages.found_of(self._call(self._by_time, request, timeout_s))
+        return messages.answer_of(Found, self._call(self._by_time, request, timeout_s))
 
     def by_index(
         self,
@@ -215,14 +217,11 @@ class SeekClient:
         method: SearchMethod = SearchMethod.INDEX,
         timeout_s: float | None = None,
     ) -> IndexPlace:
-        """The entry that holds the message ``index``, and the message's place in the batch.
-
-        Raises IndexOutOfRangeError for an index that is not (or no longer) in the topic.
-        """
+        """The message ``index``, with its entry and place in it. Raises IndexOutOfRangeError."""
         request = pb.SeekByIndexRequest(
             topic=topic, index=whole_number(index, "index"), method=messages.method_number(method)
         )
-        return messages.index_place_of(self._call(self._by_index, request, timeout_s))
+        return messages.answer_of(IndexPlace, self._call(self._by_index, request, timeout_s))
 
     def range(
         self,
@@ -240,7 +239,7 @@ class SeekClient:
             to_ms=milliseconds(to_ms, "to_ms"),
             method=messages.method_number(method),
         )
-        return messages.range_of(self._call(self._range, request, timeout_s))
+        return messages.answer_of(IndexRange, self._call(self._range, request, timeout_s))
 
     def read_entries(
         self,
@@ -342,10 +341,7 @@ class SeekClient:
         )
 
     def epochs(self, topic: str, *, timeout_s: float | None = None) -> EpochHistory:
-        """Where each leader epoch of a topic begins, and where the last one ends.
-
-        `ledger.common_point` compares the epochs of two logs.
-        """
+        """Where each leader epoch of a topic begins, and where the last one ends."""
         return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
 
     def history(
@@ -425,12 +421,6 @@ class SeekClient:
             return self._started(call, request, limit_s)
         except grpc.RpcError as error:
             raise raised(error) from error
-
-    def _open_channel(self, target: str, tls: ClientTls | None) -> Any:
-        options = channel_options(tls)
-        if tls is None:
-            return grpc.insecure_channel(target, options)
-        return grpc.secure_channel(target, channel_credentials(tls), options)
 
     def _started(self, call: Any, request: Any, timeout_s: float | None) -> Any:
         """Start a call. Raises ClientClosedError."""

@@ -101,10 +101,7 @@ class Forwarding:
         roots: Callable[[], bytes | None] = lambda: None,
         asks_for_certificates: bool = False,
     ) -> None:
-        """`roots`: the certificates (PEM) by which servers are checked; None: the machine's own.
-
-        `asks_for_certificates`: servers with TLS let in only callers with certificates.
-        """
+        """`roots`: certificates (PEM) to check servers by; None: the machine's own."""
         self._find = find
         self._roots = roots
         self._asks = asks_for_certificates
@@ -112,10 +109,7 @@ class Forwarding:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def owner(self, topic: str, context: Call) -> Owner | None:
-        """The server to ask about a topic; None: this one.
-
-        Raises ServerUnavailableError, NotPossibleError and what the finding raises.
-        """
+        """The topic's server; None: this one. Raises ServerUnavailableError, NotPossibleError."""
         hops = _hops(context)
         authoritative = "true" in _sent(context, AUTHORITATIVE_HEADER)
         found = await self._find(topic, authoritative)

@@ -94,11 +94,7 @@ class MessageStamps:
     """
 
     def __init__(
-        self,
-        seek: SeekClient,
-        *,
-        ahead: int = AHEAD_ENTRIES,
-        remembered: int = REMEMBERED_ENTRIES,
+        self, seek: SeekClient, *, ahead: int = AHEAD_ENTRIES, remembered: int = REMEMBERED_ENTRIES
     ) -> None:
         if not 1 <= ahead <= remembered:
             raise ValueError(f"ahead must be from 1 to {remembered} (remembered), not {ahead}")

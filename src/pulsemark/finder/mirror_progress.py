@@ -44,10 +44,7 @@ class TooManyMirrorsError(LedgerError):
 
 
 class MirrorProgress:
-    """The progress of all topics of one store. Safe between threads; all methods block.
-
-    They raise LedgerError, OSError.
-    """
+    """The progress of a store's topics. Thread-safe; blocks. Raises LedgerError, OSError."""
 
     def __init__(self, catalog: MetadataStore) -> None:
         self._catalog = catalog
@@ -85,10 +82,7 @@ class MirrorProgress:
         self._catalog.delete(MIRRORS_KIND, name)
 
     def _before_removal(self, ledger: ManagedLedger, before: Position) -> None:
-        """If this fails, nothing is removed: a mirror must not bring entries twice.
-
-        The removal may be what makes room on a full disk, so the store helps the writing.
-        """
+        """Store progress before a removal, which a failure prevents; it may use the reserve."""
         with self._lock:
             known = self._read(ledger)
             changed = dict(known)
@@ -119,20 +113,14 @@ def _stamp(cluster: str, progress: list[int | None]) -> SourceStamp:
 
 
 def last_mirrored(log: TopicLog, cluster: str) -> SourceStamp | None:
-    """The source's facts of the last entry from `cluster`; None if there is none. Blocks.
-
-    Damaged entries are skipped: the entries around them show how far the mirror came.
-    """
+    """The source's facts of the last readable entry from `cluster`, or None. Blocks."""
     return last_of_each(log, {cluster}).get(cluster)
 
 
 def last_of_each(
     log: TopicLog, clusters: AbstractSet[str], before: Position | None = None
 ) -> dict[str, SourceStamp]:
-    """As `last_mirrored` for several clusters; of the entries before a position, if one is given.
-
-    A cluster without an entry is not in the answer.
-    """
+    """As `last_mirrored` for clusters that have entries, before a position if one is given."""
     found: dict[str, SourceStamp] = {}
     for segment in reversed(log.segments()):
         end = segment.entry_count if before is None else rows_before(segment, before)

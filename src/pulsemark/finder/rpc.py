@@ -58,10 +58,7 @@ def path(method: str) -> str:
 
 
 def bearer(token: str) -> str:
-    """The `authorization` header's value for a token.
-
-    Raises ValueError for a token that a header cannot hold: empty, with spaces, or not ASCII.
-    """
+    """The `authorization` header for a token. Raises ValueError if no header can hold it."""
     if not token.isascii() or not token.isprintable() or " " in token or not token:
         raise ValueError("token: must be printable ASCII without spaces, and not empty")
     return f"Bearer {token}"
@@ -77,10 +74,7 @@ def server_codec(method: str) -> dict[str, Callable[..., Any]]:
         except DecodeError:
             return None
 
-    return {
-        "request_deserializer": read,
-        "response_serializer": response.SerializeToString,
-    }
+    return {"request_deserializer": read, "response_serializer": response.SerializeToString}
 
 
 def client_codec(method: str) -> dict[str, Callable[..., Any]]:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from operator import index as as_int
 from typing import Protocol, TypeVar
 
@@ -150,10 +151,7 @@ class Finder:
         return self.ask(partial(self.time_in, time_ms=time_ms, method=method))
 
     def by_index(self, index: int, *, method: SearchMethod = SearchMethod.INDEX) -> IndexPlace:
-        """The entry that holds the message with ``index``.
-
-        Raises IndexOutOfRangeError, and TypeError if the index is not a whole number.
-        """
+        """The entry with the message ``index``. Raises IndexOutOfRangeError, TypeError."""
         return self.ask(partial(self.index_in, index=index, method=method))
 
     def range(
@@ -170,10 +168,7 @@ class Finder:
         )
 
     def ask(self, question: Callable[[LogSnapshot], Answer]) -> Answer:
-        """The answer to a question about the log as it is at one moment.
-
-        If entries are removed while they are searched, the question is asked again.
-        """
+        """The answer about a snapshot; asked again if entries are removed meanwhile."""
         while True:
             self._log.check_can_read()
             snapshot = self._log.snapshot()
@@ -195,7 +190,7 @@ class Finder:
         # A segment's maximum may include entries that are not in the snapshot. Then the segment has
         # no row for this time, and the log ends there.
         segments = snapshot.segments
-        for segment in segments[bisect_left(segments, time_ms, key=_time_max_ms) :]:
+        for segment in segments[bisect_left(segments, time_ms, key=attrgetter("time_max_ms")) :]:
             count = snapshot.entry_count(segment)
             if _removed_time_ms(segment) >= time_ms:
                 place = self._read_through(segment, count, time_ms, io)
@@ -214,10 +209,7 @@ class Finder:
         return _place(segment, *found, io) if found is not None else None
 
     def index_in(self, snapshot: LogSnapshot, index: int, method: SearchMethod) -> IndexPlace:
-        """As ``by_index``, in a snapshot that ``ask`` has given.
-
-        Raises IndexOutOfRangeError, TypeError.
-        """
+        """As ``by_index``, in a snapshot. Raises IndexOutOfRangeError, TypeError."""
         index = _whole("index", index)
         _check_method(method)
         first_index, next_index = snapshot.first_index, snapshot.next_index
@@ -225,7 +217,7 @@ class Finder:
             raise IndexOutOfRangeError(index, first_index, next_index)
         io = IoCount()
         segments = snapshot.segments
-        segment = segments[bisect_right(segments, index, key=_first_index) - 1]
+        segment = segments[bisect_right(segments, index, key=attrgetter("first_index")) - 1]
         count = snapshot.entry_count(segment)
         if method is SearchMethod.INDEX:
             row = segment.find_message(index - segment.first_index, count, io)
@@ -255,10 +247,7 @@ def _whole(name: str, value: int) -> int:
 
 
 def range_between(by_time: Callable[[int], Found], from_ms: int, to_ms: int) -> IndexRange:
-    """The range from the entry that ``by_time`` finds for ``from_ms`` to the one for ``to_ms``.
-
-    Raises ValueError when ``to_ms`` is before ``from_ms``.
-    """
+    """The range between what ``by_time`` finds. Raises ValueError: ``to_ms`` is before."""
     if to_ms < from_ms:
         raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
     first, end = by_time(from_ms), by_time(to_ms)
@@ -278,14 +267,6 @@ def _removed_time_ms(segment: Run) -> int:
     if segment.cut_rows:
         return segment.row(segment.cut_rows - 1).time_ms
     return segment.header.entry_time_floor_ms
-
-
-def _time_max_ms(segment: Run) -> int:
-    return segment.time_max_ms
-
-
-def _first_index(segment: Run) -> int:
-    return segment.first_index
 
 
 _Place = tuple[Position, int, int, int, int]

@@ -51,7 +51,7 @@ from grpc_reflection.v1alpha import reflection
 from ..ledger import FolderReader, TopicLog
 from ..ledger.tail_cache import Lru
 from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
-from ..maintenance.noted_transactions import follow_transactions
+from ..maintenance.verify_catalog import follow_transactions
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError
@@ -140,19 +140,19 @@ class SeekServer:
         admit: Admit | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
-        """`admit` is asked before each call, instead of comparing tokens.
-
-        `forwarding` sends calls on whose topics other servers have.
-        """
+        """`admit` is asked before each call, instead of comparing tokens."""
         self._source = source
         self._admit = admit
         self._options = options or ServerOptions()
-        self._normalise = normalise
-        self._reset_cursor = reset_cursor
-        self._append_control = append_control
-        self._audit = audit
-        self._followed = followed
         self._forwarding = forwarding
+        self._parts: dict[str, Any] = {
+            "normalise": normalise,
+            "reset_cursor": reset_cursor,
+            "append_control": append_control,
+            "audit": audit,
+            "followed": followed,
+            "forwarding": forwarding,
+        }
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -190,10 +190,9 @@ class SeekServer:
         server = grpc.aio.server(
             interceptors=self._interceptors(),
             # Above the service's own limits, which count calls, streams and ended streams apart.
-            maximum_concurrent_rpcs=options.max_concurrent_calls
-            + options.max_streams
-            + MAX_LINGERING
-            + SPARE_CALLS,
+            maximum_concurrent_rpcs=sum(
+                (options.max_concurrent_calls, options.max_streams, MAX_LINGERING, SPARE_CALLS)
+            ),
             options=(
                 # Without this, two servers on one port would share its connections at random.
                 ("grpc.so_reuseport", 0),
@@ -236,13 +235,8 @@ class SeekServer:
             executor=self._threads,
             max_calls=self._options.max_concurrent_calls,
             streams=StreamSlots(self._options.max_streams, self._options.stream_stall_timeout_s),
-            normalise=self._normalise,
-            reset_cursor=self._reset_cursor,
-            append_control=self._append_control,
             may_append=self._options.control_token is not None or self._admit is not None,
-            audit=self._audit,
-            followed=self._followed,
-            forwarding=self._forwarding,
+            **self._parts,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
         self._health = health.aio.HealthServicer()
@@ -252,10 +246,7 @@ class SeekServer:
         reflection.enable_server_reflection(names, server)
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Refuse new calls, let running calls finish for `grace_s` (default: the options'), stop.
-
-        Does nothing if the server is not running.
-        """
+        """Refuse new calls, and stop after `grace_s` (default: the options') for running ones."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -514,10 +505,7 @@ async def folder_server(
     normalise: Normalise = full_name,
     log_of: LogOf | None = None,
 ) -> AsyncIterator[SeekServer]:
-    """A running server over a data folder, stopped at the end of the `async with` block.
-
-    Raises the errors of FolderSource and SeekServer.start.
-    """
+    """A server over a data folder. Raises as FolderSource and SeekServer.start."""
     source = await asyncio.to_thread(FolderSource, folder, log_of)
     try:
         async with SeekServer(source, options, normalise=normalise) as server:

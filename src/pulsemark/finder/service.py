@@ -76,10 +76,7 @@ class TopicSource(Protocol):
     """Where the service finds topics. Called on worker threads, several at a time; may block."""
 
     def log(self, topic: str) -> TopicLog | ReadForm:
-        """The topic's log, by its full name; the compacted form, if that is its log.
-
-        Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
-        """
+        """The topic's log or its compacted form. Raises TopicNotFoundError, NotPossibleError."""
 
     def ends(self, topic: str) -> LogEnds:
         """Where the topic's log ends, and what is lost beyond its ends. Raises as `log`."""
@@ -146,10 +143,7 @@ class SeekServicer:
         followed: Followed | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
-        """``may_append``: callers that have come this far may use AppendControl.
-
-        ``forwarding``: other servers have some of the topics.
-        """
+        """``may_append``: callers that have come this far may use AppendControl."""
         self._source = source
         self._executor = executor
         #: The number of running single calls, and its limit.
@@ -172,7 +166,7 @@ class SeekServicer:
         time_ms = messages.required(request, "time_ms")
         method = messages.method_of(request.method)
         found = await self._search(topic, lambda finder: finder.by_time(time_ms, method=method))
-        return messages.found_message(found)
+        return messages.message_of(pb.SeekByTimeResponse, found)
 
     async def seek_by_index(
         self, request: pb.SeekByIndexRequest, context: CallContext
@@ -182,7 +176,7 @@ class SeekServicer:
         index = messages.required(request, "index")
         method = messages.method_of(request.method)
         answer = await self._search(topic, lambda finder: finder.by_index(index, method=method))
-        return messages.index_place_message(answer)
+        return messages.message_of(pb.SeekByIndexResponse, answer)
 
     async def range(self, request: pb.RangeRequest, context: CallContext) -> pb.RangeResponse:
         """The indexes between two times (Range)."""
@@ -195,7 +189,7 @@ class SeekServicer:
         answer = await self._search(
             topic, lambda finder: finder.range(from_ms, to_ms, method=method)
         )
-        return messages.range_message(answer)
+        return messages.message_of(pb.RangeResponse, answer)
 
     async def read_entries(self, request: pb.ReadEntriesRequest, context: CallContext) -> None:
         """Entries from a position on (ReadEntries)."""
@@ -323,8 +317,7 @@ class SeekServicer:
                 index = messages.not_negative(request.index, "index")
                 answer = await self._search(topic, lambda finder: finder.by_index(index))
                 return pb.ResetCursorResponse(
-                    position=rpc.position_message(answer.position),
-                    batch_index=answer.batch_index,
+                    position=rpc.position_message(answer.position), batch_index=answer.batch_index
                 )
             case "position":
                 wanted = messages.place(request.position, "position")

@@ -112,10 +112,7 @@ class ReadForm(SearchedForm, Protocol):
 
 
 def entry_responses(log: TopicLog | ReadForm, plan: ReadPlan) -> Iterator[pb.ReadEntriesResponse]:
-    """The messages of one ReadEntries answer; the last one says where a further call continues.
-
-    Raises CorruptEntryError if an entry is damaged.
-    """
+    """One ReadEntries answer; its last message says where to go on. Raises CorruptEntryError."""
     if isinstance(log, TopicLog) and plan.prefixes_only:
         read: Callable[[Position, int], list[_Item]] = partial(_read_heads, log)
     else:

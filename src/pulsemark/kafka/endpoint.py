@@ -1,30 +1,23 @@
 """Kafka's endpoint of a broker: what its connections share, and each client's connection.
 
-endpoint = Endpoint(ports, options, HANDLERS)
-await endpoint.start()
-... a listener makes a protocol with `endpoint.session()` for each connection ...
-await endpoint.close()
-
 A connection (`KafkaSession`) is an asyncio protocol. Received bytes go into the sans-IO
 `protocol.Connection`; its requests go to the handlers that the endpoint was given. As in Kafka a
-connection's requests are handled one after the other: a request that has to wait (for new entries,
-for other members of its group, for a topic to be opened) holds up the later ones of its connection.
-Only a Produce that waits for the disk does not, so that a client's batches share one sync.
+request that has to wait (for new entries, for other members of its group, for a topic to be opened)
+holds up the later ones of its connection. Only a Produce that waits for the disk does not, so that
+a client's batches share one sync.
 
 Reading pauses while a request waits, while publishes in flight or unanswered requests are above
-their limits, and while the client does not read its answers. So a client cannot make the broker
-hold more than the limits allow.
+their limits, and while the client does not read its answers.
 
 A request of a megabyte may name one thing 80,000 times, and each may be answered with a megabyte.
 So handlers take what a request names from `named` or `gathered`: each thing once, when the event
 loop has time for it, after the size of its part of the answer was counted. An answer with many
-parts is encoded in a thread. What is written is copied as little as pays.
+parts is encoded in a thread.
 
-A connection closes so that its client gets the last answers (a lingering close). A socket that is
-closed while it has bytes that were not read makes the kernel send a reset, and a reset throws away
-what the client has received and not read yet. So the connection first ends its own direction only.
-What the client still sends is read and dropped, until the client closes too, or has sent as much as
-a request may have, or `LINGER_S` is over.
+**Closing.** If a socket is closed while it has unread bytes, the kernel sends a reset, and the
+client loses what it has not read yet. So a connection first ends its own direction only. What the
+client still sends is dropped, until it closes too, or has sent as much as a request may have, or
+`LINGER_S` is over.
 """
 
 from __future__ import annotations
@@ -39,6 +32,7 @@ from collections.abc import (
     Coroutine,
     Hashable,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
@@ -48,7 +42,6 @@ from typing import Any, TypeVar, cast
 from ..ledger import LedgerError
 from ..metadata import Buffer
 from ..tcp import has_ended, keep_alive
-from .access import Access
 from .deadlines import Deadlines
 from .errors import Code, KafkaError, ProtocolError
 from .fetch_sessions import FetchSessions, UnsentRecords
@@ -56,7 +49,7 @@ from .groups.coordinator import Coordination, Coordinator
 from .groups.offsets import Offsets
 from .groups.transactions import TransactionCoordinator
 from .partitions import Partitions, ProducerIds, TopicIds
-from .ports import Admitted, Alone, ClusterPort, Figures, KafkaOptions, Ports
+from .ports import Access, Admitted, Alone, ClusterPort, Figures, KafkaOptions, Ports
 from .protocol import Connection, Memory, Request, decode_body, encode, splice
 from .reading import Conversions
 
@@ -98,6 +91,13 @@ def parts_of(outer: str, inner: str | None = None) -> Callable[[KafkaSession, Re
     return count
 
 
+def named_partitions(body: Any) -> Iterator[tuple[str, Any]]:
+    """Each partition that a request names, with the name of its topic."""
+    for topic in body.topics or ():
+        for each in topic.partitions or ():
+            yield topic.name or "", each
+
+
 CHECK_INTERVAL_S = 1.0
 LARGE_AT_ONCE = 2
 CHECKED_AT_ONCE = 2
@@ -125,7 +125,8 @@ class KafkaSession(asyncio.BufferedProtocol):
 
     #: How many topics get its records faster than their publish rates allow (KIP-219).
     _throttles = 0
-    #: After the end of our direction: how many bytes may still be dropped, and until when.
+    #: After the end of our direction, until the client's: how many bytes may still be dropped, and
+    #: until when.
     _room_bytes: int | None = None
     _ends_at_s = 0.0
 
@@ -199,12 +200,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Why a request about a group is refused; NONE: it is not."""
         return self.access.group_code(group) or self.endpoint.group_refusal()
 
-    @property
-    def group_storage_code(self) -> Code:
-        """The error of offsets that were not stored: in a cluster the log may be another's."""
-        is_alone = self._ports.cluster is None
-        return Code.KAFKA_STORAGE_ERROR if is_alone else Code.NOT_COORDINATOR
-
     def _check_expiry(self) -> None:
         """With expired credentials only a new authentication is taken (KIP-368)."""
         expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms
@@ -221,7 +216,7 @@ class KafkaSession(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived: handle the requests they complete."""
         if self.is_closed:
-            self.throw_away(nbytes)
+            self._throw_away(nbytes)
             return
         now_s = self._loop.time()
         if not self.connection.pending_bytes:
@@ -319,8 +314,6 @@ class KafkaSession(asyncio.BufferedProtocol):
     async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except asyncio.CancelledError:
-            raise
         except ProtocolError as violation:
             self.close_because(str(violation))
         except Exception:
@@ -378,10 +371,6 @@ class KafkaSession(asyncio.BufferedProtocol):
             self._give_up = None
             if self._task is None:
                 self._blocking = None
-        self.go_on_if_held()
-
-    def go_on_if_held(self) -> None:
-        """Take further requests, if some were held up."""
         if self.connection.pending_bytes or not self._is_reading:
             self.go_on()
 
@@ -391,26 +380,16 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Answer a request, after all earlier ones; `records` take the place of the marks."""
         if self.is_closed:
             return
-        frame = encode(request, response)
-        self._answered(request, splice(frame, records) if records else [frame])
+        self._answered(request, _encoded(request, response, records))
 
     async def answer_by_size(
-        self,
-        request: Request,
-        response: Any,
-        parts: int,
-        records: Sequence[Sequence[Buffer]] = (),
+        self, request: Request, response: Any, parts: int, records: Sequence[Sequence[Buffer]] = ()
     ) -> None:
         """As `answer`; a thread encodes a response with many parts, such as partitions."""
         if parts <= ENCODED_AT_ONCE_PARTS:
             self.answer(request, response, records)
             return
-
-        def encoded() -> Sequence[Buffer]:
-            frame = encode(request, response)
-            return splice(frame, records) if records else [frame]
-
-        buffers = await self._ports.run_blocking(encoded)
+        buffers = await self._ports.run_blocking(_encoded, request, response, records)
         if not self.is_closed:
             self._answered(request, buffers)
 
@@ -425,7 +404,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             self._answered(request, ())
 
     async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The parts of a request that may have very many: each when the loop has time for it."""
+        """The items, of which there may be very many: each when the loop has time for it."""
         turns = self._ports.turns
         for item in items:
             if not turns.has_time():
@@ -480,36 +459,22 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    def untaken_bytes(self) -> int:
-        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
-        return self.unsent_bytes()
+    # What the socket has is sent also after the connection was closed.
+    untaken_bytes = unsent_bytes
 
     def held_output_bytes(self) -> int:
-        """The memory of that data, and of answers that wait for earlier ones.
-
-        What a view shows a part of is held until it is sent.
-        """
+        """The memory of that data, whole buffers of views, and of answers that wait."""
         unsent_bytes = self.unsent_bytes()
         held_bytes = self.connection.held_bytes
         return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
 
     # -- what the broker's limits call -----------------------------------------------------------
 
-    def write(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self._write([data])
-
-    def publishes_changed(self) -> None:
-        """Publishes in flight are below their limit again."""
-        self.go_on()
+    publishes_changed = output_freed = go_on
 
     def storage_failed(self, error: BaseException) -> None:
         """An append failed."""
         self._ports.storage_failed(error)
-
-    def output_freed(self) -> None:
-        """Output memory has room again."""
-        self.go_on()
 
     def give_up_input(self) -> None:
         """Input memory is full, and this connection has held some for the longest time."""
@@ -539,7 +504,8 @@ class KafkaSession(asyncio.BufferedProtocol):
 
     def check_time(self, now_s: float) -> None:
         """Called about once a second: close a connection that is idle or stalled."""
-        self.check_linger(now_s)
+        if self._room_bytes is not None and now_s >= self._ends_at_s:
+            self._stop_lingering()
         options = self.options
         pending_bytes = self.connection.pending_bytes
         self._check_expiry()
@@ -571,7 +537,7 @@ class KafkaSession(asyncio.BufferedProtocol):
     @property
     def is_drained(self) -> bool:
         """Whether everything was sent, and the client had time to read it."""
-        return not self.unsent_bytes() and not self.is_lingering
+        return not self.unsent_bytes() and self._room_bytes is None
 
     def close_because(self, reason: str) -> None:
         """Close, and log the reason."""
@@ -583,7 +549,7 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Send buffered data, then close once the client has."""
         if not self.is_closed:
             self._end()
-            self.linger(self.options.max_request_bytes)
+            self._linger()
 
     def abort(self) -> None:
         """Close at once."""
@@ -603,40 +569,38 @@ class KafkaSession(asyncio.BufferedProtocol):
         if self._task is not None:
             self._task.cancel()
 
-    @property
-    def is_lingering(self) -> bool:
-        """Whether the broker has ended the connection, and the client has not closed it yet."""
-        return self._room_bytes is not None
-
-    def linger(self, most_bytes: int) -> None:
+    def _linger(self) -> None:
         """Send buffered data, tell the client of the end, and wait for the client's."""
         transport = self._transport
-        if transport is None or transport.is_closing() or self.is_lingering:
+        if transport is None or transport.is_closing():
             return
         if not transport.can_write_eof():  # TLS
             transport.close()
             return
-        self._room_bytes, self._ends_at_s = most_bytes, self._loop.time() + LINGER_S
+        self._room_bytes = self.options.max_request_bytes
+        self._ends_at_s = self._loop.time() + LINGER_S
         transport.resume_reading()
         transport.write_eof()
 
-    def throw_away(self, size_bytes: int) -> None:
+    def _throw_away(self, size_bytes: int) -> None:
         """The client has sent more after the end."""
         if self._room_bytes is not None:
             self._room_bytes -= size_bytes
             if self._room_bytes < 0:
-                self.stop_lingering()
+                self._stop_lingering()
 
-    def check_linger(self, now_s: float) -> None:
-        """Close, if the client had enough time."""
-        if self._room_bytes is not None and now_s >= self._ends_at_s:
-            self.stop_lingering()
-
-    def stop_lingering(self) -> None:
+    def _stop_lingering(self) -> None:
         """Send buffered data, then close."""
         self._room_bytes = None
         if self._transport is not None:
             self._transport.close()
+
+
+def _encoded(
+    request: Request, response: Any, records: Sequence[Sequence[Buffer]]
+) -> Sequence[Buffer]:
+    frame = encode(request, response)
+    return splice(frame, records) if records else [frame]
 
 
 def _write_buffers(
@@ -652,12 +616,11 @@ def _write_buffers(
         transport.write(b"".join(buffers))
     else:
         transport.writelines(buffers)
-        return max(map(_held_bytes, buffers))
+        return max(
+            memoryview(each.obj).nbytes if isinstance(each, memoryview) else len(each)
+            for each in buffers
+        )
     return largest_bytes
-
-
-def _held_bytes(buffer: Buffer) -> int:
-    return memoryview(buffer.obj).nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 class Endpoint:
@@ -822,4 +785,3 @@ class Endpoint:
             self._coordination.transactions.close()
         if self._rewriting is not None:
             await asyncio.wait([self._rewriting])
-        self.partitions.close()

@@ -1,8 +1,7 @@
 """What is kept of a client's fetches: fetch sessions (KIP-227), and what answers left out.
 
-A fetch session keeps what a client fetches, so that a request names only changes.
-
-A request with epoch 0 names all its partitions and begins a session; its answer has the session's
+A fetch session keeps what a client fetches, so that a request names only changes. A request with
+epoch 0 names all its partitions and begins a session; its answer has the session's
 id. Each further request has the next epoch, the partitions that are new or have another offset, and
 those to forget. Its answer has the partitions with records, with an error, with another high
 watermark or log start, and those that are new in the session. A client that lost count gets 70
@@ -13,15 +12,14 @@ bounded: a new session takes the place of one that was not used for `EVICTABLE_A
 that is as old and not larger. If there is no such session, the client gets none: id 0, and it names
 all its partitions in each request.
 
-An answer has limits, so it may leave out records of some partitions (`UnsentRecords`). A consumer
-of Kafka's Java client asks next for the partitions whose part of the answer it has used up, while
-the rest of the answer is still in its buffer. If those have nothing new, that fetch waits up to
-`max_wait_ms`, 500 ms by default, and the connection takes no other one. Meanwhile the client has
-used up its buffer and waits, too, with most of the log still to read. So such a fetch is answered
-after a short time, without records, and the client asks again, for all partitions that it can take
-by then. The times grow from one such answer to the next, so that a client that takes long costs few
-answers. A client that does not ask for what was left out within `REMEMBERED_S` has paused those
-partitions, or takes so long that a wait makes no difference; then they are forgotten.
+An answer has limits, so it may leave out records of some partitions (`UnsentRecords`). Kafka's Java
+client asks next for the partitions of which it has used up the answer, with the rest still in its
+buffer. If those have nothing new, that fetch would wait up to `max_wait_ms`, 500 ms by default;
+meanwhile the client uses up its buffer and waits, too, with most of the log still to read. So such
+a fetch is answered after a short time, without records, and the client asks again, for all
+partitions that it can take by then. The times grow from one such answer to the next. What a client
+does not ask for within `REMEMBERED_S` is forgotten: it has paused those partitions, or is so slow
+that a wait makes no difference.
 """
 
 from __future__ import annotations
@@ -164,21 +162,13 @@ class FetchSessions:
         self._max_partitions = max_partitions
         #: The one that was not used for the longest time is first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        self._weight = 0
+        self.partitions = 0
+        """Of all sessions."""
         #: Sessions that began, and those that had to make room for others.
         self.begun = self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partitions(self) -> int:
-        """The partitions of all sessions."""
-        return self._weight
-
-    def sessionless(self, wanted: dict[Key, Wanted]) -> FetchContext:
-        """The context of a request of a version without sessions."""
-        return FetchContext(self, wanted)
 
     def context(
         self,
@@ -195,7 +185,10 @@ class FetchSessions:
                 self._remove(known)
             if epoch == FINAL_EPOCH:
                 return FetchContext(self, wanted)
-            return FetchContext(self, wanted, begins=self._made(principal, wanted))
+            now_s = self._now_s()
+            made = FetchSession(NO_SESSION, principal, now_s, now_s)
+            made.update(wanted, ())
+            return FetchContext(self, wanted, begins=made)
         session = self._sessions.get(session_id)
         if session is None or session.principal != principal:
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id}")
@@ -211,7 +204,7 @@ class FetchSessions:
     ) -> FetchContext:
         before = session.weight
         session.update(wanted, forgotten)
-        self._weight += session.weight - before
+        self.partitions += session.weight - before
         session.used_s = self._now_s()
         self._sessions.move_to_end(session.id)
         if not session.wanted:
@@ -223,33 +216,25 @@ class FetchSessions:
         session.epoch = session.epoch % INT_MAX + 1
         return FetchContext(self, session.wanted, session)
 
-    def _made(self, principal: Any, wanted: dict[Key, Wanted]) -> FetchSession:
-        """A session that begins when its first request is answered."""
-        now_s = self._now_s()
-        made = FetchSession(NO_SESSION, principal, now_s, now_s)
-        made.update(wanted, ())
-        return made
-
     def add(self, session: FetchSession) -> bool:
         """Keep a session; False: there is no room for it."""
-        room = self._max_partitions - session.weight
-        if room < 0 or not self._has_room(session.weight, self._max_sessions - 1):
+        fits = session.weight <= self._max_partitions
+        if not fits or not self._has_room(session.weight, self._max_sessions - 1):
             return False
         while not session.id or session.id in self._sessions:
             session.id = random.SystemRandom().randint(1, INT_MAX)
         session.began_s = session.used_s = self._now_s()
         self.begun += 1
         self._sessions[session.id] = session
-        self._weight += session.weight
+        self.partitions += session.weight
         return True
-
-    # -- room -----------------------------------------------------------------------------------
 
     def _has_room(self, weight: int, max_sessions: int, beside: FetchSession | None = None) -> bool:
         """Evict others until there are at most `max_sessions` and the partitions fit."""
         new_weight = weight if beside is None else 0
         while (
-            len(self._sessions) > max_sessions or self._weight + new_weight > self._max_partitions
+            len(self._sessions) > max_sessions
+            or self.partitions + new_weight > self._max_partitions
         ):
             evicted = self._evictable(weight, beside)
             if evicted is None:
@@ -276,7 +261,7 @@ class FetchSessions:
 
     def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.id]
-        self._weight -= session.weight
+        self.partitions -= session.weight
 
 
 class UnsentRecords:

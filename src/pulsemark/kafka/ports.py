@@ -2,17 +2,33 @@
 
 `broker.kafka.ports` implements `Ports`, and the endpoint knows the broker by nothing else. Topics
 have Kafka's names here. Where the broker refuses something, the port raises `KafkaError`.
+
+**What a client may do** (`Access`). Kafka's operations become the broker's permissions:
+
+==========  ===================================================================================
+operation   allowed to
+==========  ===================================================================================
+WRITE       roles that may produce to the topic
+READ        roles that may consume from it
+DESCRIBE    both
+ADMINISTER  administrators of the namespace's tenant: create, delete, alter, settings
+==========  ===================================================================================
+
+A group is a subscription of the namespace: a role may use it that may consume from one of its
+topics at least, unless the subscription's roles exclude it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 from ..connection_memory import InputMemory, OutputMemory, PublishBudget, Throttled
 from ..finder.search import AnyFinder
 from ..ledger import Entry, ManagedLedger, Position
+from .errors import Code, KafkaError
 from .records import Producer, Work
 from .sasl import Claim
 
@@ -34,22 +50,18 @@ class CompactedForm(Protocol):
     @property
     def first_position(self) -> Position | None:
         """The first entry that is left."""
-        ...
 
     @property
     def end_position(self) -> Position:
         """One past the last entry."""
-        ...
 
     def read(
         self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
     ) -> list[Entry]:
         """Entries from the first one at or after ``start``."""
-        ...
 
     def finder(self, check: Callable[[], None] = ...) -> AnyFinder:
         """Searches this form."""
-        ...
 
 
 class OpenTopic(Protocol):
@@ -58,42 +70,34 @@ class OpenTopic(Protocol):
     @property
     def name(self) -> str:
         """The broker's full name."""
-        ...
 
     @property
     def ledger(self) -> ManagedLedger:
         """Where its entries are."""
-        ...
 
     @property
     def read_log(self) -> ManagedLedger | CompactedForm:
         """What is read: the ledger, or its compacted form, if that is the topic's log."""
-        ...
 
     @property
     def first_index(self) -> int:
         """The offset at which the topic begins."""
-        ...
 
     @property
     def counters(self) -> Counters:
         """What statistics count."""
-        ...
 
     @property
     def tombstone_property(self) -> str | None:
         """The property or header by which producers delete a key; None: there is none."""
-        ...
 
     @property
     def schema_numbers(self) -> Mapping[int, int] | None:
         """Versions of its schemas by the ids of Kafka's serializers; None: there are no ids."""
-        ...
 
     @property
     def is_open(self) -> bool:
         """False once it was closed, and from then on; the next use opens another one."""
-        ...
 
 
 class TopicsPort(Protocol):
@@ -101,57 +105,41 @@ class TopicsPort(Protocol):
 
     def names(self) -> list[str]:
         """All topics that Kafka clients can use, sorted."""
-        ...
 
     def count(self) -> int:
         """How many topics and partitions there are."""
-        ...
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0: there is no such topic."""
-        ...
 
     def opened(self, topic: str, index: int) -> OpenTopic | None:
         """The partition, if it is open."""
-        ...
 
     async def open(self, topic: str, index: int) -> OpenTopic:
         """The partition, which is opened first where needed. Raises KafkaError."""
-        ...
 
     def is_held(self, opened: OpenTopic) -> bool:
         """Whether `check_backlog` has to be asked before another set is stored."""
-        ...
 
     async def check_backlog(self, opened: OpenTopic) -> None:
         """Raise KafkaError if the topic takes no messages until its consumers have caught up."""
-        ...
 
     def check_set(self, opened: OpenTopic, size_bytes: int) -> None:
         """Raise KafkaError if the topic's policies refuse a record set of so many bytes."""
-        ...
 
     def published(
         self, opened: OpenTopic, connection: Throttled, messages: int, size_bytes: int
     ) -> int:
-        """Count a set that was appended.
-
-        Returns for how many milliseconds the topic's rate lets the connection send nothing more; it
-        is paused for so long.
-        """
-        ...
+        """Count a set. Returns for how many milliseconds the topic's rate pauses the connection."""
 
     def epoch_is_due(self, opened: OpenTopic) -> bool:
         """Whether the partition's leader epoch must begin before another set is stored."""
-        ...
 
     async def begin_epoch(self, opened: OpenTopic) -> None:
         """Begin the partition's leader epoch, if one is due. Raises KafkaError if it cannot."""
-        ...
 
     def joined(self, opened: OpenTopic, name: str, producer: Producer) -> str | None:
         """The id of a producer's transaction, if its coordinator said that it may write here."""
-        ...
 
     async def join(
         self,
@@ -162,58 +150,36 @@ class TopicsPort(Protocol):
         *,
         adds: bool,
     ) -> None:
-        """Ask another broker, which coordinates, for that, or to add the partition (``adds``).
-
-        Raises KafkaError.
-        """
-        ...
+        """Ask the coordinating broker for that, or to add the partition. Raises KafkaError."""
 
     async def end_transaction(
         self, partition: tuple[str, int], transaction: str, *, commits: bool
     ) -> None:
-        """End a transaction in a partition, wherever it is led; durable on return.
-
-        Done again it does nothing. Raises KafkaError.
-        """
-        ...
+        """End a transaction in a partition, once; durable on return. Raises KafkaError."""
 
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Create a topic; durable on return. Raises KafkaError."""
-        ...
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         """Let a topic have so many partitions; durable on return. Raises KafkaError."""
-        ...
 
     async def delete(self, topic: str) -> None:
         """Delete a topic with its data. Raises KafkaError."""
-        ...
 
     def settings(self, topic: str) -> Mapping[str, str] | None:
-        """The settings that a topic has of its own, by Kafka's names.
-
-        The same object until they change. None: the topic's entries are in Pulsar's format.
-        """
-        ...
+        """A topic's own settings, one object until they change; None: Pulsar's entry format."""
 
     async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
         """Replace a topic's own settings; durable on return. Raises KafkaError."""
-        ...
 
     async def size_bytes(self, topic: str, index: int) -> int:
         """What a partition takes on the disk. Raises KafkaError."""
-        ...
 
     def start(self, opened: OpenTopic) -> int:
         """The offset before which records were deleted; 0: none, but by whole entries."""
-        ...
 
     async def delete_before(self, opened: OpenTopic, offset: int, position: Position) -> None:
-        """Delete the records before an offset, which the entry at `position` has, or the end.
-
-        Durable on return. Raises KafkaError.
-        """
-        ...
+        """Delete the records before an offset, at `position`; durable. Raises KafkaError."""
 
 
 class AccessPort(Protocol):
@@ -222,28 +188,104 @@ class AccessPort(Protocol):
     @property
     def is_on(self) -> bool:
         """Whether anything is refused at all."""
-        ...
 
     @property
     def generation(self) -> int:
         """Counts the changes after which decisions may be others."""
-        ...
 
     def topic(self, principal: Any, operation: str, topic: str) -> bool:
         """Whether a client may read, write, describe or administer a topic."""
-        ...
 
     def group(self, principal: Any, group: str) -> bool:
         """Whether a client may use a group."""
-        ...
 
     def writes_somewhere(self, principal: Any) -> bool:
         """Whether a client may write to at least one topic."""
-        ...
 
     def broker(self, principal: Any) -> bool:
         """Whether a client may see the broker's own settings."""
-        ...
+
+
+#: Decisions that a connection remembers, and the longest name of which it does.
+MAX_REMEMBERED = 1_000
+MAX_NAME_LENGTH = 255
+
+
+class Operation(Enum):
+    """What a client does with a topic."""
+
+    READ = "read"
+    WRITE = "write"
+    DESCRIBE = "describe"
+    ADMINISTER = "administer"
+
+
+class Access:
+    """What the client of one connection may do."""
+
+    def __init__(self, port: AccessPort, principal: Any) -> None:
+        self._port = port
+        self._is_on = port.is_on
+        self._principal = principal
+        self._generation = port.generation
+        self._known: dict[tuple[Any, str], bool] = {}
+
+    def may(self, operation: Operation, topic: str) -> bool:
+        """Whether the client may do this with a topic, which need not exist."""
+        if not self._is_on:
+            return True
+        return self._remembered(
+            (operation, topic), lambda: self._port.topic(self._principal, operation.value, topic)
+        )
+
+    def may_use_group(self, group: str) -> bool:
+        """Whether the client may use a group, or see it."""
+        if not self._is_on:
+            return True
+        return self._remembered((None, group), lambda: self._port.group(self._principal, group))
+
+    def _remembered(self, key: tuple[Any, str], decide: Callable[[], bool]) -> bool:
+        generation = self._port.generation
+        if generation != self._generation or len(self._known) >= MAX_REMEMBERED:
+            self._generation = generation
+            self._known.clear()
+        known = self._known.get(key)
+        if known is None:
+            known = decide()
+            if len(key[1]) <= MAX_NAME_LENGTH:
+                self._known[key] = known
+        return known
+
+    @property
+    def remembered(self) -> int:
+        """How many decisions it remembers."""
+        return len(self._known)
+
+    def check(self, operation: Operation, topic: str | None) -> None:
+        """Raise KafkaError (29) if the client may not do this with a topic."""
+        if not self.may(operation, topic or ""):
+            raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+
+    def group_code(self, group: str) -> Code:
+        """30 if the client may not use a group."""
+        return Code.NONE if self.may_use_group(group) else Code.GROUP_AUTHORIZATION_FAILED
+
+    def check_broker(self) -> None:
+        """Raise KafkaError (31) if the client may not see the broker's settings."""
+        if self._is_on and not self._port.broker(self._principal):
+            raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+
+    def check_writes_somewhere(self) -> None:
+        """Raise KafkaError (31) if the client may write to no topic at all."""
+        if self._is_on and not self._port.writes_somewhere(self._principal):
+            raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+
+    def check_transactional_id(self) -> None:
+        """Raise KafkaError (53) if the client may have no transaction: it may write nowhere."""
+        if self._is_on and not self._port.writes_somewhere(self._principal):
+            raise KafkaError(
+                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional id authorization failed."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +303,9 @@ class AdmissionPort(Protocol):
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """The SASL mechanisms that are served."""
-        ...
 
     def without_sasl(self, peer_certificate: Any) -> Admitted | None:
         """Who a client is that has not used SASL; None: it has to."""
-        ...
 
     async def with_sasl(self, claim: Claim, peer_certificate: Any) -> Admitted:
         """Check credentials. Raises SaslError."""
@@ -276,19 +316,15 @@ class Turns(Protocol):
 
     def has_time(self) -> bool:
         """Whether the slice of this turn has time left for another piece of work."""
-        ...
 
     async def next(self) -> None:
         """Wait for a later turn, whose slice is the caller's."""
-        ...
 
     def run_now(self, pieces: Iterator[object]) -> bool:
         """Run pieces in what this turn's slice has left. Return whether all are done."""
-        ...
 
     async def work(self, pieces: Iterable[object]) -> None:
         """Run pieces in later turns. Return when all are done."""
-        ...
 
 
 NO_NODE = -1
@@ -314,27 +350,8 @@ class Node:
         return -1 if port is None else port
 
 
-def reachable(
-    nodes: Mapping[int, Node], own_port: int, security_protocol: str
-) -> list[tuple[Node, int]]:
-    """The brokers that a client can use, each with its port: with TLS if the client's own is so.
-
-    Args:
-        nodes: the brokers that live, by number.
-        own_port: the port that the client is connected to.
-        security_protocol: Kafka's name of how it is connected.
-    """
-    is_tls = "SSL" in security_protocol
-    found = [(node, node.port_for(own_port, is_tls=is_tls)) for node in nodes.values()]
-    return [(node, port) for node, port in found if port >= 0]
-
-
 class ClusterPort(Protocol):
-    """The brokers that share the topics. Each partition has one that leads it.
-
-    One broker coordinates all groups: the owner of the log of their offsets. None of the calls
-    raises: what cannot be found out is `NO_NODE`.
-    """
+    """The brokers that share the topics. Nothing raises: what is not known is `NO_NODE`."""
 
     @property
     def node_id(self) -> int:
@@ -433,13 +450,10 @@ class KafkaOptions:
 
 @dataclass(slots=True)
 class Figures:
-    """Counts since the broker was started."""
+    """Counts since the broker was started; `rows` says what each one is."""
 
-    #: Record sets that were stored, and of these the ones whose records are the producer's bytes.
     sets_in: int = 0
     sets_in_place: int = 0
-    #: Record sets that were sent as they are stored, and sets that were converted for old clients
-    #: or from Pulsar's format.
     sets_out: int = 0
     sets_converted: int = 0
     compressions: int = 0
@@ -467,34 +481,17 @@ class Figures:
 
     def rows(self) -> tuple[tuple[str, str, int], ...]:
         """Name and text of each metric, and its value."""
-        return (
-            ("pulsemark_kafka_sets_in", "Record sets stored", self.sets_in),
-            (
-                "pulsemark_kafka_sets_in_place",
-                "Record sets stored with the bytes of their records as sent",
-                self.sets_in_place,
-            ),
-            ("pulsemark_kafka_sets_out", "Record sets sent as stored", self.sets_out),
-            (
-                "pulsemark_kafka_sets_converted",
-                "Record sets converted for a client",
-                self.sets_converted,
-            ),
-            (
-                "pulsemark_kafka_compressions",
-                "Record sets compressed, on the way in or out",
-                self.compressions,
-            ),
-            (
-                "pulsemark_kafka_decompressions",
-                "Record sets decompressed, to check or to convert them",
-                self.decompressions,
-            ),
-            (
-                "pulsemark_kafka_converted_records",
-                "Records written again",
-                self.converted_records,
-            ),
+        texts = {
+            "sets_in": "Record sets stored",
+            "sets_in_place": "Record sets stored with the bytes of their records as sent",
+            "sets_out": "Record sets sent as stored",
+            "sets_converted": "Record sets converted for a client",
+            "compressions": "Record sets compressed, on the way in or out",
+            "decompressions": "Record sets decompressed, to check or to convert them",
+            "converted_records": "Records written again",
+        }
+        return tuple(
+            (f"pulsemark_kafka_{name}", texts[name], getattr(self, name)) for name in texts
         )
 
 
@@ -525,20 +522,15 @@ class Ports(Protocol):
 
     def now_ms(self) -> int:
         """The broker's clock."""
-        ...
 
     def storage_failed(self, error: BaseException) -> None:
         """An append failed."""
-        ...
 
     async def disk_bytes(self) -> tuple[int, int]:
         """The size of the data folder's disk, and what is free; -1: not known. Raises OSError."""
-        ...
 
     async def journal(self) -> ManagedLedger:
         """The endpoint's own log: committed offsets. Raises LedgerError."""
-        ...
 
     async def next_producer_ids(self, count: int) -> int:
         """The first of `count` ids that were never given before; durable on return."""
-        ...

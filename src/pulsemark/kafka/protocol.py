@@ -1,35 +1,30 @@
 """Kafka's protocol without I/O: the server's side of one connection, and the requests it serves.
 
-The codecs are those of kafka-python's `kafka.protocol`. Only Produce carries records, so only it
-may be large. A decoded request takes up to a hundred times its size in memory, so the others have
-lower limits (`APIS`). An OffsetFetch is 4 bytes a partition, and its answer many more.
+The codecs are those of kafka-python's `kafka.protocol`. A decoded request takes up to a hundred
+times its size in memory. So only Produce, which carries records, may be large (`APIS`).
 
 Bytes come by `get_buffer` and `buffer_updated`, as in asyncio's BufferedProtocol, or by `receive`.
-`take` cuts them into frames and decodes these; `answer` puts encoded answers in order. Kafka's
-clients expect answers in the order of their requests. So each request has a place in a queue, and
-an answer is held back until all earlier ones are there. A Produce with acks=0 has a place too, but
-no answer.
+`take` cuts them into frames and decodes these. `answer` puts encoded answers into the order of
+their requests, as Kafka's clients expect them: an answer is held back until all earlier ones are
+there. A Produce with acks=0 has a place in that order, too, but no answer.
 
-A frame is an i32 size and so many bytes. A size that is negative or above the limit, an unknown
-kind of request, a version that is not served and a body that cannot be decoded end the connection,
-as in Kafka. Only an ApiVersions request of another version is answered, so that the client can
-take one that is served.
+A frame is an i32 size and so many bytes. A wrong size, an unknown kind of request, a version that
+is not served and a body that cannot be decoded end the connection, as in Kafka. Only an ApiVersions
+request of another version is answered, so that the client can take one that is served.
 
-**Receiving.** Small requests are received into one piece of memory that all connections of an event
-loop share, and copied from there: between two reads a connection with nothing to say has no memory.
-A large request (`LARGE_BYTES`) gets a block of its own as soon as its size is known (`LargeFrame`).
-What was received of it is moved there, and the rest is received in its place. Its records are
-handed on as views of the block, up to the call that writes them to the disk.
+**Receiving.** Small requests are received into memory that all connections of an event loop share,
+and copied from there. A large request (`LARGE_BYTES`) gets a block of its own as soon as its size
+is known (`LargeFrame`). What was received of it is moved there, and the rest is received in its
+place. Its records are handed on as views of the block, up to the call that writes them to the disk.
 
-Blocks are used again while more large requests come: memory that was just mapped costs as much as a
-copy. A bytearray says itself whether it is in use: it cannot be resized while there is a view of
-it. Once `BLOCKS` are in use, or for a request that is larger than a block, a large size in a
-request's head reserves no memory by itself: memory grows with what arrives, to four times as much.
+Blocks are used again, because memory that was just mapped costs as much as a copy. A block is free
+if it can be resized: a bytearray with a view cannot. Once `BLOCKS` are in use, or for a request
+that is larger than a block, memory grows with what arrives, to four times as much: the size in a
+request's head reserves nothing.
 
 **Sending.** The codec would copy all records into its buffer. So a response is encoded with a mark
-of 16 random bytes in place of each partition's records. `splice` cuts the encoded bytes at the
-marks, puts the records there, and replaces the size in front of each mark. In the versions that are
-served, that size is an i32.
+of 16 random bytes in place of each partition's records. `splice` puts the records there, and
+replaces the size in front of each mark, an i32 in all versions that are served.
 """
 
 from __future__ import annotations
@@ -148,8 +143,8 @@ RAW_SASL = Api(
 
 #: A larger request has a block of its own.
 LARGE_BYTES = 64 * 1024
-#: The most that one read takes into the shared memory, and after a large request: it is likely
-#: that another large one follows, of which this much is then copied.
+#: The most that one read takes into the shared memory; and after a large request, since of another
+#: one that follows this much is copied.
 SHARED_BYTES, SHARED_AFTER_LARGE_BYTES = 256 * 1024, 16 * 1024
 #: A block's size, which Kafka's largest batch fits into, and how many blocks there may be.
 BLOCK_BYTES, BLOCKS = 1024 * 1024 + LARGE_BYTES, 64
@@ -202,11 +197,7 @@ class Request:
 
 
 class Connection:
-    """One connection. `max_frame_bytes` limits requests with records.
-
-    `pending_bytes` are received and not yet a whole request. `memory` is shared with the other
-    connections of the event loop.
-    """
+    """One connection. `max_frame_bytes` limits requests with records; `memory` is the loop's."""
 
     def __init__(self, max_frame_bytes: int, memory: Memory | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -226,8 +217,6 @@ class Connection:
         """Requests without an answer, in bytes as they came."""
         self.held_bytes = 0
         """Answers that wait for those of earlier requests."""
-
-    # -- in -------------------------------------------------------------------------------------
 
     @property
     def pending_bytes(self) -> int:
@@ -367,9 +356,11 @@ class Connection:
         client_id = header.client_id or ""
         request = Request(api, version, header.correlation_id, client_id, None, len(frame))
         if is_served:
-            request.undecoded = frame[source.tell() :]
-            is_small = len(frame) <= DECODED_AT_ONCE_BYTES
-            if is_small or _has_few_sets(request):
+            request.undecoded = body = frame[source.tell() :]
+            most = DECODED_AT_ONCE_SETS
+            if len(frame) <= DECODED_AT_ONCE_BYTES or (
+                key == PRODUCE and _count_sets(version, body, most) <= most
+            ):
                 decode_body(request)
         return self._waiting(request)
 
@@ -377,8 +368,6 @@ class Connection:
         self._unanswered.append(request)
         self.waiting_bytes += request.size_bytes
         return request
-
-    # -- out ------------------------------------------------------------------------------------
 
     def answer(self, request: Request, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Put an answer in its place; return what can be sent now. () is not an answer."""
@@ -402,14 +391,6 @@ def _header_bytes(frame: memoryview, *, flexible: bool) -> memoryview:
         return frame[:LARGE_BYTES]
     (client_id_bytes,) = _CLIENT_ID.unpack_from(frame, _HEAD_BYTES)
     return frame[: _HEAD_BYTES + _CLIENT_ID.size + max(0, client_id_bytes)]
-
-
-def _has_few_sets(request: Request) -> bool:
-    """Whether it is a Produce with few sets, as far as can be seen without decoding it."""
-    body = request.undecoded
-    if body is None or request.api.key != PRODUCE:
-        return False
-    return _count_sets(request.version, body, DECODED_AT_ONCE_SETS) <= DECODED_AT_ONCE_SETS
 
 
 class _ProduceWalk:
@@ -480,19 +461,19 @@ def _count_sets(version: int, body: memoryview, most: int) -> int:
 
 def decode_body(request: Request) -> None:
     """Decode a body that `take` has left as bytes. Runs in any thread. Raises ProtocolError."""
-    body = request.undecoded
-    if body is not None:
-        is_flexible = request.version >= FLEXIBLE_PRODUCE
-        may_have_many = is_flexible or len(body) > LEAST_TOPIC_BYTES * MAX_SETS
-        if request.api.key == PRODUCE and may_have_many:
-            sets = _count_sets(request.version, body, MAX_SETS)
-            if sets > MAX_SETS:
-                raise ProtocolError(f"a Produce with more than {MAX_SETS} sets")
-        try:
-            request.body = _decode(request.api, request.version, body)
-        except DECODE_ERRORS as problem:
-            raise _undecodable(request.api, request.version, problem) from problem
-        request.undecoded = None
+    body, version = request.undecoded, request.version
+    if body is None:
+        return
+    may_have_many = request.api.key == PRODUCE and (
+        version >= FLEXIBLE_PRODUCE or len(body) > LEAST_TOPIC_BYTES * MAX_SETS
+    )
+    if may_have_many and _count_sets(version, body, MAX_SETS) > MAX_SETS:
+        raise ProtocolError(f"a Produce with more than {MAX_SETS} sets")
+    try:
+        request.body = _decode(request.api, version, body)
+    except DECODE_ERRORS as problem:
+        raise _undecodable(request.api, version, problem) from problem
+    request.undecoded = None
 
 
 def _undecodable(api: Api, version: int, problem: Exception) -> ProtocolError:
@@ -648,10 +629,7 @@ class LargeFrame:
 
 
 def splice(encoded: bytes, records: Sequence[Sequence[Buffer]]) -> list[Buffer]:
-    """An encoded frame with the records of each partition in place of its mark.
-
-    Raises ValueError if there are more or fewer marks than `records`.
-    """
+    """An encoded frame with the records of each partition at its mark. Raises ValueError."""
     pieces = encoded.split(RECORDS_MARK)
     if len(pieces) != len(records) + 1:
         raise ValueError(f"{len(pieces) - 1} marks for the records of {len(records)} partitions")

@@ -1,7 +1,5 @@
 """Kafka's topics: their names, and their settings by Kafka's names.
 
-Of each setting: what it may be, its default, and what follows of it.
-
 The broker keeps them with the topic's policies. `retention.ms` and `retention.bytes` are also its
 own policy `retention`; `broker.topics.entry_formats` says so, and what they mean for the cleaner.
 """
@@ -40,7 +38,7 @@ class Setting:
     #: Kafka's ConfigDef type: 1 BOOLEAN, 2 STRING, 3 INT, 5 LONG, 6 DOUBLE, 7 LIST.
     kind: int
     #: Raises ValueError.
-    check: Callable[[str], None]
+    check: Callable[[str], object]
     about: str
 
     def parsed(self, text: str) -> str:
@@ -90,14 +88,6 @@ def magic_of_version(text: str) -> int:
     return 0 if version < (0, 10) else 1 if version < (0, 11) else 2
 
 
-def _format(text: str) -> None:
-    magic_of_version(text)
-
-
-def _any(text: str) -> None:
-    """Every text will do."""
-
-
 def _share(text: str) -> None:
     if not 0 <= float(text) <= 1:
         raise ValueError("must be a number from 0 to 1")
@@ -114,12 +104,11 @@ SETTINGS: dict[str, Setting] = {
     FILE_DELETE_DELAY_MS: Setting(
         "60000", 5, _MILLIS, "cleaned entries that are younger stay on the disk"
     ),
-    FORMAT_VERSION: Setting("3.0", 2, _format, "the entry format: magic 0, 1 or 2 (KIP-31)"),
+    FORMAT_VERSION: Setting(
+        "3.0", 2, magic_of_version, "the entry format: magic 0, 1 or 2 (KIP-31)"
+    ),
     MAX_COMPACTION_LAG_MS: Setting(
-        str(LONG_MAX),
-        5,
-        _number(1, LONG_MAX),
-        "an older record is cleaned, whatever the share",
+        str(LONG_MAX), 5, _number(1, LONG_MAX), "an older record is cleaned, whatever the share"
     ),
     MIN_COMPACTION_LAG_MS: Setting("0", 5, _MILLIS, "a younger record is not cleaned yet"),
     MAX_MESSAGE_BYTES: Setting(
@@ -142,12 +131,9 @@ SETTINGS: dict[str, Setting] = {
 
 
 def _kept() -> dict[str, Setting]:
-    """Settings of Kafka's segments, replicas and cleaner, which have no effect here.
-
-    Clients set them for topics that they create. They are checked, kept and shown.
-    """
+    """Kafka's settings of segments, replicas and cleaner: checked, kept, shown, without effect."""
     millis, switch = _MILLIS, _one_of("true", "false")
-    rows: dict[str, tuple[str, int, Callable[[str], None]]] = {
+    rows: dict[str, tuple[str, int, Callable[[str], object]]] = {
         "compression.type": (
             "producer", 2, _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
         ),
@@ -156,9 +142,9 @@ def _kept() -> dict[str, Setting]:
         "compression.zstd.level": ("3", 3, _number(-131072, 22)),
         "flush.messages": (str(LONG_MAX), 5, _number(1, LONG_MAX)),
         "flush.ms": (str(LONG_MAX), 5, millis),
-        "follower.replication.throttled.replicas": ("", 7, _any),
+        "follower.replication.throttled.replicas": ("", 7, str),
         "index.interval.bytes": ("4096", 3, _number(0, INT_MAX)),
-        "leader.replication.throttled.replicas": ("", 7, _any),
+        "leader.replication.throttled.replicas": ("", 7, str),
         "local.retention.bytes": ("-2", 5, _number(-2, LONG_MAX)),
         "local.retention.ms": ("-2", 5, _number(-2, LONG_MAX)),
         "message.downconversion.enable": ("true", 1, switch),

@@ -208,10 +208,7 @@ def cut_before(runs: Sequence[Run], position: Position) -> TailCut:
 
 
 def find_cut(runs: Sequence[Run], index: int) -> TailCut:
-    """Where all messages from ``index`` on are cut off; changes nothing.
-
-    Raises ValueError where ``index`` lies inside a batch, OSError.
-    """
+    """The cut before the messages from ``index`` on. Raises OSError; ValueError in a batch."""
     kept = 0
     while kept < len(runs) and _begins_before(runs[kept], index):
         kept += 1
@@ -228,10 +225,7 @@ def find_cut(runs: Sequence[Run], index: int) -> TailCut:
 
 
 def _begins_before(run: Run, index: int) -> bool:
-    """Whether a run has entries before the message with ``index``, or no entries.
-
-    Entries without messages at its beginning are before it, if its first message has that index.
-    """
+    """Whether a run has no entries, or some before the message with ``index``."""
     if run.first_index < index or not run.entry_count:
         return True
     return run.first_index == index and run.find_message(0, run.entry_count) > 0

@@ -189,13 +189,9 @@ def make_uninterrupted(make: Callable[[], _T], end: Callable[[_T], object]) -> _
 
 
 class UninterruptedWork:
-    """The thread that works for the main thread.
+    """The thread that works for the main thread, if it is ``threaded``.
 
-    Args:
-        state: the store's state.
-        lock: the store's lock. A main thread that holds it does its work itself: the other thread
-            would have to wait for it.
-        threaded: False: every thread does its work itself.
+    A main thread that holds the store's ``lock`` works itself: the other one would wait for it.
     """
 
     def __init__(self, state: StoreState, lock: threading.RLock, *, threaded: bool) -> None:
@@ -212,10 +208,7 @@ class UninterruptedWork:
             self._thread.start()
 
     def run(self, function: Callable[[], _T]) -> _T:
-        """Call ``function()`` where no signal handler runs, and return its result.
-
-        Raises ForkedStoreError in a child process, which does not have that thread.
-        """
+        """What ``function()`` returns where no signal handler runs. Raises ForkedStoreError."""
         self._state.check_process()
         if (
             self._has_ended  # the store was closed: the work raises that itself

@@ -55,10 +55,7 @@ class TopicStore(StoreCore):
     """
 
     def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
-        """Take over an engine that was just created. Blocks.
-
-        Raises as ``open_topic``, but neither TopicNotFoundError nor ValueError.
-        """
+        """Take over an engine. Raises as ``open_topic``, but no TopicNotFoundError, ValueError."""
         super().__init__(engine, state, setup)
         self._open_lock = threading.RLock()
         self._close_lock = threading.Lock()
@@ -78,10 +75,7 @@ class TopicStore(StoreCore):
     # Topics
 
     def topic_names(self) -> list[str]:
-        """Full names of all topics, sorted; without the store's own topics.
-
-        Raises StoreClosedError.
-        """
+        """Full names of the topics that clients see, sorted. Raises StoreClosedError."""
         self.state.check_process()
         if self._closed:
             raise StoreClosedError(self.state.name)
@@ -130,10 +124,7 @@ class TopicStore(StoreCore):
                 self._topic_ids.update(self.catalog.create_topics(new))
 
     def open_internal(self, name: str) -> ManagedLedger:
-        """A log that a program keeps for itself beside the topics. It is created at its first use.
-
-        Topics' lists do not name it, and no client can use it. Raises as `open_topic`.
-        """
+        """A log of a program's own, made at its first use; not listed. Raises as `open_topic`."""
         return self.open_view(INTERNAL_TOPIC_PREFIX + name)
 
     def open_view(self, name: str, *, create: bool = True) -> ManagedLedger:
@@ -204,11 +195,7 @@ class TopicStore(StoreCore):
         return transactions
 
     def _index_floor(self, name: str, topic_id: int, segments: list[Run]) -> int:
-        """Indexes below this are in use, though the newest ledger may be lost.
-
-        The compacted view records how far the log went. If the log ends before that, its end was
-        lost. A tail that was cut off is another case: it leaves a newer ledger in its place.
-        """
+        """Indexes below this are in use: the view knows it, if the newest ledger is lost."""
         value = self.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
         if value is None:
             return 0

@@ -115,10 +115,7 @@ NOTHING, RUN, LEDGER = range(3)
 def what_begins(
     tail: Tail, size_bytes: int, messages: int, age_ms: int, options: StoreOptions, entries: int = 1
 ) -> int:
-    """Whether an entry of that size is to begin a RUN or LEDGER, or NOTHING.
-
-    For several ``entries`` of that size together: whether one of them is.
-    """
+    """Whether one of ``entries`` entries of that size begins a RUN or LEDGER, or NOTHING."""
     run = tail.run
     if run is None:
         return LEDGER
@@ -143,11 +140,7 @@ _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
 
 
 def plain_body(topic: str, body: object) -> Buffer:
-    """The body as a buffer whose ``len`` is its size in bytes.
-
-    The view also keeps the caller from resizing or closing bytes that are not yet written.
-    Raises InvalidEntryError if the body is not a buffer, or not contiguous.
-    """
+    """The body as a view, which also keeps its size. Raises InvalidEntryError."""
     try:
         view = memoryview(body)  # type: ignore[arg-type]
         is_plain = view.format == "B" and view.ndim == 1 and view.c_contiguous
@@ -166,10 +159,7 @@ def check_kind(topic: str, kind: int) -> EntryKind:
 
 
 def check_count(topic: str, message_count: object) -> int:
-    """The number of messages that an entry counts for: 0 where it is 0 or negative, as in Pulsar.
-
-    Raises InvalidEntryError.
-    """
+    """How many messages an entry counts for, as in Pulsar at least 0. Raises InvalidEntryError."""
     if not isinstance(message_count, int):
         raise InvalidEntryError(topic, f"message_count must be an int, not {message_count!r}")
     if message_count > MAX_MESSAGE_COUNT:
@@ -180,10 +170,7 @@ def check_count(topic: str, message_count: object) -> int:
 
 
 def body_check_of(topic: str, body: Buffer) -> int:
-    """Which checksum guards the body: the producer's own, verified here, or one of ours.
-
-    Raises ChecksumError, and AlreadyStampedError for a body that begins with a prefix.
-    """
+    """Which checksum guards the body. Raises ChecksumError, AlreadyStampedError."""
     if len(body) >= CHECKED_BODY_BYTES and verify_checksum(body):
         return BODY_CRC_PRODUCER
     if body[:2] == _PREFIX_MAGIC:
@@ -230,12 +217,7 @@ _MANY_MAX_BYTES = 1 << 20
 
 
 NewEntries: TypeAlias = tuple[
-    Sequence[Buffer],
-    int,
-    Sequence[int],
-    EntryKind,
-    BrokerEntryMetadata | None,
-    Sender | None,
+    Sequence[Buffer], int, Sequence[int], EntryKind, BrokerEntryMetadata | None, Sender | None
 ]
 """Entries that are to be appended one after another, checked as far as possible before they have a
 place: bodies, body check, message counts, kind, prefix fields of the store itself, the producer.
@@ -265,11 +247,7 @@ class RecordBuilder:
         """Whether prefixes have time and index, and nothing else."""
 
     def build(self, entries: NewEntries, tail: Tail) -> Records | int:
-        """The records at ``tail``; or RUN or LEDGER if one must be begun for the first entry.
-
-        Of several entries it builds all, or only the first: where a run begins or ends, and where
-        stampers of others are asked. Raises what ``ManagedLedger.append`` does.
-        """
+        """Records at ``tail`` of all entries or the first; or RUN or LEDGER, to begin one first."""
         bodies, body_check, counts, kind, base, _ = entries
         run = tail.run
         if run is None:
@@ -497,10 +475,7 @@ class ManagedLedger(SubscribedLog):
 
     @property
     def end_position(self) -> Position:
-        """Position of the first entry that is not yet durable, or of the next one.
-
-        While nothing is pending: in the current ledger, even if that has no entry yet.
-        """
+        """Position of the first entry that is not yet durable, or of the next one."""
         tail = self.tail
         end = (
             super().end_position
@@ -760,10 +735,7 @@ class ManagedLedger(SubscribedLog):
     def _add(
         self, tail: Tail, records: Records, group: Group | None = None, *, wakes: bool = True
     ) -> Appended:
-        """Under the lock: append records that were built at ``tail`` to the group that gathers.
-
-        Returns what was appended last.
-        """
+        """Append records built at ``tail`` to the group, under the lock; returns the last one."""
         parts, rows, size_bytes, next_index, age_ms, clock_ms = records
         pending = self._pending
         run = tail.run
@@ -847,12 +819,7 @@ class ManagedLedger(SubscribedLog):
             if previous
             else 0,
         )
-        began = replace(
-            tail,
-            run=self._engine.create(header),
-            entry_id=first_entry_id,
-            offset=0,
-        )
+        began = replace(tail, run=self._engine.create(header), entry_id=first_entry_id, offset=0)
         if segment_no:
             return began
         return replace(
@@ -889,10 +856,7 @@ class ManagedLedger(SubscribedLog):
     # What the committer calls
 
     def fence(self) -> None:
-        """Under the lock: drop what is not durable; the next entry begins a new ledger.
-
-        Reads no file: no index has rows of entries that are not durable.
-        """
+        """Drop what is not durable, under the lock; the next entry begins a new ledger."""
         tail = self.tail
         kept = tuple(s for s in self._segments if s.entry_count)
         for run in self._segments:
@@ -958,10 +922,7 @@ class ManagedLedger(SubscribedLog):
 
     @property
     def was_taken_over(self) -> bool:
-        """Whether another owner wrote to the log before, and this one has begun no epoch yet.
-
-        Every store that is opened is a new owner, whichever way the one before it ended.
-        """
+        """Whether an earlier owner wrote to the log, and this one has begun no epoch yet."""
         return self._found_epoch is not None and self.tail.epoch <= self._found_epoch
 
     def begin_epoch(
@@ -1238,11 +1199,7 @@ class ManagedLedger(SubscribedLog):
         kept: Sequence[Run],
         last_count: int | None = None,
     ) -> tuple[Tail, Records]:
-        """A new ledger of ``epoch`` after ``kept``, and its first entry.
-
-        Changes nothing except that it uses up a ledger id, and notes the ledger for a control
-        entry. Raises what ``append`` does.
-        """
+        """A new ledger of ``epoch`` after ``kept``, and its first entry. Changes only notes."""
         ended = replace(
             self.tail,
             next_index=index,
@@ -1375,10 +1332,7 @@ class ManagedLedger(SubscribedLog):
         )
 
     def delete_cursor(self, name: str) -> Commit:
-        """Forget a subscription; durable when the commit is done.
-
-        While a deletion is pending, deleting again returns the same commit.
-        """
+        """Forget a subscription; durable when the commit is done. May be repeated meanwhile."""
         return self._all_cursors.delete(self, name)
 
     @contextmanager
@@ -1476,10 +1430,7 @@ def _end_of(last: Run | None) -> Position:
 
 
 def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
-    """The first runs whose entries are all before ``before``.
-
-    The last run with visible entries is never among them: its header carries the index on.
-    """
+    """The runs before ``before``, but for the last with entries: its header has the index."""
     keep = next(
         (n for n, s in enumerate(segments) if Position(s.ledger_id, s.end_entry_id) > before),
         len(segments),

@@ -450,10 +450,7 @@ Progress = Callable[[int], None]
 
 
 class BackupDamagedError(LedgerError):
-    """A folder is not a finished backup, or one of its files is not as it was made.
-
-    `path` is the file or folder, `reason` says what is wrong.
-    """
+    """A folder is no finished backup, or a file in it (`path`) is damaged (`reason`)."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -547,10 +544,7 @@ def listed(folder: Path, copies: Iterable[Copy]) -> tuple[ListedFile, ...]:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a backup.
-
-    Raises BackupDamagedError, UnsupportedVersionError, OSError.
-    """
+    """A backup's manifest. Raises BackupDamagedError, UnsupportedVersionError, OSError."""
     path = folder / MANIFEST_NAME
     try:
         fields = json.loads(path.read_bytes())

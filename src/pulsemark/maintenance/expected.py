@@ -22,14 +22,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..ledger import (
-    EARLIEST,
-    CatalogError,
-    FolderReader,
-    Position,
-    TopicLog,
-    TopicNotFoundError,
-)
+from ..ledger import EARLIEST, CatalogError, FolderReader, Position, TopicLog, TopicNotFoundError
 from ..ledger.cursors.cursor_store import CURSOR_TOPIC, cursor_records
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, segment_path

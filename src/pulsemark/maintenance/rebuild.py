@@ -59,7 +59,7 @@ class RebuiltCatalog:
     """Whether the old catalog's topics and properties could all be read."""
 
 
-def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatalog:
+def rebuild_catalog(folder: Path) -> RebuiltCatalog:
     """Replace the catalog of a folder by a new one, made from the segments. Blocks.
 
     The folder must not be in use. If this fails, the folder has its old catalog; if the process
@@ -68,7 +68,7 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
     Raises FolderLockedError, ForeignFolderError, CatalogError, OSError; UnsupportedVersionError
     where a newer version wrote the catalog or a segment: then nothing has changed.
     """
-    files = files or OsFiles()
+    files = OsFiles()
     check_marker(files, folder)
     lock = lock_folder(files, folder)
     try:
@@ -155,10 +155,7 @@ def _readable_properties(old: Path) -> tuple[list[tuple[str, str, bytes]], bool]
 
 
 def _is_wrong_deletion(kind: bytes, key: bytes, there: set[int]) -> bool:
-    """Whether a note says that a topic is being deleted which the catalog still lists.
-
-    An id changed by damage is most unlikely to be noted and not listed.
-    """
+    """Whether a note says that a topic is being deleted which the catalog still lists."""
     return kind == DELETING_KIND.encode() and (not key.isdigit() or int(key) in there)
 
 

@@ -100,10 +100,7 @@ def _add(content: JournalContent, block: JournalBlock, *, is_cut: bool) -> None:
 
 
 class JournalOverlay(OsFiles):
-    """Files as they will be after recovery: for reading segments only.
-
-    ``ends`` has those segments that recovery cuts off.
-    """
+    """Segments' files as recovery will leave them; ``ends`` are those that it cuts off."""
 
     def __init__(
         self,

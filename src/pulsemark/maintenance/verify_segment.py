@@ -134,10 +134,7 @@ class SegmentCheck:
         ):
             if self._is_beyond(record):
                 self.is_void = True
-                yield VoidEntries(
-                    **self._where,
-                    position=self._position(record.fields.entry_id),
-                )
+                yield VoidEntries(**self._where, position=self._position(record.fields.entry_id))
                 return
             if record.fields.entry_id > self._expected_id:
                 yield from self._gap(record, index)

@@ -163,10 +163,7 @@ class TopicCheck:
                 yield VoidSegment(topic=self._name, path=path)
 
     def _against_catalog(self) -> Iterator[Finding]:
-        """Every segment that the catalog lists must exist, and the reverse.
-
-        New segments are an exception: they are listed only before the journal is freed.
-        """
+        """Compare listed segments with existing ones. New ones are listed at checkpoints."""
         view = self._view
         if view.catalog is None:
             return

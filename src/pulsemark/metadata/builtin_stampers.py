@@ -103,16 +103,12 @@ OPENED_BATCH_MAX_BYTES = 128 * 1024
 
 
 class HasKeysStamper:
-    """Field 106: a message of the entry has a key.
+    """Field 106: a message of the entry has a key. If it is missing, nothing is known.
 
-    A batch's header has a key if the client groups messages by key, or if it copies the first
-    message's key. Keys that are only in the payload are not seen. So the field means "known to
-    have keys"; if it is missing, nothing is known.
-
-    Args:
-        opens_batches: `has-keys:any` looks into a batch, up to its first message with a key. If no
-            message has one, the field is false. A batch that is encrypted, damaged, larger than
-            `OPENED_BATCH_MAX_BYTES` or of a codec that is not installed is taken by its header.
+    A batch's header has a key if the client groups messages by key, or copies the first one's.
+    `has-keys:any` looks into a batch, too, up to its first message with a key. If none has one, the
+    field is false. A batch that is encrypted, damaged, larger than `OPENED_BATCH_MAX_BYTES` or of a
+    codec that is not installed is taken by its header.
     """
 
     __slots__ = ("_opens_batches",)
@@ -125,11 +121,7 @@ class HasKeysStamper:
 
     @classmethod
     def parse(cls, argument: str = "") -> HasKeysStamper:
-        """Make the stamper from a configuration's text: nothing, or "any".
-
-        Raises:
-            ValueError: it is another text.
-        """
+        """Make it of nothing, or "any". Raises ValueError for another text."""
         if argument.strip() not in ("", "any"):
             raise ValueError("takes no argument but any: has-keys:any")
         return cls(opens_batches=bool(argument.strip()))
@@ -203,9 +195,6 @@ class TombstoneStamper:
     clients put the properties of batched messages inside the payload, which no stamper opens. So
     the field is written for messages that are sent alone. Compaction and Kafka's consumers find
     the property in batches too, by the policy of that moment.
-
-    Args:
-        property_name: the property's name.
     """
 
     __slots__ = ("property_name",)
@@ -218,11 +207,7 @@ class TombstoneStamper:
 
     @classmethod
     def parse(cls, argument: str = "") -> TombstoneStamper:
-        """Make the stamper from a configuration's text: the property's name.
-
-        Raises:
-            ValueError: there is no name.
-        """
+        """Make it of a property's name. Raises ValueError if that is empty."""
         if not argument.strip():
             raise ValueError("needs the name of a property: tombstone:PROPERTY")
         return cls(argument.strip())
@@ -251,9 +236,6 @@ class PropertyTagsStamper:
     clients put the properties of batched messages inside the payload, which no stamper opens. So a
     batch gets only the producer's properties. A property that is not set gives no tag. If a
     property is set twice, its last value counts, as in Pulsar's clients.
-
-    Args:
-        names: the names of the properties to copy.
     """
 
     __slots__ = ("_names",)
@@ -266,11 +248,7 @@ class PropertyTagsStamper:
 
     @classmethod
     def parse(cls, argument: str = "") -> PropertyTagsStamper:
-        """Make the stamper from a configuration's text: property names, separated by commas.
-
-        Raises:
-            ValueError: a name is empty, or no name is given.
-        """
+        """Make it of names with commas between. Raises ValueError for an empty one, or none."""
         names = [name.strip() for name in argument.split(",")]
         if not all(names):
             raise ValueError("needs the names of properties: property-tags:NAME[,NAME...]")
@@ -379,10 +357,7 @@ BUILT_IN: dict[str, Callable[..., Stamper]] = {
 
 
 def load_stampers(names: Iterable[str]) -> list[Stamper]:
-    """The stampers with these names, in this order. A plugin cannot use a built-in name.
-
-    Args:
-        names: each `name` or `name:argument`; `builtin_stampers` lists the built-in names.
+    """The stampers with these names (`name` or `name:argument`), in this order.
 
     Raises:
         UnknownStamperError: a stamper is neither built in nor installed.

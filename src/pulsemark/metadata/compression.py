@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -38,12 +40,7 @@ _payloads_opened = 0
 
 
 class DecompressionError(ValueError):
-    """A payload cannot be decompressed to the size that its header states.
-
-    Attributes:
-        compression: Pulsar's number of the compression.
-        reason: what is wrong, as text.
-    """
+    """A payload with Pulsar's `compression` does not have the size that its header states."""
 
     def __init__(self, compression: int, reason: str) -> None:
         super().__init__(compression, reason)
@@ -55,11 +52,7 @@ class DecompressionError(ValueError):
 
 
 class CompressionUnavailableError(ImportError):
-    """The library for a compression is not installed.
-
-    Attributes:
-        compression: Pulsar's number of the compression.
-    """
+    """The library for Pulsar's `compression` is not installed."""
 
     def __init__(self, compression: int) -> None:
         super().__init__(compression)
@@ -77,17 +70,11 @@ def compression_name(compression: int) -> str:
 
 
 def decompress(compression: int, data: Buffer, size_bytes: int, max_bytes: int) -> bytes:
-    """Decompress a payload.
-
-    Args:
-        compression: Pulsar's number, from the table above.
-        data: the payload as stored.
-        size_bytes: the size that the header states; ignored if the payload is not compressed.
-        max_bytes: refuse a larger stated size.
+    """Decompress a payload to exactly ``size_bytes``, the size that its header states.
 
     Raises:
         DecompressionError: the compression is unknown, the size is above ``max_bytes``, or the
-            payload does not hold exactly ``size_bytes``.
+            payload has another size.
         CompressionUnavailableError: the library for it is not installed.
     """
     count_opened()
@@ -112,16 +99,7 @@ def decompress(compression: int, data: Buffer, size_bytes: int, max_bytes: int) 
 
 
 def compress(compression: int, data: Buffer) -> bytes:
-    """Compress a payload.
-
-    Args:
-        compression: Pulsar's number, from the table above.
-        data: the payload.
-
-    Raises:
-        ValueError: unknown compression.
-        CompressionUnavailableError: the library for it is not installed.
-    """
+    """Compress a payload. Raises ValueError (unknown compression), CompressionUnavailableError."""
     count_opened()
     compressor = _COMPRESSORS.get(compression)
     if compressor is None:
@@ -130,10 +108,7 @@ def compress(compression: int, data: Buffer) -> bytes:
 
 
 def payloads_opened() -> int:
-    """How many payloads this process has compressed or decompressed, to test what a path costs.
-
-    The number is exact if only one thread works at a time.
-    """
+    """How many payloads were compressed or decompressed, exact while one thread works."""
     return _payloads_opened
 
 
@@ -156,25 +131,15 @@ def _decompress_zlib(data: Buffer, size_bytes: int) -> bytes | None:
     return decompressed if exact else None
 
 
-def _decompress_lz4(data: Buffer, size_bytes: int) -> bytes | None:
-    lz4 = _cramjam(CompressionType.LZ4).lz4
-    return _fill(lz4.decompress_block_into, data, size_bytes, output_len=size_bytes)
-
-
-def _decompress_zstd(data: Buffer, size_bytes: int) -> bytes | None:
-    return _fill(_cramjam(CompressionType.ZSTD).zstd.decompress_into, data, size_bytes)
-
-
-def _decompress_snappy(data: Buffer, size_bytes: int) -> bytes | None:
-    return _fill(_cramjam(CompressionType.SNAPPY).snappy.decompress_raw_into, data, size_bytes)
-
-
-def _fill(into: Callable[..., int], data: Buffer, size_bytes: int, **options: int) -> bytes | None:
-    """The bytes that ``into`` writes into a buffer of the stated size; None if it is not full."""
+def _fill(
+    compression: int, into: str, data: Buffer, size_bytes: int, **options: int
+) -> bytes | None:
+    """The bytes that cramjam's ``into`` writes into a buffer of that size; None: it is not full."""
+    cramjam = _cramjam(compression)
     output = bytearray(size_bytes)
-    error: type[Exception] = _cramjam(CompressionType.LZ4).DecompressionError
+    error: type[Exception] = cramjam.DecompressionError
     try:
-        written = into(data, output, **options)
+        written = attrgetter(into)(cramjam)(data, output, **options)
     except error:
         return None
     return bytes(output) if written == size_bytes else None
@@ -190,10 +155,12 @@ def _cramjam(compression: int) -> Any:
 
 
 _DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes | None]] = {
-    CompressionType.LZ4: _decompress_lz4,
+    CompressionType.LZ4: lambda data, size: _fill(
+        CompressionType.LZ4, "lz4.decompress_block_into", data, size, output_len=size
+    ),
     CompressionType.ZLIB: _decompress_zlib,
-    CompressionType.ZSTD: _decompress_zstd,
-    CompressionType.SNAPPY: _decompress_snappy,
+    CompressionType.ZSTD: partial(_fill, CompressionType.ZSTD, "zstd.decompress_into"),
+    CompressionType.SNAPPY: partial(_fill, CompressionType.SNAPPY, "snappy.decompress_raw_into"),
 }
 _COMPRESSORS: dict[int, Callable[[Buffer], bytes]] = {
     CompressionType.NONE: bytes,

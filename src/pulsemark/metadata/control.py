@@ -94,10 +94,7 @@ def control_metadata(
 
 
 def control_of(prefix: Buffer) -> Control | None:
-    """What the prefix of an entry says about a control entry; None if it says nothing.
-
-    Raises PrefixError.
-    """
+    """What a prefix says of a control entry; None: it is of another entry. Raises PrefixError."""
     metadata = peek(prefix)
     if metadata is None or metadata.entry_kind != CONTROL:
         return None

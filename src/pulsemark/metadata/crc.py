@@ -25,24 +25,8 @@ class Crc32c(Protocol):
     """The signature of both implementations."""
 
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
-        """CRC32C of `data`, continuing from `value`.
-
-        Args:
-            data: any contiguous buffer; not copied.
-            value: the checksum of what came before; 0 at the beginning.
-
-        Returns:
-            An unsigned 32-bit number.
-        """
+        """The unsigned CRC32C of `data`, continued from `value`; no copy is made."""
         ...
-
-
-def _choose() -> tuple[str, Crc32c]:
-    """The fastest implementation that is installed, and the name of its package."""
-    try:
-        return "crc32c", _native()
-    except ImportError:
-        return "crcmod", _fallback()
 
 
 def _native() -> Crc32c:
@@ -83,4 +67,7 @@ IMPLEMENTATION: str
 """The package that computes the checksums: `crc32c`, or `crcmod`."""
 # The implementation itself: a wrapper would cost as much as the checksum of a small record.
 crc32c: Crc32c
-IMPLEMENTATION, crc32c = _choose()
+try:
+    IMPLEMENTATION, crc32c = "crc32c", _native()
+except ImportError:
+    IMPLEMENTATION, crc32c = "crcmod", _fallback()

@@ -1,20 +1,6 @@
-"""Every error the metadata package raises on purpose.
+"""Every error the metadata package raises on purpose; damaged bytes never raise anything else.
 
-ValueError
- +-- PrefixError            the bytes of a broker entry prefix (PIP-70) are malformed
- +-- MessageFormatError     the bytes of a message's own header are malformed
- +-- ChecksumError          the message's CRC32C does not match its bytes
- +-- ControlError           a control entry cannot have this type, name or tag
- +-- StampError
-      +-- DoubleStampError      the entry to stamp already begins with a prefix
-      +-- DuplicateStamperError a chain has the same stamper twice
-      +-- UnknownStamperError   no stamper with that name is installed
-      +-- StamperLoadError      a plugin was found but cannot be used
-      +-- StamperFieldError     a stamper declares or writes a field that is not its own
-      +-- StampingError         a stamper failed, or wrote a field that is not its own
-
-Damaged bytes never raise anything else. Each error carries its facts as attributes. Each error can
-be pickled, so it reaches a caller in another process with all its facts.
+Each one has its facts as attributes, and can be pickled, so it reaches another process with them.
 """
 
 from __future__ import annotations
@@ -23,12 +9,7 @@ from collections.abc import Sequence
 
 
 class PrefixError(ValueError):
-    """The broker entry prefix is not well formed.
-
-    Attributes:
-        reason: what is wrong, as text.
-        offset: where in the entry the offending bytes begin.
-    """
+    """The broker entry prefix is malformed: `reason`, at byte `offset` of the entry."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason, offset)
@@ -40,12 +21,7 @@ class PrefixError(ValueError):
 
 
 class MessageFormatError(ValueError):
-    """The header of a message (headers-and-payload) is not well formed.
-
-    Attributes:
-        reason: what is wrong, as text.
-        offset: where in the headers-and-payload the offending bytes begin.
-    """
+    """A message's header is malformed: `reason`, at byte `offset` of the headers-and-payload."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason, offset)
@@ -57,12 +33,7 @@ class MessageFormatError(ValueError):
 
 
 class ChecksumError(ValueError):
-    """The message's bytes are not those that its producer sent.
-
-    Attributes:
-        expected: the CRC32C stored in the header.
-        actual: the CRC32C of the bytes that follow it.
-    """
+    """The message's bytes have the CRC32C `actual`, but its header says `expected`."""
 
     def __init__(self, expected: int, actual: int) -> None:
         super().__init__(expected, actual)
@@ -74,13 +45,7 @@ class ChecksumError(ValueError):
 
 
 class ControlError(ValueError):
-    """A control entry cannot have this. Nothing was stored.
-
-    Attributes:
-        field: which part of the control entry.
-        value: the value that was given for it.
-        reason: what it must be.
-    """
+    """A control entry's `field` cannot be `value`: `reason` says what it must be."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(field, value, reason)
@@ -97,11 +62,7 @@ class StampError(ValueError):
 
 
 class DoubleStampError(StampError):
-    """The bytes to stamp already begin with a prefix (0x0e02); a second would hide the first.
-
-    Attributes:
-        topic: the topic the entry was meant for.
-    """
+    """The bytes to stamp for `topic` already begin with a prefix; another would hide it."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
@@ -112,11 +73,7 @@ class DoubleStampError(StampError):
 
 
 class DuplicateStamperError(StampError):
-    """A chain names the same stamper twice.
-
-    Attributes:
-        name: the stamper's name.
-    """
+    """A chain has the stamper `name` twice."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -127,12 +84,7 @@ class DuplicateStamperError(StampError):
 
 
 class UnknownStamperError(StampError):
-    """No stamper with that name is built in or installed.
-
-    Attributes:
-        name: the unknown name.
-        known: the names of all available stampers, sorted.
-    """
+    """No stamper `name` is built in or installed; `known` are those that are, sorted."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(name, known)
@@ -144,12 +96,7 @@ class UnknownStamperError(StampError):
 
 
 class StamperLoadError(StampError):
-    """A stamper plugin is installed but cannot be used.
-
-    Attributes:
-        name: the stamper's name, with its argument if it was given one.
-        reason: what went wrong.
-    """
+    """The installed stamper `name`, with its argument, cannot be used: `reason`."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -161,13 +108,7 @@ class StamperLoadError(StampError):
 
 
 class StamperFieldError(StampError):
-    """A stamper declares that it writes a field that is not its own, or it wrote one.
-
-    Attributes:
-        name: the stamper's name.
-        field: the field's number, or the value that was given instead of a number.
-        reason: why the stamper may not write it.
-    """
+    """The stamper `name` declares or writes a `field` that is not its own: `reason`."""
 
     def __init__(self, name: str, field: object, reason: str) -> None:
         super().__init__(name, field, reason)
@@ -180,13 +121,7 @@ class StamperFieldError(StampError):
 
 
 class StampingError(StampError):
-    """A stamper could not stamp an entry. The entry was not stored.
-
-    Attributes:
-        stamper: the stamper's name.
-        topic: the topic the entry was meant for.
-        reason: what went wrong.
-    """
+    """The stamper `stamper` failed for an entry of `topic`, which was not stored: `reason`."""
 
     def __init__(self, stamper: str, topic: str, reason: str) -> None:
         super().__init__(stamper, topic, reason)

@@ -43,7 +43,6 @@ of the message with `batch_index` n is the entry's first index + n.
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -84,14 +83,9 @@ def has_checksum(headers_and_payload: Buffer) -> bool:
 
 
 def verify_checksum(headers_and_payload: Buffer) -> bool:
-    """Check the CRC32C that the producer sent.
+    """Whether the message has a CRC32C, which its bytes match.
 
-    Returns:
-        True if the message has a checksum and the bytes match it; False if it has no checksum.
-
-    Raises:
-        ChecksumError: the bytes do not match.
-        MessageFormatError: the header is cut off.
+    Raises ChecksumError if they do not, MessageFormatError if the header is cut off.
     """
     if len(headers_and_payload) < _HEADER_SIZE_WITH_CHECKSUM:
         if has_checksum(headers_and_payload):
@@ -107,10 +101,7 @@ def verify_checksum(headers_and_payload: Buffer) -> bool:
 
 
 def sound_count(bodies: Sequence[Buffer]) -> int:
-    """How many of the first bodies have a checksum that the bytes match.
-
-    `verify_checksum` says what is the matter with the next one, if there is one.
-    """
+    """How many of the first bodies match their checksums."""
     count = 0
     for body in bodies:
         if len(body) < _HEADER_SIZE_WITH_CHECKSUM:
@@ -126,11 +117,7 @@ def sound_count(bodies: Sequence[Buffer]) -> int:
 def read_message_metadata(
     headers_and_payload: Buffer, *, size_max_bytes: int = MESSAGE_METADATA_SIZE_MAX_BYTES
 ) -> MessageMetadata:
-    """The producer's metadata. Neither reads the payload nor verifies the checksum.
-
-    Args:
-        headers_and_payload: with or without magic and checksum, without the broker's prefix.
-        size_max_bytes: refuse larger metadata before parsing it.
+    """The producer's metadata, if it has at most `size_max_bytes`. The checksum is not verified.
 
     Raises:
         MessageFormatError: the metadata is cut off, too large or not protobuf; a required field
@@ -150,11 +137,7 @@ def _checked(start: int, metadata: MessageMetadata) -> MessageMetadata:
 
 
 class MessageHeader:
-    """A message's own header, parsed once, when it is first needed.
-
-    Args:
-        headers_and_payload: the same as for `read_message_metadata`.
-    """
+    """A message's own header, as of `read_message_metadata`, parsed when it is first needed."""
 
     __slots__ = ("_body", "_metadata", "_parsed")
 
@@ -181,22 +164,14 @@ class MessageHeader:
 
 
 def headers_parsed() -> int:
-    """How many message headers this process has parsed so far: what a path costs.
-
-    The broker shows it as the metric `pulsemark_message_headers_parsed_total`. The number is exact
-    if only one thread parses at a time.
-    """
+    """How many message headers this process has parsed; exact while one thread does."""
     return _headers_parsed
 
 
 def payload_of(headers_and_payload: Buffer) -> memoryview:
-    """The bytes after the metadata: the message or batch, still compressed and encrypted.
+    """A view of the bytes after the metadata, still compressed and encrypted.
 
-    Returns:
-        A memoryview that shares the memory of `headers_and_payload`.
-
-    Raises:
-        MessageFormatError: the header is cut off, or its size reaches beyond the end.
+    Raises MessageFormatError: the header is cut off, or its size reaches beyond the end.
     """
     return memoryview(headers_and_payload)[_metadata_span(headers_and_payload)[1] :]
 
@@ -204,10 +179,7 @@ def payload_of(headers_and_payload: Buffer) -> memoryview:
 def pack_message(metadata: MessageMetadata, *payload: Buffer) -> bytes:
     """An entry as a producer makes it: magic, checksum, the metadata with its size, the payload.
 
-    Args:
-        metadata: with all required fields. Nothing in it is changed, and the payload is not
-            compressed: that must fit to what the metadata says.
-        payload: the message, or the batch; in one or several pieces.
+    The metadata must have all required fields, and say how the payload is compressed.
     """
     encoded = metadata.SerializeToString()
     covered = b"".join((len(encoded).to_bytes(4, "big"), encoded, *payload))
@@ -217,16 +189,10 @@ def pack_message(metadata: MessageMetadata, *payload: Buffer) -> bytes:
 def entry_time_ms(metadata: BrokerEntryMetadata | None, headers_and_payload: Buffer) -> int:
     """The time of an entry, as seek, expiry, compaction and statistics all use it (PIP-70).
 
-    Args:
-        metadata: the entry's broker metadata, None if it has no prefix.
-        headers_and_payload: read only if there is no broker time.
+    It is the broker's time if `metadata` (None without a prefix) has one, even zero, else the
+    publish time that the producer states. Milliseconds since the epoch, a uint64.
 
-    Returns:
-        The broker's time if the entry has one (even zero), else the publish time that the producer
-        states. Milliseconds since the epoch, a uint64.
-
-    Raises:
-        MessageFormatError: there is no broker time, and the publish time cannot be read.
+    Raises MessageFormatError: there is no broker time, and the publish time cannot be read.
     """
     if metadata is not None and metadata.HasField("broker_timestamp"):
         return metadata.broker_timestamp
@@ -249,11 +215,7 @@ def message_count_of(metadata: MessageMetadata) -> int:
 
 
 def partition_key_of(metadata: MessageMetadata) -> bytes | None:
-    """The message's key as the client sent it, None if it has none.
-
-    Some clients put arbitrary bytes into this string field. Others encode the bytes in base64 and
-    set `partition_key_b64_encoded`.
-    """
+    """The message's key as the client sent it, maybe in base64; None if it has none."""
     if not metadata.HasField("partition_key"):
         return None
     key: str | bytes = metadata.partition_key
@@ -261,11 +223,7 @@ def partition_key_of(metadata: MessageMetadata) -> bytes | None:
 
 
 def compression_of(metadata: MessageMetadata) -> CompressionType:
-    """How the payload is compressed.
-
-    Raises:
-        MessageFormatError: this version does not know the method; the error names its number.
-    """
+    """How the payload is compressed. Raises MessageFormatError for an unknown method."""
     if not metadata.HasField("compression"):
         number = MessageMetadata.COMPRESSION_FIELD_NUMBER
         unknown = UnknownFieldSet(metadata)
@@ -328,18 +286,10 @@ def _check_header_size(headers_and_payload: Buffer, size_bytes: int) -> None:
 def message_index(index: int, message_count: int, batch_index: int = -1) -> int:
     """The index of a message: `index - message_count + 1 + batch_index`.
 
-    The stamp holds the index of the entry's LAST message (PIP-70). The indexes of an entry's
-    messages are consecutive, so the others follow from it.
+    `index` is the entry's, that of its LAST message (PIP-70). `batch_index` counts from 0, and is
+    -1, as in Pulsar's clients, for a message that is not in a batch.
 
-    Args:
-        index: the index that the entry is stamped with.
-        message_count: messages in the entry.
-        batch_index: the message's place in its batch, from 0. For a message that is not in a batch
-            it is -1, as in Pulsar's clients.
-
-    Raises:
-        ValueError: the entry has no such message, or no entry of that many messages can end at
-            that index.
+    Raises ValueError: the entry has no such message, or no such entry can end at that index.
     """
     if message_count < 1 or index < message_count - 1:
         raise ValueError(f"no entry of {message_count} messages ends at index {index}")
@@ -365,12 +315,8 @@ class BatchMember(NamedTuple):
 def batch_members(payload: bytes, count: int) -> Iterator[BatchMember]:
     """Walk through a batch's messages. What follows after the last one is the caller's to judge.
 
-    Args:
-        payload: the batch, decompressed.
-        count: how many messages its entry's header counts (``num_messages_in_batch``).
-
-    Raises:
-        MessageFormatError: at the first message that is not whole; its offset is in `payload`.
+    `payload` is decompressed; `count` is the header's `num_messages_in_batch`. Raises
+    MessageFormatError at the first message that is not whole; its offset is in `payload`.
     """
     end = 0
     for place in range(count):
@@ -415,7 +361,8 @@ class Message(NamedTuple):
     event_time_ms: int | None
     """None where the producer set none."""
     properties: dict[str, str]
-    """If the producer set a name twice, the last value counts, as in Pulsar's clients."""
+    """If the producer set a name twice, the last value counts, as in Pulsar's clients. What is not
+    UTF-8 is shown with replacement characters."""
     ordering_key: bytes | None = None
     batch_index: int = -1
     """The place in its batch; -1 if it was sent alone."""
@@ -430,18 +377,14 @@ class Message(NamedTuple):
 def messages_of(
     headers_and_payload: Buffer, *, max_bytes: int = MAX_PAYLOAD_BYTES
 ) -> list[Message]:
-    """The messages of an entry, in their order. Messages that compaction removed are left out.
+    """The messages of an entry, in their order, without those that compaction removed.
 
-    Args:
-        headers_and_payload: the producer's bytes, as they come after the stamp.
-        max_bytes: the largest payload after decompression.
+    The payload may have up to `max_bytes` after decompression.
 
     Raises:
         MessageFormatError: these are not the bytes of a message, or not of such a batch.
-        DecompressionError: the payload cannot be decompressed to the size it states, or is larger
-            than `max_bytes`.
-        CompressionUnavailableError: the library for its compression is not installed
-            (the extra `compression`).
+        DecompressionError: the payload has another size than it states, or is larger.
+        CompressionUnavailableError: the extra `compression` is not installed.
     """
     metadata = read_message_metadata(headers_and_payload)
     payload = payload_of(headers_and_payload)
@@ -480,28 +423,34 @@ def _message(
     batch_index: int,
 ) -> Message:
     """`own` is what describes this message: the entry's header, or the batch member's."""
-    header = metadata
     return Message(
         value=None if own.null_value else payload,
         key=_key(own) if own.HasField("partition_key") else None,
-        producer_name=header.producer_name,
+        producer_name=metadata.producer_name,
         sequence_id=sequence_id,
-        publish_time_ms=header.publish_time,
+        publish_time_ms=metadata.publish_time,
         event_time_ms=own.event_time or None,
-        properties={pair.key: pair.value for pair in own.properties},
+        properties={_text(pair.key): _text(pair.value) for pair in own.properties},
         ordering_key=own.ordering_key if own.HasField("ordering_key") else None,
         batch_index=batch_index,
-        schema_version=header.schema_version if header.HasField("schema_version") else None,
-        deliver_at_ms=header.deliver_at_time if header.HasField("deliver_at_time") else None,
-        is_encrypted=bool(header.encryption_keys),
-        chunk_id=header.chunk_id if header.HasField("chunk_id") else None,
+        schema_version=metadata.schema_version if metadata.HasField("schema_version") else None,
+        deliver_at_ms=metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None,
+        is_encrypted=bool(metadata.encryption_keys),
+        chunk_id=metadata.chunk_id if metadata.HasField("chunk_id") else None,
     )
 
 
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
 def _key(own: MessageMetadata | SingleMessageMetadata) -> str:
+    key: str | bytes = own.partition_key
+    if isinstance(key, bytes):
+        return base64.b64encode(key).decode()
     if not own.partition_key_b64_encoded:
-        return own.partition_key
+        return key
     try:
-        return base64.b64decode(own.partition_key, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return own.partition_key
+        return base64.b64decode(key, validate=True).decode()
+    except ValueError:  # not base64, or not UTF-8
+        return key

@@ -20,10 +20,7 @@ def partition_name(topic: str, index: int) -> str:
 
 
 def partition_of(name: str) -> tuple[str, int]:
-    """The topic that a partition belongs to, and the partition's number, from a short or full name.
-
-    Another topic's name is given back, with -1.
-    """
+    """The topic and number of a partition's short or full name; another name and -1."""
     match = _PARTITION.fullmatch(name)
     if match is None or (index := int(match[2])) > _NUMBER_MAX:
         return name, -1

@@ -65,11 +65,7 @@ def has_prefix(entry: Buffer) -> bool:
 
 
 def prefix_size_bytes(entry: Buffer) -> int:
-    """The size of the prefix in front of the headers-and-payload; 0 if there is no prefix.
-
-    Raises:
-        PrefixError: the magic is there, but the rest of the prefix is cut off or too large.
-    """
+    """The size of the prefix; 0 if there is none. Raises PrefixError: cut off, or too large."""
     if len(entry) < PREFIX_HEADER_SIZE_BYTES:
         if not has_prefix(entry):
             return 0
@@ -91,48 +87,30 @@ def peek(entry: Buffer) -> BrokerEntryMetadata | None:
     """The entry's broker metadata, or None if it has no prefix. The body is not read.
 
     Fields that this version does not know are kept as unknown fields. A missing field is not the
-    same as zero: ask with `HasField`. Application tags are checked when they are read: see
-    `tags.application_tags`.
+    same as zero: ask with `HasField`. Application tags are checked only by `application_tags`.
 
-    Raises:
-        PrefixError: the prefix is cut off, too large, or no protobuf.
+    Raises PrefixError: the prefix is cut off, too large, or no protobuf.
     """
     end = prefix_size_bytes(entry)
     return _parse(entry, end) if end else None
 
 
 def split(entry: Buffer) -> tuple[BrokerEntryMetadata | None, memoryview]:
-    """The broker metadata (None without prefix) and the producer's headers-and-payload.
+    """The broker metadata (None without prefix), and a view of the headers-and-payload.
 
-    Returns:
-        The metadata and a memoryview of the rest of `entry`, whose memory it shares.
-
-    Raises:
-        PrefixError: as `peek`.
+    Raises PrefixError as `peek`.
     """
     end = prefix_size_bytes(entry)
     return (_parse(entry, end) if end else None), memoryview(entry)[end:]
 
 
 def strip(entry: Buffer) -> memoryview:
-    """The producer's headers-and-payload. The prefix is not parsed.
-
-    Returns:
-        A memoryview of the bytes of `entry` after the prefix; it shares the entry's memory.
-
-    Raises:
-        PrefixError: the prefix is cut off or too large.
-    """
+    """A view of the producer's headers-and-payload. Raises PrefixError: cut off, or too large."""
     return memoryview(entry)[prefix_size_bytes(entry) :]
 
 
 def pack(metadata: BrokerEntryMetadata) -> bytes:
-    """The prefix that holds `metadata`.
-
-    Raises:
-        PrefixError: more than PREFIX_METADATA_SIZE_MAX_BYTES, or an application tag that lacks
-            its key or value.
-    """
+    """The prefix of `metadata`. Raises PrefixError: too large, or a tag without key or value."""
     try:
         body = metadata.SerializeToString()
     except EncodeError as error:
@@ -141,22 +119,14 @@ def pack(metadata: BrokerEntryMetadata) -> bytes:
 
 
 def pack_encoded(encoded: bytes) -> bytes:
-    """The prefix that holds metadata which is already encoded.
-
-    Raises:
-        PrefixError: more than PREFIX_METADATA_SIZE_MAX_BYTES.
-    """
+    """The prefix of encoded metadata. Raises PrefixError if it is too large."""
     if len(encoded) > PREFIX_METADATA_SIZE_MAX_BYTES:
         raise PrefixError(f"{len(encoded)} bytes; the limit is {PREFIX_METADATA_SIZE_MAX_BYTES}", 2)
     return _HEADER.pack(PREFIX_MAGIC, len(encoded)) + encoded
 
 
 def pack_for_client(metadata: BrokerEntryMetadata | None) -> bytes:
-    """The prefix for clients that ask for it (PIP-90): only Pulsar's own fields 1 and 2.
-
-    Returns:
-        b"" if the entry has neither field.
-    """
+    """The prefix for clients that ask for it (PIP-90): fields 1 and 2 only; b"" without them."""
     if metadata is None:
         return b""
     shown = BrokerEntryMetadata()
@@ -196,14 +166,9 @@ _last_time: tuple[int, bytes] = (0, _TIME_TAG + _GROUP_LAST[0] + _INDEX_TAG)
 
 
 def pack_stamp(broker_timestamp_ms: int, index: int) -> bytes:
-    """The prefix with broker time and index; the same bytes as `pack` gives for the two.
+    """The prefix with broker time and the last message's index, as `pack` makes it of the two.
 
-    Args:
-        broker_timestamp_ms: milliseconds since the epoch.
-        index: the index of the entry's last message.
-
-    Raises:
-        ValueError: a number is not a uint64.
+    Raises ValueError: a number is not a uint64.
     """
     time_ms, time_field = _last_time
     if time_ms != broker_timestamp_ms:
@@ -229,13 +194,7 @@ def pack_stamps(
 ) -> list[bytes]:
     """The prefixes of consecutive entries with the same time, each as `pack_stamp` makes it.
 
-    Args:
-        broker_timestamp_ms: milliseconds since the epoch.
-        next_index: the index of the first entry's first message.
-        message_counts: the messages of each entry, at least one.
-
-    Raises:
-        ValueError: a number is not a uint64.
+    The first entry begins at `next_index`; each has at least one message. Raises ValueError.
     """
     stamps: list[bytes] = []
     index = next_index - 1
@@ -294,11 +253,7 @@ def _varint(number: int) -> bytes:
 
 
 def application_tags(metadata: BrokerEntryMetadata | None) -> dict[str, bytes]:
-    """The entry's application tags by name; empty if it has none.
-
-    Raises:
-        PrefixError: a tag has no key or no value, or a key is not UTF-8 or occurs twice.
-    """
+    """The application tags by name. Raises PrefixError for incomplete or repeated ones."""
     tags: dict[str, bytes] = {}
     if metadata is None:
         return tags
@@ -315,11 +270,7 @@ def application_tags(metadata: BrokerEntryMetadata | None) -> dict[str, bytes]:
 
 
 def add_application_tags(metadata: BrokerEntryMetadata, tags: Mapping[str, bytes]) -> None:
-    """Add tags to those of `metadata`. A name that it already has gets the new value.
-
-    Raises:
-        PrefixError: as `application_tags`, for the tags that `metadata` already has.
-    """
+    """Add tags, or replace those of the same name. Raises PrefixError as `application_tags`."""
     merged = application_tags(metadata) | dict(tags)
     del metadata.application_tags[:]
     for name in sorted(merged):

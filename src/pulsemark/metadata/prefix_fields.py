@@ -51,26 +51,14 @@ def field_number_of(name: str) -> int | None:
 
 
 def field_numbers(encoded: bytes) -> frozenset[int]:
-    """The numbers of the fields in an encoded BrokerEntryMetadata, known and unknown ones.
-
-    Raises:
-        PrefixError: the bytes are not protobuf.
-    """
+    """The numbers of all fields of encoded metadata. Raises PrefixError if it is malformed."""
     return frozenset(number for number, _, _ in _fields(encoded))
 
 
 def client_prefix(prefix: Buffer, delivered: AbstractSet[int] = frozenset()) -> bytes:
-    """The prefix for clients that ask for it (PIP-90).
+    """The prefix for clients that ask for it (PIP-90); b"" if it has none of their fields.
 
-    Args:
-        prefix: the stored prefix; b"" if the entry has none.
-        delivered: numbers of fields that clients get in addition to time and index.
-
-    Returns:
-        b"" if the prefix has none of these fields.
-
-    Raises:
-        PrefixError: the prefix is not well formed.
+    They get the fields `delivered` in addition to time and index. Raises PrefixError.
     """
     if not delivered:
         return pack_for_client(peek(prefix))
@@ -88,10 +76,12 @@ def prefix_fields(prefix: Buffer) -> dict[str, FieldValue | dict[str, FieldValue
 
     `application_tags` is a dictionary itself. An enum's value is shown by its name.
 
-    Raises:
-        PrefixError: the prefix, or an application tag in it, is not well formed.
+    Raises PrefixError: the prefix, or an application tag in it, is not well formed.
     """
-    metadata = _named(prefix)
+    metadata = peek(prefix)
+    if metadata is not None and len(UnknownFieldSet(metadata)):
+        load_all_plugins()  # which names them
+        metadata = peek(prefix)
     shown: dict[str, FieldValue | dict[str, FieldValue]] = {}
     if metadata is None:
         return shown
@@ -112,11 +102,12 @@ def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
     parties. An application tag with the name of one of the others is left out, so that a client
     cannot forge with a property what the broker states about an entry.
 
-    Raises:
-        PrefixError: as `prefix_fields`.
+    Raises PrefixError as `prefix_fields`.
     """
     tags: dict[str, FieldValue] = {}
-    if _is_plain(prefix):
+    metadata = peek(prefix)
+    if metadata is None or prefix == pack_stamp(metadata.broker_timestamp, metadata.index):
+        # Nearly every entry has only time and index.
         return tags
     fields = prefix_fields(prefix)
     for name, value in fields.items():
@@ -131,21 +122,6 @@ def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
 def printable(value: FieldValue) -> str | int | float | bool:
     """The value in a form that JSON can hold: bytes become hexadecimal text."""
     return value.hex() if isinstance(value, bytes) else value
-
-
-def _is_plain(prefix: Buffer) -> bool:
-    """Whether the prefix has only time and index, as in nearly every entry (a fast check)."""
-    metadata = peek(prefix)
-    return metadata is None or prefix == pack_stamp(metadata.broker_timestamp, metadata.index)
-
-
-def _named(prefix: Buffer) -> BrokerEntryMetadata | None:
-    """The metadata. If it has unknown fields, all plugins are loaded first, to name them."""
-    metadata = peek(prefix)
-    if metadata is None or not len(UnknownFieldSet(metadata)):
-        return metadata
-    load_all_plugins()
-    return peek(prefix)
 
 
 def _value(field: FieldDescriptor, value: Any) -> FieldValue:

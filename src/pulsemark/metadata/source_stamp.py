@@ -53,28 +53,16 @@ _ENTRY_ID_BITS = 28
 _LEDGER_ID_BITS = 63 - _ENTRY_ID_BITS
 _NUMBER_MAX = 2**63 - 1
 _NAMES = (
-    "message_count",
-    "source_format",
-    "relative_offset_honoured",
-    "has_keys",
-    "raw_size_bytes",
+    "message_count", "source_format", "relative_offset_honoured", "has_keys", "raw_size_bytes",
     "tombstone",
-)
-RECORD_SET_FIELDS = frozenset(
-    BrokerEntryMetadata.DESCRIPTOR.fields_by_name[name].number for name in _NAMES
-)
+)  # fmt: skip
+_NUMBER_OF = {
+    name: field.number for name, field in BrokerEntryMetadata.DESCRIPTOR.fields_by_name.items()
+}
+RECORD_SET_FIELDS = frozenset(_NUMBER_OF[name] for name in _NAMES)
 """The fields' numbers."""
-CONTROL_FIELDS = frozenset({BrokerEntryMetadata.DESCRIPTOR.fields_by_name["entry_kind"].number})
-_FIELDS = frozenset(
-    BrokerEntryMetadata.DESCRIPTOR.fields_by_name[name].number
-    for name in (
-        "source_cluster",
-        "source_index",
-        "source_time_ms",
-        "source_ledger_id",
-        "source_entry_id",
-    )
-)
+CONTROL_FIELDS = frozenset({_NUMBER_OF["entry_kind"]})
+_FIELDS = frozenset(number for number in _NUMBER_OF.values() if 113 <= number <= 117)
 
 
 @record(frozen=True)
@@ -130,11 +118,10 @@ def source_stamp_of(metadata: BrokerEntryMetadata | None) -> SourceStamp | None:
 
 
 def split_mirrored(sent: Buffer) -> tuple[SourceStamp, memoryview]:
-    """What a mirror sent: the facts from the source, and the producer's bytes.
+    """The facts from the source, and the producer's bytes, of what a mirror sent.
 
-    Raises:
-        PrefixError: there is no prefix, it is not well formed, it lacks cluster or position, a
-            number is above 2^63-1, or it has a field that a mirror may not set.
+    Raises PrefixError: no prefix, or one without cluster or position, with a number above 2^63-1,
+    or with a field that a mirror may not set.
     """
     metadata = peek(sent)
     if metadata is None:
@@ -163,11 +150,7 @@ def split_mirrored(sent: Buffer) -> tuple[SourceStamp, memoryview]:
 
 
 def sequence_id_of(position: tuple[int, int]) -> int:
-    """A position in the source as a sequence id.
-
-    Raises:
-        PrefixError: the position does not fit into 35 bits of ledger id and 28 of entry id.
-    """
+    """A position in the source as a sequence id. Raises PrefixError if it does not fit."""
     ledger_id, entry_id = position
     if not (0 <= ledger_id < 1 << _LEDGER_ID_BITS and 0 <= entry_id < 1 << _ENTRY_ID_BITS):
         raise PrefixError(f"source position {ledger_id}:{entry_id} is out of range", 0)
@@ -183,10 +166,7 @@ def position_of_sequence_id(sequence_id: int) -> tuple[int, int] | None:
 
 @record(frozen=True)
 class RecordSetTags:
-    """The facts of one record set, as the registry of entry tags defines them.
-
-    `message_count` is the number of offsets that the set takes, holes included.
-    """
+    """The facts of a record set, from the registry of entry tags; its offsets include holes."""
 
     message_count: int
     source_format: int

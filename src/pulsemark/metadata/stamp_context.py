@@ -43,36 +43,24 @@ from .message import MessageHeader
 
 @record(frozen=True)
 class Sender:
-    """The producer of an entry, as the broker knows it from the connection.
-
-    Attributes:
-        producer_name: the producer's name, given by the client or by the broker.
-        properties: the properties that the producer was opened with.
-        client_version: the version that the client states, such as "Pulsar-CPP-v3.7.2".
-        address: the peer's address, as topic stats show it: "/127.0.0.1:40000".
-    """
+    """The producer of an entry, as the broker knows it from the connection."""
 
     producer_name: str
     properties: Mapping[str, str] = field(default_factory=dict)
+    """Those that the producer was opened with."""
     client_version: str = ""
+    """As the client states it, such as "Pulsar-CPP-v3.7.2"."""
     address: str = ""
+    """The peer's, as topic stats show it: "/127.0.0.1:40000"."""
 
 
 @dataclass(frozen=True, slots=True)
 class StampContext:
     """The facts about an entry that its stampers get.
 
-    Attributes:
-        topic: the topic's full name.
-        now_ms: the entry's broker time in milliseconds, never earlier than the topic's last.
-        index: the index of the entry's last message.
-        message_count: messages in the entry, at least 1.
-        body: the producer's headers-and-payload; a stamper must neither change nor keep it.
-        sender: the producer; None if the entry did not come over a producer's connection.
-        broker_name: the broker's advertised host and port; "" if the ledger has no broker.
-        kind: a producer's entry (DATA), or one of the broker's own (CONTROL).
-        control_type: the type of a control entry.
-        source_format: the format of `body`.
+    `now_ms` is its broker time, never before the topic's last; `index` that of its last message. A
+    stamper must neither change nor keep `body`. `sender` is None if no producer's connection sent
+    the entry, `broker_name` "" if the ledger has no broker.
     """
 
     topic: str
@@ -97,21 +85,14 @@ class StampContext:
         return self.kind == DATA and self.source_format == SOURCE_PULSAR
 
     def message_metadata(self) -> MessageMetadata:
-        """The producer's metadata, parsed at the first call, once for all stampers.
-
-        Raises:
-            MessageFormatError: the body is not a message.
-        """
+        """The producer's metadata, parsed once. Raises MessageFormatError: it is no message."""
         assert self.header is not None
         return self.header.metadata()
 
 
 @runtime_checkable
 class Stamper(Protocol):
-    """Writes some fields of the broker entry metadata. Shared by topics and threads: no state.
-
-    The module's docstring lists its optional attributes.
-    """
+    """Writes fields of the broker entry metadata, without state: topics and threads share it."""
 
     @property
     def name(self) -> str:
@@ -119,10 +100,7 @@ class Stamper(Protocol):
         ...
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write this stamper's fields into `metadata`. Every append calls it: it must not block.
-
-        An exception fails the append.
-        """
+        """Write its fields into `metadata`, without blocking. An exception fails the append."""
         ...
 
 

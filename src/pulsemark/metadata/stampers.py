@@ -70,13 +70,8 @@ class _Link:
 class StamperChain:
     """The stampers of a topic, in the order in which they write. Immutable, safe between threads.
 
-    Args:
-        stampers: an empty sequence switches stamping off.
-        broker_name: the broker's advertised host and port, for stampers that write it.
-
-    Raises:
-        DuplicateStamperError: two stampers have the same name.
-        StamperFieldError: a stamper declares a field that is not its own.
+    Without stampers nothing is stamped. `broker_name`: the broker's advertised host and port.
+    Raises DuplicateStamperError, and StamperFieldError for a declared field that is not its own.
     """
 
     __slots__ = ("_broker_name", "_control_links", "_links", "_stampers", "is_plain_stamp")
@@ -98,10 +93,7 @@ class StamperChain:
 
     @classmethod
     def from_names(cls, names: Iterable[str] | str) -> StamperChain:
-        """The chain that a configuration names, or a line as on the command line.
-
-        Raises as `load_stampers` and the class itself.
-        """
+        """The chain of a configuration or a line. Raises as `load_stampers` and the class."""
         return cls(load_stampers(split_stamper_names(names) if isinstance(names, str) else names))
 
     def at_broker(self, broker_name: str) -> StamperChain:
@@ -142,27 +134,13 @@ class StamperChain:
         sender: Sender | None = None,
         header: MessageHeader | None = None,
     ) -> bytes:
-        """The prefix to store in front of `body`.
+        """The prefix to store in front of `body`; b"" without messages, stampers or fields.
 
-        Args:
-            topic: the topic's full name.
-            now_ms: the entry's broker time in milliseconds.
-            index: the index of the entry's last message.
-            message_count: messages in the entry.
-            body: the producer's headers-and-payload.
-            base: fields that the store itself sets (entry kind, leader epoch). The stampers add
-                their fields to a copy of it.
-            sender: the producer of the entry.
-            header: the body's header, if the caller reads it too: so it is parsed only once.
+        `index` is that of the last message, `base` has the fields that the store itself sets, and
+        `header` is the body's, if the caller reads it too: so it is parsed only once.
 
-        Returns:
-            b"" if the chain is empty, if the entry holds no message, or if no stamper wrote a
-            field.
-
-        Raises:
-            DoubleStampError: `body` already begins with a prefix.
-            StampingError: a stamper failed, or wrote a field that is not its own; or the prefix
-                would be too large, or a number is not a uint64.
+        Raises DoubleStampError: `body` already begins with a prefix; StampingError: a stamper
+        failed or wrote a field that is not its own, the prefix is too large, or a number no uint64.
         """
         if has_prefix(body):
             raise DoubleStampError(topic)
@@ -212,10 +190,7 @@ def _link(stamper: Stamper) -> _Link:
     except (TypeError, ValueError) as error:
         raise StamperFieldError(stamper.name, fields, "not a set of field numbers") from error
     return _Link(
-        stamper,
-        numbers,
-        bool(getattr(stamper, "stamps_control", False)),
-        type(stamper) in STAMPERS,
+        stamper, numbers, bool(getattr(stamper, "stamps_control", False)), type(stamper) in STAMPERS
     )
 
 

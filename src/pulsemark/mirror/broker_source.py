@@ -30,12 +30,7 @@ from ..metadata import (
     split,
     strip,
 )
-from ..metadata.source_stamp import (
-    STORED_PROPERTY,
-    WITH_CONTROL,
-    SourceStamp,
-    record_set_tags_of,
-)
+from ..metadata.source_stamp import STORED_PROPERTY, WITH_CONTROL, SourceStamp, record_set_tags_of
 from ..proto import pulsar_api_pb2 as pb
 from ..proto.broker_entry_pb2 import CONTROL
 from ..wire import EARLIEST, MessageId
@@ -267,10 +262,7 @@ class BrokerTopic(TopicSource):
         return SourceEntry(stamp, count, None if is_control else body, schema_version)
 
     def _count(self, stated: int, index: int | None) -> int:
-        """How many messages an entry has: not more than it took indexes, whatever its header says.
-
-        A producer can state any number in the header; the source counted by the SEND command.
-        """
+        """An entry's messages: its header's number, but no more than the indexes it took."""
         if index is not None:
             known = self._last_index
             before = -1 if known is None or known >= index else known

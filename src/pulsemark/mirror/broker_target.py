@@ -10,20 +10,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from ..client import (
-    EntryRefusedError,
-    RawProducer,
-    RequestRefusedError,
-    SendRefusedError,
-    Service,
-)
+from ..client import EntryRefusedError, RawProducer, RequestRefusedError, SendRefusedError, Service
 from ..client.service import authentication
 from ..metadata import strip
-from ..metadata.source_stamp import (
-    MIRROR_PRODUCER_PREFIX,
-    MIRROR_PROPERTY,
-    position_of_sequence_id,
-)
+from ..metadata.source_stamp import MIRROR_PRODUCER_PREFIX, MIRROR_PROPERTY, position_of_sequence_id
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import LATEST, MessageId, TopicName
 from .entries import Options, Resume, SourceEntry, Target, TopicTarget

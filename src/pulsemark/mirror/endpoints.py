@@ -35,11 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The chosen names, or patterns.
-
-    Raises InvalidTopicNameError for what is not a topic's name, and for a pattern that is not a
-    regular expression.
-    """
+    """Chosen names or patterns. Raises InvalidTopicNameError for a bad one."""
 
     names: tuple[str, ...]
     is_regex: bool = False
@@ -63,10 +59,7 @@ class Selection:
         return False
 
     def find(
-        self,
-        source: Source,
-        target: Target,
-        left_out: Callable[[MirrorError], None] | None = None,
+        self, source: Source, target: Target, left_out: Callable[[MirrorError], None] | None = None
     ) -> list[str]:
         """Full names of the topics to mirror, each partition by itself, in order.
 

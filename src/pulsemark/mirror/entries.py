@@ -157,10 +157,7 @@ class TopicTarget(ABC):
 
     @abstractmethod
     def stored(self) -> int:
-        """How many more of the entries that were put are durable; does not wait.
-
-        Called again and again, so that the other side is answered, and missed if it is gone.
-        """
+        """How many more of the put entries are durable. Does not wait; answers the other side."""
 
     def check_may_begin(self) -> None:  # noqa: B027
         """Raises TargetNotEmptyError: the source lacks `tail`, and nothing may follow it."""

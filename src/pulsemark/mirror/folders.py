@@ -38,12 +38,7 @@ from ..ledger import (
     entries_of,
 )
 from ..ledger.local.io.folder import CATALOG_NAME
-from ..ledger.store import (
-    NAMESPACE_KIND,
-    PARTITIONED_KIND,
-    SCHEMA_KIND,
-    TENANT_KIND,
-)
+from ..ledger.store import NAMESPACE_KIND, PARTITIONED_KIND, SCHEMA_KIND, TENANT_KIND
 from ..maintenance.verify_catalog import read_property
 from ..metadata import ChecksumError, MessageFormatError, StamperChain, peek, read_message_metadata
 from ..metadata.schema_list import pack_schemas, unpack_schemas
@@ -62,12 +57,7 @@ from .entries import (
     TopicSource,
     TopicTarget,
 )
-from .errors import (
-    OtherSourceError,
-    TargetNotEmptyError,
-    TargetRefusedError,
-    TopicMissingError,
-)
+from .errors import OtherSourceError, TargetNotEmptyError, TargetRefusedError, TopicMissingError
 
 DEFAULT_NAMESPACE = "public/default"
 WINDOW_BYTES = 64 * 1024 * 1024

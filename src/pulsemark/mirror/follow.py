@@ -147,10 +147,7 @@ class FollowedTopic:
         return state.end is not None and self.end < state.end and state.entry_count > 0
 
     def bring(self, state: TopicState) -> None:
-        """Take the next entries of the source, all durable when it returns.
-
-        Raises what `FollowSource` and `ManagedLedger.follow` raise.
-        """
+        """Take the source's next entries, durably. Raises as its calls and the ledger's."""
         self.measure(state)
         if not self.is_checked and not self._reconcile():
             return
@@ -338,14 +335,10 @@ def _epoch_begun_by(entry: StoredEntry) -> int:
 
 @dataclass(slots=True)
 class FollowRun:
-    """One run of a follower.
+    """One run of a follower, of the topics in ``selection``; None: all, and Kafka's offsets.
 
-    Args:
-        source, store, report: what follows what.
-        selection: which topics; None: all, with the offsets of Kafka's groups.
-        once: end when all that was there at the start is followed.
-        reconnect_s: how long to try again after the source was lost.
-        is_stopped: asked between steps; True ends the run in order.
+    With ``once`` it ends when all that was there at the start is followed. It tries for
+    ``reconnect_s`` to reach a lost source. ``is_stopped`` is asked between steps.
     """
 
     source: FollowSource

@@ -42,18 +42,14 @@ from ..kafka.records import (
     is_hole,
     read,
 )
-from ..kafka.records.batch import (
-    BatchFields,
-    build,
-    check_crc,
-    read_whole_header,
-    sealed_header,
-)
+from ..kafka.records.batch import BatchFields, build, check_crc, read_whole_header, sealed_header
 from ..kafka.records.convert import renumbered
 from ..kafka.records.layout import (
     BATCH_HEADER_BYTES,
     BATCH_OFFSET_SIZE_EPOCH,
+    CODEC_MASK,
     CONTROL,
+    LOG_APPEND_TIME,
     MESSAGE_ATTRIBUTES_AT,
     NO_LEADER_EPOCH,
     OFFSET,
@@ -62,7 +58,6 @@ from ..kafka.records.layout import (
     spans,
     stored_magic,
 )
-from ..kafka.records.record import CODEC_MASK, LOG_APPEND_TIME
 from ..kafka.records.rules import SOURCE_FORMATS
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import Buffer, crc32c
@@ -126,10 +121,7 @@ _ANEW = ~(TRANSACTIONAL | CONTROL | 0x40)
 
 
 class Partition:
-    """One partition of a Kafka, over the connection to its leader.
-
-    Raises TopicMissingError, ConnectionLostError.
-    """
+    """One partition, over its leader. Raises TopicMissingError, ConnectionLostError."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self.name, self.number = _partition(topic)
@@ -154,7 +146,7 @@ class Partition:
 
     def broken(self, offset: int, error: RecordSetError) -> ConnectionLostError:
         """The error for an answer with sets that cannot be told apart."""
-        return ConnectionLostError(f"{self.topic}: offset {offset}: {error.reason}")
+        return ConnectionLostError(f"{self.topic}: offset {offset}: {error}")
 
 
 def _partition(topic: str) -> tuple[str, int]:
@@ -327,7 +319,7 @@ class KafkaSourceTopic(TopicSource):
             check_mirrored(body, tags.source_format, count)
         except RecordSetError as error:
             is_shown = False
-            what = f"offsets {first} to {last} are damaged: {error.reason}"
+            what = f"offsets {first} to {last} are damaged: {error}"
             self._ready.append(Gap(self._topic, what))
         self._fetched = last + 1
         if is_shown:
@@ -395,10 +387,7 @@ class KafkaTarget(Target):
         return self._cluster.partitions(_partition(topic)[0]) or None
 
     def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
-        """As `Target`: a topic without partitions is one with a single partition.
-
-        Raises TopicMissingError, PartitionCountError.
-        """
+        """As `Target`, for partitions of Kafka. Raises TopicMissingError, PartitionCountError."""
         if not count and highest < 0 and self.partitions(topic) is None:
             raise TopicMissingError(self.endpoint, topic, "no such topic; create it there")
         super().check_partitions(topic, None if count is None else max(count, 1), max(highest, 0))
@@ -529,7 +518,7 @@ class KafkaTargetTopic(TopicTarget):
                 reason = "Kafka takes its set, with holes or of magic 0 or 1, only packed again: "
                 raise OffsetsDifferError(self._topic, first, reason + "--renumber does so")
         except RecordSetError as error:
-            self._refuse(f"{what}: {error.reason}")
+            self._refuse(f"{what}: {error}")
         self._made_of = entry, made
         return made
 

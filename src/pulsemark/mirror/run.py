@@ -23,13 +23,7 @@ from ..client import (
 from .broker_target import COME_AGAIN
 from .endpoints import Selection
 from .entries import Source, Target
-from .errors import (
-    LostError,
-    MirrorError,
-    NoTopicsError,
-    PartitionCountError,
-    TopicMissingError,
-)
+from .errors import LostError, MirrorError, NoTopicsError, PartitionCountError, TopicMissingError
 from .subscriptions import CARRY_S, SubscriptionCarrier
 from .topic_mirror import Report, TopicMirror
 
@@ -77,14 +71,10 @@ def until_back(
 
 @dataclass(slots=True)
 class MirrorRun:
-    """One run of a mirror.
+    """One run of a mirror. Without a ``carrier`` subscriptions stay where they are.
 
-    Args:
-        source, target, selection, pace, report: what to mirror, and how.
-        once: end when all that was there at the start is mirrored.
-        reconnect_s: how long to try again after a connection was lost.
-        is_stopped: asked between steps; True ends the run in order.
-        carrier: what brings the source's subscriptions; None: they stay where they are.
+    With ``once`` it ends when all that was there at the start is mirrored. It tries for
+    ``reconnect_s`` to make a lost connection again. ``is_stopped`` is asked between steps.
     """
 
     source: Source

@@ -54,10 +54,7 @@ class BrokerCopies:
         return self._client.read_entries(topic, start=start, prefixes_only=True)
 
     def move(self, topic: str, name: str, at: Position | None, record: CursorRecord) -> bool:
-        """Let a subscription read on from ``at`` (None: the end); made if it is missing.
-
-        False: it has consumers, who are not disturbed.
-        """
+        """Move or make a subscription; ``at`` None: the end. False: it has consumers."""
         properties = dict(record.subscription_properties)
         try:
             consumer = self._target.service.connection(topic).subscribe(
@@ -86,14 +83,7 @@ class _Known(NamedTuple):
 
 
 class SubscriptionCarrier:
-    """Brings the progress of a source's durable subscriptions to a target.
-
-    Args:
-        source: the source's folder, or its broker's gRPC port.
-        copies: the target.
-        cluster: the source's name in the tags.
-        own: the mirror's own subscription, which stays where it is.
-    """
+    """Brings the progress of durable subscriptions to a target; the mirror's ``own`` stays."""
 
     def __init__(self, source: FollowSource, copies: Copies, cluster: str, own: str) -> None:
         self._source = source
@@ -103,10 +93,7 @@ class SubscriptionCarrier:
         self._known: dict[tuple[str, str], _Known] = {}
 
     def carry(self, topics: Collection[str]) -> None:
-        """Move the subscriptions that have moved in the source.
-
-        Raises ConnectionLostError, ClientError, LedgerError, SeekCallError.
-        """
+        """Move on what moved. Raises ClientError, LedgerError, SeekCallError."""
         try:
             cursors = self._source.state(b"").cursors
             for (topic, name), content in cursors.items():

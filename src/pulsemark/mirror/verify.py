@@ -21,11 +21,7 @@ from ..compaction.current_view import FolderForm, log_of_folder
 from ..ledger import EntryKind, FolderLog, FolderReader, Position
 from ..metadata import Buffer, message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
-from ..metadata.source_stamp import (
-    position_of_sequence_id,
-    record_set_tags_of,
-    source_stamp_of,
-)
+from ..metadata.source_stamp import position_of_sequence_id, record_set_tags_of, source_stamp_of
 from ..wire import EARLIEST, MessageId
 from .broker_source import AS_STORED, is_record_set, unknown_format
 from .endpoints import folder_of, is_kafka, kafka_cluster
@@ -52,10 +48,7 @@ class Comparison:
 
 
 def compare(source: str, target: str, topic: str, options: Options) -> Comparison:
-    """Read both sides of a topic and compare them. Blocks.
-
-    Raises LedgerError (CorruptEntryError for a damaged entry), ClientError, OSError.
-    """
+    """Compare both sides of a topic. Blocks. Raises LedgerError, ClientError, OSError."""
     checksum: Callable[[Buffer], int | None] = crc32c
     if is_kafka(source) or is_kafka(target):
         from .kafka import checksum_of
@@ -94,10 +87,7 @@ def _shown(position: Key) -> str:
 def _entries(
     endpoint: str, topic: str, options: Options, *, is_target: bool = False, by_index: bool = False
 ) -> Iterator[tuple[Key, Buffer]]:
-    """The position in the source, if it is known, and the bytes of each entry.
-
-    ``by_index``: the index in place of the position, as a Kafka target names entries.
-    """
+    """The bytes of each entry by its position in the source; ``by_index``: by its index."""
     token = options.target_token if is_target else options.source_token
     cluster = options.source_cluster if is_target else None
     folder = folder_of(endpoint)

@@ -35,7 +35,7 @@ Message = tuple[str | None, str | None]
 S_NS = 1_000_000_000
 
 KINDS = ("send", "receive", "acknowledge", "subscribe", "closed", "seek", "drained", "backlog",
-         "commit", "abort", "fault", "read")  # fmt: skip
+         "commit", "abort", "set", "get", "fault", "read")  # fmt: skip
 #: Subscriptions whose consumer gets the messages in the order of the log.
 IN_ORDER = ("Exclusive", "Failover", "Reader")
 
@@ -48,7 +48,8 @@ class Step:
     what: str
     """`send`, `receive`, `acknowledge`, `subscribe`, `closed` (a consumer), `seek` (to a time),
     `drained` (a subscription got no more for a while, at the end), `backlog` (the broker was asked
-    for it, at the end), `commit` and `abort` (of a transaction), `fault` (something was done to the
+    for it, at the end), `commit` and `abort` (of a transaction), `set` and `get` (a setting or
+    something else with a value, whose name is the topic), `fault` (something was done to the
     broker), `read`."""
     begin_ns: int
     end_ns: int
@@ -148,9 +149,7 @@ class History:
         }
 
     def is_acknowledged(self, send: Step) -> bool:
-        """Whether a message has to be stored: it was acknowledged, and its transaction committed,
-        if it has one.
-        """
+        """Whether a message is acknowledged, and its transaction, if it has one, committed."""
         is_committed = send.transaction is None or self.was_committed(send.transaction)
         return bool(send.ok and is_committed)
 
@@ -346,6 +345,28 @@ def falling_times(history: History, topic: str) -> Iterator[Anomaly]:
             yield Anomaly("time-falls", topic, text, (before, step))
 
 
+@rule("lost-change")
+def lost_changes(history: History, topic: str) -> Iterator[Anomaly]:
+    """What was read of a setting is not what was last acknowledged, and nothing that was asked for
+    since, or of which nobody knows whether it was done.
+    """
+    changes = [step for step in history.of(topic, "set") if step.ok is not False]
+    for get in history.of(topic, "get"):
+        done = [step for step in changes if step.ok and step.end_ns <= get.begin_ns]
+        last_ns = max((step.begin_ns for step in done), default=None)
+        if not get.ok or last_ns is None:
+            continue
+        possible = [
+            step
+            for step in changes
+            if step.begin_ns < get.end_ns
+            and max(step.begin_ns, step.end_ns - 1 + (0 if step.ok else CALM_NS)) >= last_ns
+        ]
+        if get.value not in {step.value for step in possible}:
+            text = f"{get.value} was read after a change to {possible[-1].value}"
+            yield Anomaly("lost-change", topic, text, (*possible, get))
+
+
 #: A client that had to connect again since may not have gone on where it had asked for.
 SEEK_NS = 2 * S_NS
 
@@ -378,9 +399,7 @@ CHANGES = ("subscribe", "closed", "seek")
 
 
 def _by_subscription(history: History, topic: str, *whats: str) -> dict[str, list[Step]]:
-    """The steps of each subscription, by the time at which they ended: a client that waits for a
-    message begins long before it gets one.
-    """
+    """The steps of each subscription, by their ends: clients wait before they get a message."""
     found: dict[str, list[Step]] = defaultdict(list)
     for step in sorted(history.of(topic, *whats), key=lambda step: step.end_ns):
         if step.subscription is not None:
@@ -439,9 +458,7 @@ def nonmonotonic_polls(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("unseen")
 def unseen(history: History, topic: str) -> Iterator[Anomaly]:
-    """A subscription never got a message that was sent after it was made, and acknowledged before
-    it was told that there is no more.
-    """
+    """A subscription never got an acknowledged message that was sent while it was there."""
     made = _by_subscription(history, topic, "subscribe")
     got = _by_subscription(history, topic, "receive")
     stored = {step.value for step in history.log(topic)}
@@ -460,9 +477,7 @@ def unseen(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("redelivered")
 def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
-    """A message came again although its acknowledgement was durable: the broker has said so, or
-    nothing has happened that could lose it.
-    """
+    """A message came again although its acknowledgement was durable, or could not be lost."""
     for steps in _by_subscription(history, topic, "receive", "acknowledge", *CHANGES).values():
         acknowledged: dict[Message, Step] = {}
         changed_ns = 0
@@ -541,9 +556,7 @@ def two_consumers(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("backlog")
 def wrong_backlogs(history: History, topic: str) -> Iterator[Anomaly]:
-    """The broker says that messages wait, and all were received; or the other way round. A consumer
-    acknowledges what it receives, and what it does not comes again.
-    """
+    """The broker says that messages wait, and all were received; or the other way round."""
     received = _by_subscription(history, topic, "receive")
     stored = {step.value for step in history.log(topic)}
     for name, steps in _by_subscription(history, topic, "backlog").items():
@@ -656,9 +669,7 @@ NEIGHBOURS, PALE_MAX, LOG_LINES = 3, 400, 60
 
 
 def picture(history: History, anomaly: Anomaly) -> str:
-    """A timeline as SVG: a row for each client, the anomaly's steps with their text, the others at
-    that time in pale, faults as bands; beneath it the log around these steps' positions.
-    """
+    """A timeline as SVG: a row for each client, faults as bands, and beneath it the log."""
     return _Picture(history, anomaly).svg()
 
 

@@ -43,14 +43,10 @@ class BrokerProcessError(BrokerError):
 
 
 class BrokerProcess(BrokerLife, Inspection):
-    """A broker as a process.
+    """A broker as a process, with more options of `pulsemark standalone` if they are given.
 
-    Args:
-        options: further options of `pulsemark standalone`, such as ("--grpc-port", "0").
-        data_dir: its data folder; None: a temporary one, removed by `close`.
-        kafka: whether Kafka's clients are served, too.
-        test_controls: whether `clock` and `faults` work, by `pulsemark standalone
-            --test-controls`. Off, it is a broker as in production.
+    Without `data_dir` it has a temporary folder, which `close` removes. `clock` and `faults` need
+    `test_controls`; without them it is a broker as in production.
     """
 
     def __init__(
@@ -93,10 +89,7 @@ class BrokerProcess(BrokerLife, Inspection):
 
     @property
     def data_dir(self) -> Path:
-        """The data folder. It may be read while the process runs, for example by `FolderReader`.
-
-        Raises BrokerStateError for a temporary one that no start has made, or that is closed.
-        """
+        """The data folder, also for readers. Raises BrokerStateError: it is not made, or closed."""
         if self._data_dir is not None:
             return self._data_dir
         if self._temporary is None:
@@ -128,10 +121,7 @@ class BrokerProcess(BrokerLife, Inspection):
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start, and return when the broker serves.
-
-        Raises BrokerStateError if it runs, BrokerProcessError if it ends or is not ready in time.
-        """
+        """Start, and return when it serves. Raises BrokerStateError, BrokerProcessError."""
         if self._process is not None:
             raise BrokerStateError("not running", "running")
         if self._data_dir is not None:
@@ -166,10 +156,7 @@ class BrokerProcess(BrokerLife, Inspection):
         return "--data-dir", str(folder)
 
     def stop(self) -> None:
-        """Stop in order (SIGTERM); the data is kept, and `start` goes on with it.
-
-        Raises BrokerProcessError if it ends with an error, or not at all.
-        """
+        """Stop by SIGTERM, keeping the data. Raises BrokerProcessError if it ends otherwise."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -193,10 +180,7 @@ class BrokerProcess(BrokerLife, Inspection):
     # -- inspection -----------------------------------------------------------------------------
 
     def messages(self, topic: str) -> list[StoredMessage]:
-        """All messages of a topic, in order; of a partitioned topic by broker time.
-
-        They are read from the data folder, so this works after `kill`, too.
-        """
+        """All messages in order, read from the data folder: this works after `kill`, too."""
         found: list[StoredMessage] = []
         with FolderReader(self.data_dir) as reader:
             for full in self._logs_of(topic):

@@ -21,10 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from ..client.connection import BrokerConnection, Link, ProducerChannel, Receipt
-from ..client.errors import (
-    ClientError,
-    WaitTimeoutError,
-)
+from ..client.errors import ClientError, WaitTimeoutError
 from ..wire import Buffer
 from .raw_messages import BatchMember, batched_message, unbatched_message
 
@@ -54,10 +51,7 @@ class RawProducer(ProducerChannel):
         sequence_id: int | None = None,
         **message: Any,
     ) -> Receipt:
-        """Send one unbatched message with this publish time; None is now.
-
-        `message`: more arguments of unbatched_message.
-        """
+        """Send one message with this publish time (None: now); `message`: as unbatched_message."""
         if sequence_id is None:
             sequence_id = self._next_sequence_id
         body = unbatched_message(
@@ -102,10 +96,7 @@ class RawProducer(ProducerChannel):
         window: int = 1000,
         timeout_s: float | None = None,
     ) -> list[Receipt]:
-        """Send headers-and-payloads, each of `num_messages`, and return all receipts in order.
-
-        At most `window` SENDs are unanswered at any time. Raises SendRefusedError.
-        """
+        """Send headers-and-payloads; all receipts in order. Raises SendRefusedError."""
         found: list[Receipt] = []
         posted = 0
         for message in messages:

@@ -29,12 +29,7 @@ from .errors import (
     UnexpectedCommandError,
     UnknownCommandError,
 )
-from .topic_name import (
-    TopicName,
-    check_namespace,
-    check_namespace_or_older,
-    is_older_namespace,
-)
+from .topic_name import TopicName, check_namespace, check_namespace_or_older, is_older_namespace
 
 if TYPE_CHECKING:
     from . import commands

@@ -239,7 +239,7 @@ class FrameBuffer:
             at += size
 
     def get_buffer(self) -> memoryview:
-        """Writable memory, never empty, for the next bytes of the stream."""
+        """Free memory to receive into, never empty, whatever `sizehint` (BufferedProtocol)."""
         if self._start == self._end:
             if self._ordinary_block is not None:
                 self._last_large_frame_bytes = self._capacity
@@ -594,10 +594,7 @@ class Connection:
         self._frames.discard()
 
     def withdraw_handshake(self) -> None:
-        """The peer sent its handshake's command, but is not known yet: go on as before it.
-
-        `finish_handshake` ends this.
-        """
+        """The handshake needs another answer: go on as before it, until `finish_handshake`."""
         self._established = False
         self._set_limits(self._max_message_size_bytes)
 
@@ -607,10 +604,7 @@ class Connection:
         self._set_limits(self._max_message_size_bytes)
 
     def receive_data(self, data: Buffer) -> None:
-        """Copy received bytes from `data` into the buffer.
-
-        Raises the ProtocolError that has ended the connection, if one has.
-        """
+        """Copy received bytes into the buffer. Raises the connection's ProtocolError."""
         self._raise_if_dead()
         self._frames.receive_data(data)
 

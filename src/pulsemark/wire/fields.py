@@ -61,10 +61,7 @@ TYPES_WITH_TEXT_IN_BODY: frozenset[int] = frozenset(
 
 
 def find_long_list(message: Message, most: int) -> tuple[str, int] | None:
-    """The path and length of the first list of texts or properties with more than `most` values.
-
-    Nothing is read of the values: a request can have 170,000 properties.
-    """
+    """The path and length of the first list with more than `most` texts or properties."""
     for field, value in message.ListFields():
         inner = field.message_type
         if inner is None and field.type != FieldDescriptor.TYPE_STRING:

@@ -64,10 +64,7 @@ class MessageId(NamedTuple):
 
     @classmethod
     def deserialize(cls, data: bytes) -> MessageId:
-        """Read a serialized message id, as official clients write it.
-
-        Raises ValueError if `data` is not one.
-        """
+        """Read a client's serialized message id. Raises ValueError."""
         try:
             message = MessageIdData.FromString(data)
         except DecodeError:

@@ -48,10 +48,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, name: str) -> TopicName:
-        """The topic with this name, in full or short form.
-
-        Raises InvalidTopicNameError.
-        """
+        """The topic of a full or short name. Raises InvalidTopicNameError."""
         domain, separator, rest = name.partition("://")
         if separator:
             if domain not in {PERSISTENT, NON_PERSISTENT}:
@@ -123,10 +120,7 @@ def check_namespace(name: str) -> tuple[str, str]:
 
 
 def check_namespace_or_older(name: str) -> None:
-    """Like `check_namespace`; `tenant/cluster/namespace`, as Pulsar 1 had it, is a name as well.
-
-    Raises InvalidTopicNameError.
-    """
+    """As `check_namespace`, with `tenant/cluster/namespace`. Raises InvalidTopicNameError."""
     parts = name.split("/")
     if len(parts) != 3:
         check_namespace(name)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import pairwise
 
 import pytest
 
+from pulsemark.broker.http.messages import Request
+from pulsemark.broker.http.names import split
+from pulsemark.broker.http.routing import answer
 from pulsemark.testing import RawClient, running_broker
 
 TOPIC = "/admin/v2/persistent/public/default/t"
@@ -47,6 +51,45 @@ def test_bundles_with_open_topics_are_the_brokers_own(ask):
     [name] = json.loads(found)
     assert name.startswith("public/default/0x")
     assert ask("GET", path.format("other:1"))[0] == 404
+
+
+def test_two_bundles_split_at_once_are_both_split(asked):
+    """A split that is being stored does not take back another one's."""
+    ask, broker = asked
+
+    async def split_two(running):
+        request = Request("PUT", "/", b"", running.services)
+        quarters = ((0, 1 << 30), (1 << 30, 2 << 30))
+        await asyncio.gather(*(split(request, "public/default", *each) for each in quarters))
+
+    broker.call(split_two)
+    found = json.loads(ask("GET", "/admin/v2/namespaces/public/default/bundles")[1])
+    assert found["numBundles"] == 6
+    assert {"0x20000000", "0x60000000"} <= set(found["boundaries"])
+
+
+@pytest.mark.parametrize("place", ["/admin/v2/namespaces/public/default", TOPIC])
+def test_changes_of_a_map_at_once_are_all_made(asked, place):
+    """Properties and backlog quotas are maps: who changes one member takes back no other's."""
+    ask, broker = asked
+    ask("PUT", TOPIC)
+    quota = {"limitSize": 1000, "limitTime": 10, "policy": "producer_exception"}
+    quotas = f"{place}/backlogQuota?backlogQuotaType="
+    asks: list[tuple[str, str, object]]
+    asks = [("PUT", f"{place}/properties", {name: "x"}) for name in ("a", "b")]
+    asks += [("POST", f"{quotas}{kind}", quota) for kind in ("destination_storage", "message_age")]
+
+    async def ask_all(running):
+        requests = [
+            Request(method, path, json.dumps(body).encode(), running.services)
+            for method, path, body in asks
+        ]
+        return await asyncio.gather(*map(answer, requests))
+
+    assert {each.status for each in broker.call(ask_all)} == {204}
+    assert json.loads(ask("GET", f"{place}/properties")[1]).items() >= {("a", "x"), ("b", "x")}
+    found = json.loads(ask("GET", f"{place}/backlogQuotaMap")[1])
+    assert set(found) == {"destination_storage", "message_age"}
 
 
 def test_non_persistent_topics_of_a_bundle(asked):

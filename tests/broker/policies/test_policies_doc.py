@@ -8,9 +8,8 @@ from pathlib import Path
 from pulsemark.broker import BrokerConfig
 from pulsemark.broker.configuration.config import PolicyDefaults
 from pulsemark.broker.configuration.settings import pulsar_settings
-from pulsemark.broker.policies.catalogue import POLICIES
 from pulsemark.broker.policies.policy import Place, Policy
-from pulsemark.broker.policies.pulsar_policies import BACKLOG_QUOTAS, PROPERTIES
+from pulsemark.broker.policies.pulsar_policies import BACKLOG_QUOTAS, POLICIES, PROPERTIES
 from pulsemark.cli.policies import POLICIES as OF_COMMAND
 
 TEXT = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")

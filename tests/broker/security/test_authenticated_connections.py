@@ -250,7 +250,7 @@ def test_answers_without_a_challenge_are_checked_all_the_same(serve, token):
 
 def test_passwords_that_are_checked_do_not_hold_up_others(serve, token, monkeypatch):
     """While one check lasts, others are answered, and its own connection is not."""
-    from pulsemark.broker.security.basic import BasicProvider
+    from pulsemark.broker.security.providers import BasicProvider
 
     goes_on = threading.Event()
     check = BasicProvider.check_password
@@ -273,7 +273,7 @@ def test_passwords_that_are_checked_do_not_hold_up_others(serve, token, monkeypa
 def test_a_limited_number_of_passwords_waits(serve, monkeypatch):
     """Those beyond it are refused at once."""
     from pulsemark.broker.security import authentication
-    from pulsemark.broker.security.basic import BasicProvider
+    from pulsemark.broker.security.providers import BasicProvider
 
     goes_on = threading.Event()
     monkeypatch.setattr(authentication, "MAX_WAITING", 2)
@@ -297,7 +297,7 @@ def test_a_limited_number_of_passwords_waits(serve, monkeypatch):
 
 def test_a_client_that_leaves_while_its_password_is_checked(serve, monkeypatch):
     """The check's result is dropped; nothing is left of the connection."""
-    from pulsemark.broker.security.basic import BasicProvider
+    from pulsemark.broker.security.providers import BasicProvider
 
     goes_on, begun = threading.Event(), threading.Event()
 

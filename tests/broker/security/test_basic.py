@@ -9,7 +9,7 @@ import pytest
 from pulsemark.broker import ConfigError
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.security.authentication import AuthenticationFailed
-from pulsemark.broker.security.basic import MAX_CREDENTIALS_BYTES, BasicProvider
+from pulsemark.broker.security.providers import MAX_CREDENTIALS_BYTES, BasicProvider
 
 #: The password "123456", by htpasswd, openssl passwd and crypt(3).
 HASHES = {

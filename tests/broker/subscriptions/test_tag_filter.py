@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pulsar
 import pytest
 
-from pulsemark.broker.subscriptions.tag_filter import InvalidFilterError, TagFilter
+from pulsemark.broker.subscriptions.subscription import InvalidFilterError, TagFilter
 from pulsemark.client import RequestRefusedError
 from pulsemark.metadata import messages_of
 from pulsemark.metadata.compression import payloads_opened
@@ -37,9 +38,8 @@ def test_what_a_filter_says(text, wanted):
 @pytest.mark.parametrize("text", ["", "region", "=eu", "region=", "a=b;", "a=b,,c", "a=b;a=c"])
 def test_a_malformed_filter_is_named(text):
     """Neither nothing nor half a condition is a filter, and a tag is named once."""
-    with pytest.raises(InvalidFilterError, match=r"pulsemark\.filter") as refused:
+    with pytest.raises(InvalidFilterError, match=re.escape(f"pulsemark.filter={text!r}")):
         TagFilter.of({"pulsemark.filter": text})
-    assert refused.value.text == text
 
 
 def set_up(http, topic):

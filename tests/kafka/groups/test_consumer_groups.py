@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pulsemark.kafka.errors import Code, KafkaError
-from pulsemark.kafka.groups.assignors import ASSIGNORS
+from pulsemark.kafka.groups.consumer_group import ASSIGNORS
 from pulsemark.kafka.groups.consumer_groups import (
     JOINS,
     LEAVES,

@@ -14,6 +14,7 @@ import pytest
 from kafka.protocol.admin import (
     DeleteTopicsRequest,
     DescribeTransactionsRequest,
+    ListGroupsRequest,
     ListTransactionsRequest,
 )
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
@@ -32,6 +33,7 @@ from pulsemark.broker.kafka.ports import CHECK
 from pulsemark.kafka.errors import Code
 from pulsemark.kafka.groups import offsets as offsets_module
 from pulsemark.kafka.groups import transactions as coordinator
+from pulsemark.kafka.messages import ConsumerGroupHeartbeatRequest
 from pulsemark.ledger import MemoryFolder
 from pulsemark.testing import SettableClock, running_broker
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
@@ -403,6 +405,23 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(raw, made, producer
         assert offset_of(raw, "g" + made, made, stable=True) == (88, -1)
         assert producer.end(commits=commits) == 0
         assert offset_of(raw, "g" + made, made, stable=True) == (0, then)
+
+
+def test_a_transactions_offsets_leave_the_groups_type(raw, made, producer):
+    """A group of the consumer protocol whose only offsets are a transaction's is listed as one."""
+    group = f"g-{made}"
+    beat = {
+        "group_id": group, "member_id": "m", "instance_id": None, "rack_id": None,
+        "rebalance_timeout_ms": 30_000, "subscribed_topic_names": [made],
+        "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": [],
+    }  # fmt: skip
+    assert raw.call(ConsumerGroupHeartbeatRequest, 1, **beat, member_epoch=0).error_code == 0
+    assert producer.add_group(group) == 0
+    assert producer.commit_offset(group, made, 7) == 0
+    assert producer.end(commits=True) == 0
+    assert raw.call(ConsumerGroupHeartbeatRequest, 1, **beat, member_epoch=-1).error_code == 0
+    listed = raw.call(ListGroupsRequest, 4, states_filter=[]).groups
+    assert [each.protocol_type for each in listed if each.group_id == group] == ["consumer"]
 
 
 def test_offsets_of_a_deleted_topic_are_not_committed_later():

@@ -26,8 +26,7 @@ from pulsemark.kafka.records import (
     legacy,
     validate_produced,
 )
-from pulsemark.kafka.records.layout import spans
-from pulsemark.kafka.records.record import Record
+from pulsemark.kafka.records.layout import Record, spans
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "kafka-2.8.2.json"
 TIME_MS = 1_700_000_000_000

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pulsemark.kafka.records import CodecError, StoredSet, fetch, read
-from pulsemark.kafka.records.record import Codec
+from pulsemark.kafka.records.layout import Codec
 
 from .conftest import golden, produce_version, seen_by_clients, sent_on, stored
 

@@ -28,8 +28,7 @@ from pulsemark.kafka.records import (
     validate_produced,
 )
 from pulsemark.kafka.records.compression import compress
-from pulsemark.kafka.records.layout import spans
-from pulsemark.kafka.records.record import MAX_RECORDS
+from pulsemark.kafka.records.layout import MAX_RECORDS, spans
 from pulsemark.kafka.records.scan import scan_records
 from pulsemark.metadata import crc32c
 
@@ -133,7 +132,7 @@ def test_changed_records_in_good_batches(seed: int, codec: Codec) -> None:
         elif codec:
             inner = sealed(raw) if rng.random() < 0.8 else raw
             value = compress(codec, inner, magic, Work())
-            data = legacy.pack_message(legacy.Message(0, magic, codec, TIME_MS, None, value))
+            data = legacy.pack_message(0, magic, codec, TIME_MS, None, value)
         else:
             data = sealed(raw)
         try:
@@ -234,7 +233,7 @@ def bombs() -> Iterator[tuple[str, bytes]]:
             for magic in (0, 1):
                 value = compress(codec, zeros, magic, Work())
                 message = legacy.Message(0, magic, codec, TIME_MS, None, value)
-                yield f"{magic} {codec.name}", legacy.pack_message(message)
+                yield f"{magic} {codec.name}", legacy.pack_message(*message)
 
 
 @pytest.mark.parametrize(("name", "data"), list(bombs()), ids=lambda value: str(value)[:12])
@@ -259,7 +258,7 @@ def test_too_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "MAX_RECORDS", 1000)
     one = legacy.plain_message(records_of([Row(None, None)])[0], 0)
     value = compress(Codec.GZIP, one * 1001, 0, Work())
-    wrapper = legacy.pack_message(legacy.Message(0, 0, Codec.GZIP, -1, None, value))
+    wrapper = legacy.pack_message(0, 0, Codec.GZIP, -1, None, value)
     with pytest.raises(InvalidRecordSetError, match="more than 1000 messages"):
         validate_produced(wrapper, 1, EntryRules())
     with pytest.raises(InvalidRecordSetError, match="more than 1000 messages"):

@@ -65,9 +65,7 @@ class Lifetimes:
         self.backlogs.start()
         self._repeat("topics", config.broker_delete_inactive_topics_frequency_ms, self.check_topics)
         self._repeat(
-            "subscriptions",
-            config.subscription_expiry_check_interval_ms,
-            self.check_subscriptions,
+            "subscriptions", config.subscription_expiry_check_interval_ms, self.check_subscriptions
         )
         frequency_ms = config.broker_deduplication_snapshot_frequency_ms
         self._repeat("snapshots", frequency_ms, self.store_snapshots)

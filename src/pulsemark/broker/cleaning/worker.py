@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ...compaction.compacted_log import CompactedLog
     from ..policies.policy import Policy
     from ..policies.pulsar_policies import RetentionPolicy
-    from ..subscriptions.home_topic import HomeTopic
+    from ..subscriptions.subscription import HomeTopic
     from ..topics.policy_store import Concerns
     from ..topics.registry import Topics
     from ..topics.topic import Topic

@@ -16,15 +16,7 @@ from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...wire import Command, Unsupported, commands
 from ..errors import RefusedError
-from . import (
-    acknowledging,
-    authenticating,
-    consuming,
-    discovery,
-    producing,
-    schemas,
-    transacting,
-)
+from . import acknowledging, authenticating, consuming, discovery, producing, schemas, transacting
 from .authorizing import authorize, check_complete
 from .checks import CommandTable
 from .producing import handle_sends

@@ -29,8 +29,13 @@ from ..storage import durable
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.seek import SeekTarget, reset_subscription, shown_mark_delete
-from ..subscriptions.subscription import mark_if_asked, tell_if_ended
-from ..subscriptions.tag_filter import FILTER_PROPERTY, InvalidFilterError, TagFilter
+from ..subscriptions.subscription import (
+    FILTER_PROPERTY,
+    InvalidFilterError,
+    TagFilter,
+    mark_replicated,
+    tell_if_ended,
+)
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.registry import creates
 from .authorizing import check_again
@@ -142,7 +147,8 @@ async def _add_consumer(
         await subscription.stored()
         await subscription.add_consumer(opened, command.subType)
         check_again(session, BaseCommand.SUBSCRIBE, command, generation)
-        await mark_if_asked(subscription, command)
+        if command.replicate_subscription_state:
+            await mark_replicated(subscription, marked=True)
     except BaseException:
         opened.leave()
         subscription.end_if_unused()

@@ -291,10 +291,7 @@ def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatch
             f"the pattern {command.topics_pattern!r} is too complex to be watched",
         )
     watcher = TopicWatcher(
-        command.watcher_id,
-        command.namespace,
-        pattern,
-        partial(_notify, session),
+        command.watcher_id, command.namespace, pattern, partial(_notify, session)
     )
     texts = len(command.topics_pattern) + len(command.namespace)
     watcher.reservation = session.kept.reserve(

@@ -410,11 +410,7 @@ def _is_cut(body: memoryview) -> bool:
 
 
 def _refuse_send(
-    session: Session,
-    sender: Producer,
-    topic: Topic,
-    command: CommandSend,
-    refusal: RefusedError,
+    session: Session, sender: Producer, topic: Topic, command: CommandSend, refusal: RefusedError
 ) -> None:
     if topic.deduplication is not None and refusal.code in SENT_AGAIN:
         # The messages behind it may be on their way. Once one of them were stored, this one would
@@ -494,11 +490,7 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
 
 
 def append_mirrored(
-    session: Session,
-    topic: Topic,
-    producer: Producer,
-    command: CommandSend,
-    sent: memoryview,
+    session: Session, topic: Topic, producer: Producer, command: CommandSend, sent: memoryview
 ) -> Appended | None:
     """Append what a mirror sent; None for a duplicate, which is answered.
 

@@ -2,8 +2,8 @@
 
 Every path needs credentials, except `/metrics` (unless `authenticateMetricsEndpoint`) and
 `/status.html`, as in Pulsar, the page at `/`, which has no data, and the brokers' calls to each
-other, which they sign (`ownership.InnerCalls`). A request that is refused gets
-a 401. A proxy names the original role in `X-Original-Principal`.
+other, which they sign (`ownership.InnerCalls`). A refused request gets a 401. A proxy names the
+original role in `X-Original-Principal`.
 
 Without authentication, a browser on the same machine or network can use the HTTP port. With it, a
 browser may add a password or a client certificate by itself. Three checks prevent that a web page
@@ -105,11 +105,8 @@ def check_origin(
     values = {bytes(name): value.decode("latin-1").strip() for name, value in headers}
     host = values.get(b"host")
     if host is not None and not any_host and not _is_ours(_name_in(host), config):
-        raise HttpError(
-            421,
-            f"{host[:80]!r} is not a name of this broker; to allow it, add it to "
-            "pulsemarkHttpAllowedHosts",
-        )
+        text = f"{host[:80]!r} is not a name of this broker; to allow it, add it to "
+        raise HttpError(421, f"{text}pulsemarkHttpAllowedHosts")
     if method in SAFE_METHODS:
         return
     site = values.get(b"sec-fetch-site")

@@ -1,12 +1,13 @@
 """The backlogs of subscriptions: counted, skipped, expired, cleared, and limited by quotas.
 
-Statuses and bodies are those of Apache Pulsar 4.0.8. On a partitioned topic, expiring and clearing
-concern every partition. A quota that retention makes pointless is refused.
+Statuses and bodies are those of Apache Pulsar 4.0.8. A quota that retention makes pointless is
+refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from ...ledger import EARLIEST, LATEST, Position
@@ -27,7 +28,6 @@ from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
-    after,
     existing_topic,
     find_subscription,
     int_value,
@@ -54,15 +54,8 @@ async def skip_all(request: Request, path: TopicPath, name: str) -> Response:
         one = opened.subscriptions.get(name)
         if one is None:
             raise subscription_not_found(name, asked)
-        last = await when_read(_last_position, one)
-        if last is not None:
-            await when_read(one.give_up, last)
-            await durable(one.cursor.persist())
+        await _clear(one)
     return Response()
-
-
-def _last_position(one: Subscription) -> Position | None:
-    return one.log.last_position
 
 
 @routes.post(f"{SUBSCRIPTION}/skip/{{count}}", needs.topic("SKIP"))
@@ -76,14 +69,9 @@ async def skip(request: Request, path: TopicPath, name: str, count: str) -> Resp
 
 @routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"))
 async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
-    """Count what a subscription has not acknowledged.
-
-    With a message id in the body, all from there on is counted, as Pulsar does.
-    """
-    what = (
-        "Analyze backlog on a partitioned topic is not allowed, "
-        "please try do it on specific topic partition"
-    )
+    """Count what a subscription has not acknowledged, or all from a message id in the body on."""
+    what = "Analyze backlog on a partitioned topic is not allowed, please try do it on specific "
+    what += "topic partition"
     one = await find_subscription(request, path, name, what=what)
     first, entries, messages = await when_read(_backlog, one, request.json())
     shown: dict[str, Any] = {
@@ -99,8 +87,7 @@ async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Respo
     }
     last = one.log.last_position
     if entries and last is not None:
-        shown["firstMessageId"] = f"{first.ledger_id}:{first.entry_id}"
-        shown["lastMessageId"] = f"{last.ledger_id}:{last.entry_id}"
+        shown |= {"firstMessageId": str(first), "lastMessageId": str(last)}
     return Response.of_json(shown)
 
 
@@ -144,9 +131,8 @@ async def clear_bundle(
 async def unsubscribe(request: Request, tenant: str, name: str, subscription: str) -> Response:
     """Delete a subscription from all topics of a namespace."""
     _check_no_replicator(subscription)
-    await _each(
-        request, request.services.topics.names_in(f"{tenant}/{name}"), subscription, _unsubscribe
-    )
+    names = request.services.topics.names_in(f"{tenant}/{name}")
+    await _each(request, names, subscription, _unsubscribe)
     return Response()
 
 
@@ -286,7 +272,7 @@ async def backlog_size(request: Request, path: TopicPath) -> Response:
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
     opened = await open_one_log(request, path, what=what)
-    start = opened.clamp(after(position_in(request.json())))
+    start = opened.clamp(position_in(request.json()).following)
     size = await request.services.topics.turns.result(bytes_from(opened, start))
     return Response.of_json(size)
 
@@ -316,7 +302,7 @@ async def set_quota(request: Request, *where: Any) -> Response:
     """Set one of the quotas; an empty body removes that of a topic."""
     found, kind = policy_of(request, BACKLOG_QUOTAS, where), _kind(request)
     if found.topic is not None and request.json() is None:
-        await found.set(_without(found.value, kind))
+        await found.revise(partial(_without, kind=kind))
         return Response()
     quota = read_quota(request.json(), found.namespace)
     limits = request.services.topics.policies[RETENTION]
@@ -324,7 +310,7 @@ async def set_quota(request: Request, *where: Any) -> Response:
         _check(quota, limits.of_namespace(found.namespace), "namespace")
     else:
         _check(quota, limits.of_topic(found.topic), "topic")
-    await found.set({**(found.value or {}), kind: quota})
+    await found.revise(lambda before: {**(before or {}), kind: quota})
     return Response()
 
 
@@ -333,7 +319,7 @@ async def set_quota(request: Request, *where: Any) -> Response:
 async def unset_quota(request: Request, *where: Any) -> Response:
     """Remove one of the quotas."""
     found = policy_of(request, BACKLOG_QUOTAS, where)
-    await found.set(_without(found.value, _kind(request)))
+    await found.revise(partial(_without, kind=_kind(request)))
     return Response()
 
 

@@ -1,7 +1,6 @@
 """The broker itself: health, settings, metrics, and the figures of all its topics (broker-stats).
 
-Pulsar also shows the figures of its Java process there (memory pools, beans). This broker has none:
-it answers with the same shapes, empty.
+Pulsar also shows the figures of its Java process there: this broker answers with empty shapes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from .names import boundaries_of, bundle_of
 from .route import Routes
 
 if TYPE_CHECKING:
-    from ..subscriptions.subscription import Subscription
     from ..topics.topic import Topic
 
 routes = Routes()
@@ -199,7 +197,7 @@ async def cluster(request: Request, name: str) -> Response:
 @routes.get("/status.html", needs.OPEN)
 async def status(request: Request) -> Response:
     """Answer "OK", for load balancers."""
-    return Response.of_text("OK")
+    return Response(200, b"OK")
 
 
 @routes.get("/metrics", needs.OPEN)
@@ -283,12 +281,11 @@ def _row(topic: Topic) -> Generator[object, None, Rows]:
 @routes.get(f"{STATS}/bookieops", needs.SUPER_USER)
 async def bookie_ops(request: Request) -> Response:
     """Operations that wait for bookies, by topic: none."""
-    names = dict.fromkeys(
-        f"{kind}Ledger{what}Op"
+    none = {
+        f"{kind}Ledger{what}Op": 0
         for kind in ("data", "cursor")
         for what in ("Open", "Close", "Create", "Delete")
-    )
-    none = dict.fromkeys(names, 0)
+    }
     found: Rows = {}
     for topic in tuple(request.services.topics.open_topics.values()):
         found.setdefault(topic.topic_name.namespace, {})[topic.name] = none
@@ -319,7 +316,7 @@ def _metrics(opened: tuple[Topic, ...]) -> Generator[object, None, list[Rows]]:
         row["brk_storage_size"] += yield from storage_size_bytes(topic)
         for subscription in tuple(topic.subscriptions.values()):
             row["brk_no_of_consumers"] += len(subscription.consumers)
-            row["brk_msg_backlog"] += yield from in_pieces(_backlog, subscription)
+            row["brk_msg_backlog"] += yield from in_pieces(getattr, subscription, "backlog_entries")
             yield None
         yield None
     whole = {"metrics": {"brk_ml_count": len(opened)}, "dimensions": {}}
@@ -327,10 +324,6 @@ def _metrics(opened: tuple[Topic, ...]) -> Generator[object, None, list[Rows]]:
         whole,
         *({"metrics": row, "dimensions": {"namespace": name}} for name, row in sums.items()),
     ]
-
-
-def _backlog(subscription: Subscription) -> int:
-    return subscription.backlog_entries
 
 
 NAMESPACE_METRICS = (

@@ -167,9 +167,8 @@ class HttpConnection(asyncio.Protocol):
         if self._task is not None and self._transport is not None:
             self._transport.abort()
         else:
-            self._refuse(
-                503, "the broker's input memory is full, and this request arrives too slowly"
-            )
+            reason = "the broker's input memory is full, and this request arrives too slowly"
+            self._refuse(503, reason)
 
     def _count_input(self, *, begins: bool) -> None:
         if self._transport is not None:
@@ -202,9 +201,11 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._transport.abort()
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes | None) -> None:
+        """Handle what was received; None: what h11's buffer has already."""
         try:
-            self._h11.receive_data(data)
+            if data is not None:
+                self._h11.receive_data(data)
             self._next_events()
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint or 400, _reason(error))
@@ -234,8 +235,8 @@ class HttpConnection(asyncio.Protocol):
                 self._count_input(begins=True)
             elif isinstance(event, h11.Data):
                 self._body += event.data
-                if len(self._body) > self._services.config.max_http_body_bytes:
-                    limit_bytes = self._services.config.max_http_body_bytes
+                limit_bytes = self._services.config.max_http_body_bytes
+                if len(self._body) > limit_bytes:
                     self._refuse(413, f"the body exceeds {limit_bytes} bytes")
                     return
             elif isinstance(event, h11.EndOfMessage) and self._request is not None:
@@ -293,14 +294,8 @@ class HttpConnection(asyncio.Protocol):
         self._h11.start_next_cycle()
         self._transport.resume_reading()
         self._wait_for_client()
-        self._feed_again()
-
-    def _feed_again(self) -> None:
         # The next request may be in h11's buffer already, if both arrived together.
-        try:
-            self._next_events()
-        except h11.RemoteProtocolError as error:
-            self._refuse(error.error_status_hint or 400, _reason(error))
+        self._feed(None)
 
     # -- responses ------------------------------------------------------------------------------
 
@@ -311,9 +306,8 @@ class HttpConnection(asyncio.Protocol):
             headers.append((b"content-length", str(response.size_bytes).encode()))
         if response.size_bytes:
             headers.append((b"content-type", response.content_type.encode("latin-1")))
-        headers += [
-            (name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers
-        ]
+        for name, value in response.headers:
+            headers.append((name.encode("latin-1"), value.encode("latin-1")))
         reason = response.status_phrase
         self._send(h11.Response(status_code=response.status, headers=headers, reason=reason))
         if not head_only:
@@ -394,10 +388,7 @@ Headers = list[tuple[bytes, bytes]]
 async def compressed(
     response: Response, accepted: str, run_blocking: Callable[..., Awaitable[Any]]
 ) -> Response:
-    """The answer to a GET, compressed if the client accepts it; other answers stay as they are.
-
-    The answer given is never changed: it may be one that the handler keeps for the next client.
-    """
+    """The answer to a GET, compressed if the client accepts it. The one given is not changed."""
     if response.status != 200 or any(name == "vary" for name, _ in response.headers):
         return response
     headers = (*response.headers, VARY)

@@ -44,10 +44,7 @@ class HttpError(Exception):
     """A request is answered with an error: `status` and a `reason` as text."""
 
     def __init__(self, status: int, reason: str, *, text_type: str = "") -> None:
-        """`text_type`: the body is the reason alone, labelled with this content type.
-
-        So Pulsar answers to what it cannot read.
-        """
+        """`text_type`: the body is the reason alone, of this type, for what Pulsar cannot read."""
         super().__init__(f"{status} {reason}")
         self.status = status
         self.reason = reason
@@ -105,18 +102,14 @@ class Request:
         return self.query.get(name, "").lower() == "true"
 
     def json(self) -> Any:
-        """The body as JSON, with any content type; None if it is empty.
-
-        Raises `HttpError` 400 if it is not JSON.
-        """
+        """The body as JSON, whatever its type; None if it is empty. Raises `HttpError` 400."""
         if not self.body.strip():
             return None
         try:
             return json.loads(self.body, parse_constant=_finite, parse_float=_finite)
         except (ValueError, RecursionError) as error:
-            raise HttpError(
-                400, f"the body is not JSON: {error}", text_type="text/plain"
-            ) from error
+            reason = f"the body is not JSON: {error}"
+            raise HttpError(400, reason, text_type="text/plain") from error
 
     def required_json(self) -> Any:
         """The same, of a body that must not be empty."""
@@ -146,10 +139,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _is_form(parts: list[str], at: int) -> bool:
-    """Whether a segment is a topic or subscription: clients encode them as in a form, + is a space.
-
-    pulsar-admin does so, and Pulsar decodes these names, and no others, in the same way.
-    """
+    """Whether a segment is a topic or subscription: + is a space there, as pulsar-admin encodes."""
     if parts[0] == "lookup":
         return at == 6
     of_topics = parts[0] == "admin" and len(parts) > 2 and parts[2] in FORM_NAMES
@@ -222,19 +212,13 @@ class Response:
 
     @classmethod
     async def of_long_json(cls, value: Pieces | Any, turns: Turns) -> Response:
-        """A JSON body that may be long. It is made in time slices, with other work in between.
+        """A JSON body that may be long, made in time slices. A few are made at a time.
 
-        `value` may be a generator: it makes the value in pieces and returns it. A few bodies are
-        made at a time: what one is made of takes many times its size.
+        `value` may be a generator, which makes the value in pieces and returns it.
         """
         body: list[bytes] = []
         await turns.answer(_json_pieces(value, body))
         return cls(200, content_type=JSON_TYPE, more=body)
-
-    @classmethod
-    def of_text(cls, text: str, status: int = 200) -> Response:
-        """A plain text body."""
-        return cls(status, text.encode(), TEXT_TYPE)
 
     @classmethod
     def of_word(cls, text: str) -> Response:
@@ -280,23 +264,18 @@ def allow_header(allowed: frozenset[str]) -> tuple[tuple[str, str], ...]:
 
 def accepts_json(accept: str) -> bool:
     """Whether a client that sends this Accept takes JSON."""
-    kinds = _media_types(accept)
+    parts = (part.partition(";")[0].strip().lower() for part in accept.split(","))
+    kinds = [part for part in parts if part]
     return not kinds or any(kind in ("*/*", "application/*", "application/json") for kind in kinds)
 
 
 def has_json_body(content_type: str) -> bool:
     """Whether a body of this content type is taken as JSON.
 
-    So are bodies without a type, and those with the type that curl and Python's urllib send if
-    the user chose none. Pulsar refuses the latter.
+    So are those without a type, or with that which curl and Python send if the user chose none.
     """
     kind = content_type.partition(";")[0].strip().lower()
     return kind in ("", "application/json", "application/x-www-form-urlencoded")
-
-
-def _media_types(accept: str) -> list[str]:
-    parts = (part.partition(";")[0].strip().lower() for part in accept.split(","))
-    return [part for part in parts if part]
 
 
 def accepts_gzip(accepted: str) -> bool:

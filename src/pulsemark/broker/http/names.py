@@ -34,20 +34,11 @@ def topic_name(request: Request, path: TopicPath) -> TopicName:
 
 def existing_topic(request: Request, path: TopicPath) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404."""
-    name = topic_name(request, path)
-    if not _exists(request, name):
+    name, topics = topic_name(request, path), request.services.topics
+    if not topics.exists(name):
+        topics.check_owned(name)  # it may just have been created at another broker
         raise HttpError(404, f"Topic {name} not found")
     return name
-
-
-def _exists(request: Request, name: TopicName) -> bool:
-    """Whether a topic exists. Raises `NotOwnedError` if only another broker can know."""
-    topics = request.services.topics
-    if topics.exists(name):
-        return True
-    # It may just have been created there.
-    topics.check_owned(name)
-    return False
 
 
 def check_stored(path: TopicPath) -> None:
@@ -65,14 +56,11 @@ async def open_topic(request: Request, path: TopicPath) -> Topic:
 
 
 async def open_one_log(request: Request, path: TopicPath, *, what: str) -> Topic:
-    """Open an existing topic for a call that needs exactly one log.
-
-    Raises `HttpError` 405 with the reason `what` for a partitioned topic: it has several logs.
-    """
+    """Open an existing topic that has exactly one log. Raises `HttpError` 405 (`what`) if not."""
     name = existing_topic(request, path)
     if request.services.topics.partitions_of(name):
         raise HttpError(405, what)
-    return await open_topic(request, path)
+    return await request.services.topics.open(name, create=False)
 
 
 async def open_logs(request: Request, path: TopicPath) -> list[Topic]:
@@ -175,11 +163,9 @@ def check_bundle(request: Request, namespace: str, bundle: str) -> tuple[int, in
         raise HttpError(412, f"Invalid lower boundary for bundle {namespace}/{bundle}")
     wanted = boundaries[boundaries.index(low) + 1]
     if high != wanted:
-        raise HttpError(
-            412,
-            f"Invalid upper boundary for bundle {namespace}/{bundle}. "
-            f"Expected upper boundary of {namespace}/0x{low:08x}_0x{wanted:08x}",
-        )
+        wanted_range = f"{namespace}/0x{low:08x}_0x{wanted:08x}"
+        text = f"Invalid upper boundary for bundle {namespace}/{bundle}. "
+        raise HttpError(412, f"{text}Expected upper boundary of {wanted_range}")
     return low, high
 
 
@@ -194,13 +180,14 @@ def topics_in_bundle(request: Request, namespace: str, bundle: str) -> list[str]
 async def split(request: Request, namespace: str, low: int, high: int) -> None:
     """Split a bundle in the middle. Raises `HttpError` 412 if it cannot be split."""
     middle = low + (high - low) // 2 + (1 if high == FULL else 0)
-    boundaries = boundaries_of(request.services.topics.namespaces[namespace])
-    if high - low < 2 or len(boundaries) > MAX_BUNDLES:
-        raise HttpError(412, "Failed to split bundle: it is too small, or there are too many")
-    changed = bundles_of(sorted({*boundaries, middle}))
-    await request.services.topics.namespaces.change(
-        namespace, lambda settings: {**settings, BUNDLES: changed}
-    )
+
+    def change(settings: dict[str, Any]) -> dict[str, Any]:
+        boundaries = boundaries_of(settings)
+        if high - low < 2 or len(boundaries) > MAX_BUNDLES:
+            raise HttpError(412, "Failed to split bundle: it is too small, or there are too many")
+        return {**settings, BUNDLES: bundles_of(sorted({*boundaries, middle}))}
+
+    await request.services.topics.namespaces.change(namespace, change)
 
 
 def subscription_not_found(name: str, topic: object) -> HttpError:
@@ -255,11 +242,6 @@ def position_in(body: Any) -> Position:
     raise HttpError(400, reason, text_type="text/plain")
 
 
-def after(position: Position) -> Position:
-    """The place after an entry's."""
-    return Position(position.ledger_id, position.entry_id + 1)
-
-
 def _is_id(value: Any) -> TypeGuard[int]:
     return type(value) is int and -1 <= value < 1 << 63
 
@@ -275,6 +257,19 @@ def int_value(text: str, bits: int = 32) -> int:
 def long_value(text: str) -> int:
     """A number in a path or a query, as Java's long. Raises `UnservedError` 404, as Pulsar."""
     return int_value(text, 64)
+
+
+def shown_id(
+    position: Position, partition: int = -1, batch_index: int = -1, batch_size: int = 0
+) -> dict[str, int]:
+    """A message id as Pulsar shows it."""
+    return {
+        "ledgerId": position.ledger_id,
+        "entryId": position.entry_id,
+        "partitionIndex": partition,
+        "batchIndex": batch_index,
+        "batchSize": batch_size,
+    }
 
 
 def check_no_partition(name: TopicName) -> None:

@@ -10,14 +10,10 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import names
+from ..policies.pulsar_policies import read_settings, shown_settings
 from ..security import needs
-from ..security.permissions import (
-    AUTH_POLICIES,
-    check_auth_policies,
-    check_roles,
-)
+from ..security.permissions import AUTH_POLICIES, check_auth_policies, check_roles
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
     BUNDLES,
@@ -61,7 +57,7 @@ async def namespace(request: Request, tenant_name: str, name: str) -> Response:
 @routes.put(NAMESPACE, needs.tenant("CREATE_NAMESPACE"))
 async def create_namespace(request: Request, tenant_name: str, name: str) -> Response:
     """Create a namespace; the body may have policies."""
-    settings = _settings(request)
+    settings = request.json_object() or {}
     if tenant_name not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
     full = check_new_namespace(tenant_name, name)
@@ -138,11 +134,8 @@ def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> 
     """
     clusters = names("replication_clusters", settings.get("replication_clusters"))
     if clusters and clusters != [request.services.config.cluster]:
-        named = ", ".join(clusters)
-        raise HttpError(
-            403,
-            f"Cluster [{named}] is not in the list of allowed clusters list for tenant [{tenant}]",
-        )
+        text = f"Cluster [{', '.join(clusters)}] is not in the list of allowed clusters list for "
+        raise HttpError(403, f"{text}tenant [{tenant}]")
     settings.pop("replication_clusters", None)
     bundles = settings.pop(BUNDLES, None)
     if isinstance(bundles, dict):
@@ -150,10 +143,6 @@ def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> 
         if isinstance(count, bool) or not isinstance(count, int):
             raise HttpError(400, "numBundles must be a number", text_type="text/plain")
         settings[BUNDLES] = bundles_of(with_count(count))
-
-
-def _settings(request: Request) -> dict[str, Any]:
-    return request.json_object() or {}
 
 
 ALGORITHMS = (
@@ -180,11 +169,8 @@ async def split_bundle(request: Request, tenant: str, name: str, bundle: str) ->
         raise HttpError(412, "a broker of a cluster does not split bundles")
     algorithm = request.query.get("splitAlgorithmName", ALGORITHMS[0])
     if algorithm not in ALGORITHMS:
-        raise HttpError(
-            412,
-            "Unsupported namespace bundle split algorithm, supported algorithms are "
-            f"[{', '.join(ALGORITHMS)}]",
-        )
+        known = f"supported algorithms are [{', '.join(ALGORITHMS)}]"
+        raise HttpError(412, f"Unsupported namespace bundle split algorithm, {known}")
     await split(request, full, low, high)
     return Response()
 
@@ -209,13 +195,8 @@ async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) ->
     if wanted is not None:
         chosen = set(re.split(r",\s*", wanted))
         found = [topic for topic in found if topic in chosen]
-    return Response.of_json(
-        {
-            "namespace": full,
-            "bundle": bundle,
-            "topicHashPositions": {topic: crc32(topic.encode()) for topic in found},
-        }
-    )
+    hashes = {topic: crc32(topic.encode()) for topic in found}
+    return Response.of_json({"namespace": full, "bundle": bundle, "topicHashPositions": hashes})
 
 
 @routes.put(f"{NAMESPACE}/unload", needs.SUPER_USER)
@@ -230,9 +211,8 @@ async def unload(request: Request, tenant: str, name: str) -> Response:
 
 
 async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) -> None:
-    boundaries = bundles_of(boundaries_of(request.services.topics.namespaces[namespace]))
-    texts = boundaries["boundaries"]
-    for low, high in pairwise(texts):
+    shown = bundles_of(boundaries_of(request.services.topics.namespaces[namespace]))
+    for low, high in pairwise(shown["boundaries"]):
         bundle = f"{namespace}/{low}_{high}"
         owner = await cluster.owner_of(bundle)
         if owner is not None and owner.broker_id == cluster.broker_id:

@@ -27,7 +27,6 @@ DOMAIN = "non-persistent"
 TOPIC = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
 BUNDLE = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{bundle}}"
 SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
-REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 
 
 def _name(request: Request, path: TopicPath) -> TopicName:
@@ -66,11 +65,8 @@ async def delete(request: Request, path: TopicPath) -> Response:
     name = _name(request, path)
     if str(name) not in topics.non_persistent.open_topics:
         if topics.partitions_of(name):
-            raise HttpError(
-                409,
-                f"{name} is a partitioned topic, instead of calling delete topic, "
-                "please call delete-partitioned-topic.",
-            )
+            text = f"{name} is a partitioned topic, instead of calling delete topic, "
+            raise HttpError(409, f"{text}please call delete-partitioned-topic.")
         return Response()
     try:
         await topics.delete(name, force=request.flag("force"))
@@ -101,9 +97,8 @@ async def unload(request: Request, path: TopicPath) -> Response:
 async def stats(request: Request, path: TopicPath) -> Response:
     """Counters, producers, subscriptions with what they dropped, and their consumers."""
     opened = _open(request, path)
-    return await Response.of_long_json(
-        non_persistent_stats(opened, stats_options(request)), request.services.topics.turns
-    )
+    shown = non_persistent_stats(opened, stats_options(request))
+    return await Response.of_long_json(shown, request.services.topics.turns)
 
 
 @routes.get(f"{TOPIC}/internalStats", needs.topic("GET_STATS"))
@@ -126,9 +121,8 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Response:
         raise HttpError(404, f"Partitioned topic not found {name}")
     parts = topics.non_persistent.partitions(name, range(count))
     shows_each = request.query.get("perPartition", "true").lower() == "true"
-    body = non_persistent_partitions_stats(
-        parts, count, stats_options(request), shows_each=shows_each
-    )
+    options = stats_options(request)
+    body = non_persistent_partitions_stats(parts, count, options, shows_each=shows_each)
     return await Response.of_long_json(body, topics.turns)
 
 
@@ -166,16 +160,11 @@ async def delete_subscription(request: Request, path: TopicPath, name: str) -> R
 @routes.post(f"{SUBSCRIPTION}/resetcursor/{{time}}", needs.topic("RESET_CURSOR"))
 async def reset_cursor(request: Request, path: TopicPath, name: str, time: str) -> Response:
     """A success without effect: nothing is stored."""
-    partitions = _partitions(request, path)
+    asked, topics = _name(request, path), request.services.topics
+    partitions = topics.non_persistent.partitions(asked, range(topics.partitions_of(asked)))
     for part in partitions or (_open(request, path),):
         _subscription(part, name)
     return Response()
-
-
-def _partitions(request: Request, path: TopicPath) -> list[NonPersistentTopic]:
-    """The open partitions of a partitioned topic; none for others."""
-    name, topics = _name(request, path), request.services.topics
-    return topics.non_persistent.partitions(name, range(topics.partitions_of(name)))
 
 
 def _subscription(opened: NonPersistentTopic, name: str) -> NonPersistentSubscription:

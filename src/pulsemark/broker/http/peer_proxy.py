@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from ...wire import TopicName
@@ -20,10 +20,6 @@ from ..ownership import Cluster, Found, NotOwnedError, exchange
 from .messages import HttpError, Request, Response
 from .names import boundaries_of, bundles_of
 from .route import Route
-
-if TYPE_CHECKING:
-    from .route import Route
-
 
 CALL_TIMEOUT_S = 30.0
 #: Headers of a request that go with it to another broker.
@@ -54,11 +50,7 @@ async def elsewhere(
 async def _one_topic(
     request: Request, route: Route, values: tuple[str, ...], cluster: Cluster, name: TopicName
 ) -> Response:
-    authoritative = request.flag("authoritative")
-    try:
-        found = await cluster.find(name, authoritative=authoritative)
-    except RefusedError as refusal:
-        raise HttpError(503, refusal.message) from refusal
+    found = await _found(cluster, name, authoritative=request.flag("authoritative"))
     if found.broker_id == cluster.broker_id:
         # It was this broker's turn to take the topic over.
         return await route.run(request, values)
@@ -79,10 +71,7 @@ async def found_topic(request: Request, name: TopicName) -> Found | Response:
     """The broker of a topic for a lookup over HTTP; a response to redirect to the one to ask."""
     cluster = request.services.cluster
     assert cluster is not None, "a broker alone serves every topic"
-    try:
-        found = await cluster.find(name, authoritative=request.flag("authoritative"))
-    except RefusedError as refusal:
-        raise HttpError(503, refusal.message) from refusal
+    found = await _found(cluster, name, authoritative=request.flag("authoritative"))
     return redirect(request, found) if found.redirect else found
 
 
@@ -119,18 +108,16 @@ async def _together(
         turns = request.services.topics.turns
         sums = await turns.result(sum_of_partitions(list(parsed.values())))
         shown = request.query.get("perPartition", "true").lower() == "true"
-        return Response.of_json(
-            {**sums, "metadata": metadata, "partitions": parsed if shown else {}}
-        )
+        each = parsed if shown else {}
+        return Response.of_json({**sums, "metadata": metadata, "partitions": each})
     if last == "partitioned-internalStats":
         return Response.of_json({"metadata": metadata, "partitions": parsed})
     if all(isinstance(value, list) for value in parsed.values()):
         return Response.of_json(sorted({item for value in parsed.values() for item in value}))
     if last == "internal-info":
         return Response.of_json({"version": 0, "partitions": parsed})
-    raise HttpError(
-        501, f"{last} of {name} needs its partitions one by one: other brokers have some"
-    )
+    text = f"{last} of {name} needs its partitions one by one: other brokers have some"
+    raise HttpError(501, text)
 
 
 async def _send_on(request: Request, cluster: Cluster, name: TopicName, target: str) -> bytes:
@@ -160,9 +147,9 @@ async def check_unused_elsewhere(request: Request, name: TopicName) -> None:
             raise HttpError(412, "Topic has active producers/subscriptions")
 
 
-async def _found(cluster: Cluster, name: TopicName) -> Found:
+async def _found(cluster: Cluster, name: TopicName, *, authoritative: bool = False) -> Found:
     try:
-        return await cluster.find(name, authoritative=False)
+        return await cluster.find(name, authoritative=authoritative)
     except RefusedError as refusal:
         raise HttpError(503, refusal.message) from refusal
 
@@ -185,13 +172,8 @@ async def _each_bundle(
             if of_path["bundle"] == bundle and owner is not None:
                 return redirect(request, owner)
         elif owner is not None:
-            await send_on(
-                request,
-                owner,
-                request.method,
-                f"{head}{middle}{bundle}/{tail}?{query}",
-                request.body,
-            )
+            target = f"{head}{middle}{bundle}/{tail}?{query}"
+            await send_on(request, owner, request.method, target, request.body)
     return Response()
 
 

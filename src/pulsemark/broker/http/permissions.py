@@ -7,6 +7,7 @@ unknown action is refused with 400 (Pulsar ignores it), and so is a role without
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...wire import TopicName
@@ -33,8 +34,6 @@ routes = Routes()
 NAMESPACES = "/admin/v2/namespaces/{tenant}/{namespace}"
 IN_NAMESPACE = f"{NAMESPACES}/permissions"
 ON_TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions"
-
-Policies = dict[str, Any]
 
 
 def _actions(request: Request) -> list[str]:
@@ -94,9 +93,8 @@ async def grant_on_subscription(
     namespace = existing_namespace(request, tenant, name)
     roles = check_roles(request.json())
     check_role(subscription)
-    return await _change(
-        request, namespace, lambda old: grant_subscription(old, subscription, roles)
-    )
+    change = partial(grant_subscription, name=subscription, roles=roles)
+    return await _change(request, namespace, change)
 
 
 @routes.delete(f"{IN_NAMESPACE}/{{subscription}}/{{role}}", needs.namespace("REVOKE_PERMISSION"))
@@ -105,9 +103,8 @@ async def revoke_on_subscription(
 ) -> Response:
     """Take a role out of a subscription's roles. After the last one every consumer may use it."""
     namespace = existing_namespace(request, tenant, name)
-    return await _change(
-        request, namespace, lambda old: revoke_subscription(old, subscription, role)
-    )
+    change = partial(revoke_subscription, name=subscription, role=role)
+    return await _change(request, namespace, change)
 
 
 # -- topics ---------------------------------------------------------------------------------------
@@ -147,6 +144,5 @@ async def revoke_on_topic(request: Request, path: TopicPath, role: str) -> Respo
 async def _set_on_topic(
     request: Request, name: TopicName, role: str, actions: list[str] | None
 ) -> Response:
-    return await _change(
-        request, name.namespace, lambda old: grant_topic(old, str(name), role, actions)
-    )
+    change = partial(grant_topic, topic=str(name), role=role, actions=actions)
+    return await _change(request, name.namespace, change)

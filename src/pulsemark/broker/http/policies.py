@@ -1,18 +1,16 @@
 """The policies of namespaces and topics over HTTP: six routes for each description of a policy.
 
-Routes, statuses and bodies are those of Apache Pulsar 4.0.8: the answer is 200 with the value, 200
+Routes, statuses and bodies are those of Apache Pulsar 4.0.8: the answer is 200 with the value, or
 with an empty body if none is set, and 204 for a change. With `applied=true` the answer for a topic
-is the policy that applies to it, from whatever level. There is one difference: Pulsar answers 500
-to a number that is out of range, this broker answers 400.
+is the policy that applies to it. A number that is out of range is answered with 400, not 500.
 
 Three kinds of values have routes of their own: the rates of single subscriptions, the settings for
-Kafka's record sets (`entryFormat`, docs/kafka.md), and properties, which are texts that the broker
-keeps and shows. `entryFormat` cannot be unset, since entries in that format stay.
+Kafka's record sets (`entryFormat`, docs/kafka.md), which cannot be unset, and properties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +18,10 @@ from ...records import record
 from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
-from ..policies.catalogue import POLICIES
 from ..policies.policy import Levels, Place, Policy
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
+    POLICIES,
     PROPERTIES,
     RETENTION,
     SUBSCRIPTION_DISPATCH_RATE,
@@ -36,12 +34,7 @@ from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import (
-    check_stored,
-    existing_namespace,
-    existing_topic,
-    int_value,
-)
+from .names import check_stored, existing_namespace, existing_topic, int_value
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
 
 if TYPE_CHECKING:
@@ -81,6 +74,10 @@ class PolicyOf:
             await self.levels.set_for_namespace(self.namespace, value)
         else:
             await self.levels.set_for_topic(self.topic, value, is_global=self.is_global)
+
+    async def revise(self, change: Callable[[Any], Any]) -> None:
+        """Set the value to what `change` makes of the one that is set then."""
+        await self.levels.revise(self.topic or self.namespace, change, is_global=self.is_global)
 
 
 def policy_of(
@@ -153,19 +150,17 @@ def policy_topic(request: Request, path: TopicPath) -> TopicName:
     if name.partition_index >= 0:
         raise HttpError(412, "Not allowed to set/get topic policy for a partition")
     if not request.services.config.topic_level_policies_enabled:
-        raise HttpError(
-            405,
-            "Topic level policies is disabled, to enable the topic level policy and retry.",
-        )
+        text = "Topic level policies is disabled, to enable the topic level policy and retry."
+        raise HttpError(405, text)
     return existing_topic(request, path)
 
 
 async def _value(request: Request, policy: Policy, place: Place) -> Any:
     """The value in the request's body; None removes it."""
-    value = request.json() if place.has_body else None
+    value = request.json()
     if value is None and place.empty in ("removes", "ignored"):
         return None
-    if place.has_body and place.empty == "refused":
+    if place.empty == "refused":
         request.required_json()
     return await _read(request, policy, place, value)
 
@@ -208,10 +203,9 @@ MAX_SUBSCRIPTION_RATES = 1_000
 async def rate_of(request: Request, path: TopicPath, subscription: str) -> Response:
     """The dispatch rate set for a subscription; with applied=true the one that applies to it."""
     name, topics = policy_topic(request, path), request.services.topics
-    is_applied = request.flag("applied")
-    keys = (
-        [_key(request)] if not is_applied else [SUBSCRIPTION_RATES, f"global:{SUBSCRIPTION_RATES}"]
-    )
+    is_applied, keys = request.flag("applied"), [_key(request)]
+    if is_applied:
+        keys = [SUBSCRIPTION_RATES, f"global:{SUBSCRIPTION_RATES}"]
     for key in keys:
         found = (topics.policy_store.in_topic(name, key) or {}).get(subscription)
         if found is not None:
@@ -335,7 +329,7 @@ async def properties_of_namespace(request: Request, *where: str) -> Response:
 @routes.put(f"{NAMESPACE}/properties", needs.tenant_admin())
 async def add_to_namespace(request: Request, *where: str) -> Response:
     """Add properties to a namespace, or replace some."""
-    return await _add(policy_of(request, PROPERTIES, where), _given(request) or {})
+    return await _add(policy_of(request, PROPERTIES, where), _checked(request.json()) or {})
 
 
 @routes.delete(f"{NAMESPACE}/properties", needs.tenant_admin())
@@ -363,9 +357,8 @@ async def set_in_namespace(
 async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """Remove one property; the answer is its value."""
     found = policy_of(request, PROPERTIES, (tenant, name))
-    properties = dict(found.value or {})
-    removed = properties.pop(key, None)
-    await found.set(properties or None)
+    removed = (found.value or {}).get(key)
+    await found.revise(partial(_without, key=key))
     return _text(removed)
 
 
@@ -385,14 +378,12 @@ async def properties_of_topic(request: Request, path: TopicPath) -> Response:
 
 def properties_of(topics: Topics, name: TopicName) -> dict[str, str]:
     """A topic's properties."""
-    found: dict[str, str] = topics.policies[PROPERTIES].of_topic(name) or {}
-    return found
+    return topics.policies[PROPERTIES].of_topic(name) or {}
 
 
 def text_properties(value: object) -> dict[str, str]:
     """Properties from JSON; none for null. Raises `HttpError` 400."""
-    found: dict[str, str] = {} if value is None else _checked(value) or {}
-    return found
+    return {} if value is None else _checked(value) or {}
 
 
 @routes.put(f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"))
@@ -403,8 +394,7 @@ async def add_to_topic(request: Request, path: TopicPath) -> Response:
         return Response()
     name = existing_topic(request, path)
     levels = request.services.topics.policies[PROPERTIES]
-    before = levels.of_topic(name) or {}
-    await levels.set_for_topic(name, _checked({**before, **(_given(request) or {})}))
+    await levels.revise(name, partial(_added, given=_checked(request.json()) or {}))
     return Response()
 
 
@@ -414,18 +404,21 @@ async def remove_from_topic(request: Request, path: TopicPath) -> Response:
     check_stored(path)
     name = existing_topic(request, path)
     levels, key = request.services.topics.policies[PROPERTIES], request.query.get("key")
-    left = {each: text for each, text in (levels.of_topic(name) or {}).items() if each != key}
-    await levels.set_for_topic(name, left or None)
+    await levels.revise(name, partial(_without, key=key))
     return Response()
 
 
 async def _add(found: PolicyOf, given: dict[str, str]) -> Response:
-    await found.set(_checked({**(found.value or {}), **given}))
+    await found.revise(partial(_added, given=given))
     return Response()
 
 
-def _given(request: Request) -> Any:
-    return _checked(request.json())
+def _added(before: Any, given: dict[str, str]) -> Any:
+    return _checked({**(before or {}), **given})
+
+
+def _without(before: Any, key: str | None) -> Any:
+    return {each: text for each, text in (before or {}).items() if each != key} or None
 
 
 def _checked(value: Any) -> Any:

@@ -72,10 +72,11 @@ class Route:
     #: What it needs of its client: checked before the handler runs.
     permission: Need
     handler: Handler
-    _parts: tuple[str, ...] = field(init=False, default=())
+    #: The template's segments.
+    parts: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_parts", tuple(part for part in self.path.split("/") if part))
+        object.__setattr__(self, "parts", tuple(part for part in self.path.split("/") if part))
         wanted = set(NAMES.get(self.permission.scope, ()))
         if "/subscription/{" in self.path and self.permission.scope is Scope.TOPIC:
             wanted.add("subscription")
@@ -83,19 +84,9 @@ class Route:
             raise LookupError(f"{self.path} must have the names {sorted(wanted)}")
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """The template's segments."""
-        return self._parts
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The names in the template, in the order of the values that `match` returns."""
-        return tuple(part[1:-1] for part in self._parts if part.startswith("{"))
-
-    @property
-    def size(self) -> int:
-        """How many segments its paths have."""
-        return len(self._parts)
+        return tuple(part[1:-1] for part in self.parts if part.startswith("{"))
 
     @property
     def rank(self) -> tuple[tuple[bool, ...], bool]:
@@ -103,22 +94,20 @@ class Route:
 
         Of equal ones that for one kind of topics goes before that for both.
         """
-        named = tuple(part.startswith("{") and part != DOMAIN for part in self._parts)
-        return named, DOMAIN in self._parts
+        named = tuple(part.startswith("{") and part != DOMAIN for part in self.parts)
+        return named, DOMAIN in self.parts
 
     @property
     def shape(self) -> tuple[str, ...]:
         """The template without its names: routes of one shape are one path with several methods."""
-        kinds = (DOMAIN, *DOMAINS)
-        return tuple(
-            "{}" if part.startswith("{") or part in kinds else part for part in self._parts
-        )
+        plain = ("{}" if part in DOMAINS else part for part in self.parts)
+        return tuple("{}" if part.startswith("{") else part for part in plain)
 
     async def run(self, request: Request, values: tuple[str, ...]) -> Response:
         """Call the handler with the values that `match` has returned."""
         names = self.names
         if names[:3] == TopicPath._fields[1:]:
-            domain = next((part for part in self._parts if part in DOMAINS), "persistent")
+            domain = next((part for part in self.parts if part in DOMAINS), "persistent")
             values, names = (domain, *values), ("domain", *names)
         if names[:4] == TopicPath._fields:
             return await self.handler(request, TopicPath(*values[:4]), *values[4:])
@@ -135,10 +124,10 @@ class Route:
 
         An empty segment has no value, as in Pulsar: `clearBacklog//` names no subscription.
         """
-        if len(segments) != len(self._parts):
+        if len(segments) != len(self.parts):
             return None
         values = []
-        for part, segment in zip(self._parts, segments, strict=True):
+        for part, segment in zip(self.parts, segments, strict=True):
             if part == DOMAIN and segment not in DOMAINS:
                 return None
             if part.startswith("{") and segment:

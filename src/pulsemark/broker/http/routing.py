@@ -41,7 +41,6 @@ from .route import Route
 def all_routes() -> tuple[Route, ...]:
     """The routes of the whole interface. Imports their modules, which takes a while."""
     from . import (
-        audit,
         backlogs,
         namespaces,
         non_persistent,
@@ -56,7 +55,6 @@ def all_routes() -> tuple[Route, ...]:
     )
 
     return (
-        *audit.routes,
         *backlogs.routes,
         *brokers.routes,
         *namespaces.routes,
@@ -100,7 +98,7 @@ def _by_size(*, whole: bool) -> dict[int, tuple[Route, ...]]:
     """The routes by the number of segments; among those of one size, literal ones go first."""
     found: dict[int, list[Route]] = {}
     for route in sorted(all_routes() if whole else brokers.routes, key=lambda route: route.rank):
-        found.setdefault(route.size, []).append(route)
+        found.setdefault(len(route.parts), []).append(route)
     return {size: tuple(routes) for size, routes in found.items()}
 
 
@@ -122,7 +120,7 @@ async def answer(request: Request) -> Response:
         routes = await _routes_for(request)
         if request.method == "OPTIONS":
             return options(_allowed(request, routes))
-        route, values = _find(request, routes)
+        route, values = find(request, routes)
         authorize(request, route, values)
         _check_media_types(request, accept)
         try:
@@ -162,7 +160,8 @@ def _allowed(request: Request, routes: Sequence[Route]) -> frozenset[str]:
     return frozenset(route.method for route in fitting if route.shape == first)
 
 
-def _find(request: Request, routes: Sequence[Route]) -> tuple[Route, tuple[str, ...]]:
+def find(request: Request, routes: Sequence[Route]) -> tuple[Route, tuple[str, ...]]:
+    """The first route that matches, and the values of its names. Raises `UnservedError`."""
     method = "GET" if request.method == "HEAD" else request.method
     for route in routes:
         if route.method == method:

@@ -67,8 +67,8 @@ from ..topics.schemas import (
 from .authentication import UnauthenticatedError
 from .connection import HttpConnection
 from .messages import HttpError, Request, Response, UnservedError, allow_header
-from .route import Route, Routes
-from .routing import authorize
+from .route import Routes
+from .routing import authorize, find
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 CONFIG_KIND = "schema-subject"
@@ -76,9 +76,9 @@ AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 LEVELS = {
     "NONE": ALWAYS_COMPATIBLE,
     **{
-        f"{name}{more}": f"{name}{more}"
-        for name in ("BACKWARD", "FORWARD", "FULL")
-        for more in ("", TRANSITIVE)
+        name: name
+        for kind in ("BACKWARD", "FORWARD", "FULL")
+        for name in (kind, f"{kind}{TRANSITIVE}")
     },
 }
 SHOWN_LEVELS = {
@@ -90,6 +90,8 @@ MODES = {"READWRITE": True, "READONLY": False}
 MAX_SUBJECT_CHARACTERS = 512
 MAX_REFERENCES = 100
 MAX_VERSION = 2**31 - 1
+#: The types of Avro's that have names.
+NAMED = ("record", "error", "enum", "fixed")
 #: Schemas in one list, unless another limit is named, and their bytes.
 MAX_LISTED, MAX_LISTED_BYTES = 1_000, 32 << 20
 #: A larger body is parsed in a thread.
@@ -179,18 +181,9 @@ def _with_token(headers: dict[str, str]) -> tuple[dict[str, str], str | None]:
 
 
 async def _routed(request: Request) -> Response:
-    method = "GET" if request.method == "HEAD" else request.method
-    found: list[tuple[Route, tuple[str, ...]]] = []
-    for route in sorted(routes, key=lambda route: route.rank):
-        values = route.match(request.segments)
-        if values is not None:
-            found.append((route, values))
-    for route, values in found:
-        if route.method == method:
-            authorize(request, route, values)
-            return await route.run(request, values)
-    allowed = frozenset(route.method for route, _ in found)
-    raise UnservedError(405 if allowed else 404, allowed)
+    route, values = find(request, sorted(routes, key=lambda route: route.rank))
+    authorize(request, route, values)
+    return await route.run(request, values)
 
 
 # -- subjects -------------------------------------------------------------------------------------
@@ -238,11 +231,8 @@ def _number(text: str) -> int | None:
     if text in ("latest", "-1"):
         return None
     if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= MAX_VERSION:
-        raise RegistryError(
-            42202,
-            f"The specified version '{text[:40]}' is not a valid version id. Allowed values are "
-            'between [1, 2^31-1] and the string "latest"',
-        )
+        text = f"The specified version '{text[:40]}' is not a valid version id. Allowed values are "
+        raise RegistryError(42202, f'{text}between [1, 2^31-1] and the string "latest"')
     return int(text)
 
 
@@ -502,9 +492,8 @@ async def _used(request: Request, reference: Reference) -> tuple[Reference, byte
     try:
         one = found.version(version, deleted=False)
     except RegistryError as error:
-        raise RegistryError(
-            42201, f"Invalid schema: reference {reference.name}: {error}"
-        ) from error
+        reason = f"Invalid schema: reference {reference.name}: {error}"
+        raise RegistryError(42201, reason) from error
     return reference._replace(version=one.number + 1), one.schema.schema_data
 
 
@@ -554,12 +543,7 @@ def _inlined(value: Any, known: Mapping[str, Any], defined: set[str], namespace:
         return [_inlined(each, known, defined, namespace) for each in value]
     if not isinstance(value, dict):
         return value
-    if isinstance(value.get("name"), str) and value.get("type") in (
-        "record",
-        "error",
-        "enum",
-        "fixed",
-    ):
+    if isinstance(value.get("name"), str) and value.get("type") in NAMED:
         own, _, _ = value["name"].rpartition(".")
         namespace = own or value.get("namespace", namespace)
         short = value["name"].rpartition(".")[2]
@@ -580,10 +564,6 @@ def _inlined(value: Any, known: Mapping[str, Any], defined: set[str], namespace:
             for each in value["fields"]
         ]
     return {**value, **changed}
-
-
-def _kind(one: SchemaVersion) -> str:
-    return registry_type(one.schema)
 
 
 async def _find(
@@ -615,20 +595,20 @@ async def lookup(request: Request, subject: str) -> Response:
     return _answer(_registered(subject, one))
 
 
-async def _check_writable(request: Request, found: _Subject, subject: str) -> None:
+async def _check_writable(request: Request, found: _Subject) -> None:
     if not await MODE.in_force(request, found):
-        raise RegistryError(42205, f"Subject {subject} is in read-only mode")
+        raise RegistryError(42205, f"Subject {found.name} is in read-only mode")
 
 
 @routes.post(f"{_SUBJECT}/versions", _NEED)
 async def register(request: Request, subject: str) -> Response:
     """Register the schema of the body, and answer with its id."""
     posted = await _posted(request)
-    found = await _subject(request, "Write", subject, _kind(posted))
+    found = await _subject(request, "Write", subject, registry_type(posted.schema))
     known = await _find(request, posted, found.live)
     if known is not None:
         return _answer({"id": known.id})
-    await _check_writable(request, found, subject)
+    await _check_writable(request, found)
     strategy = await COMPATIBILITY.in_force(request, found)
     _check_types(found, posted, strategy)
     schemas = request.services.schemas
@@ -646,13 +626,11 @@ async def register(request: Request, subject: str) -> Response:
 def _check_types(found: _Subject, posted: SchemaVersion, strategy: str) -> None:
     """Raise IncompatibleSchemaError for another type of schema."""
     live = live_of(found.stored)
-    kinds = [_kind(one) for one in live]
-    is_topics = found.place is found.topic
-    if live and kinds[-1] != _kind(posted) and (is_topics or strategy != ALWAYS_COMPATIBLE):
-        raise IncompatibleSchemaError(
-            f"{found.name} has schemas of the type {kinds[-1] or 'of Pulsar only'}, "
-            f"not {_kind(posted)}"
-        )
+    kinds = [registry_type(one.schema) for one in live]
+    kind, is_topics = registry_type(posted.schema), found.place is found.topic
+    if live and kinds[-1] != kind and (is_topics or strategy != ALWAYS_COMPATIBLE):
+        before = kinds[-1] or "of Pulsar only"
+        raise IncompatibleSchemaError(f"{found.name} has schemas of the type {before}, not {kind}")
 
 
 # -- compatibility and mode -----------------------------------------------------------------------
@@ -791,7 +769,7 @@ async def compatibility(request: Request, subject: str, version: str = "") -> Re
 async def delete(request: Request, subject: str) -> Response:
     """Delete all versions of a subject, and answer with their numbers."""
     found = await _subject(request, "Administer", subject)
-    await _check_writable(request, found, subject)
+    await _check_writable(request, found)
     schemas = request.services.schemas
     gone = found.shown(deleted=True)
     if request.flag("permanent"):
@@ -805,10 +783,8 @@ async def delete(request: Request, subject: str) -> Response:
     else:
         gone = found.live
         if not gone:
-            raise RegistryError(
-                40404,
-                f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently",
-            )
+            text = f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently"
+            raise RegistryError(40404, text)
         await _check_unused(request, subject, gone)
         await schemas.revise(found.place, partial(_hidden, gone))
     return _answer([one.number + 1 for one in gone])
@@ -818,7 +794,7 @@ async def delete(request: Request, subject: str) -> Response:
 async def delete_version(request: Request, subject: str, version: str) -> Response:
     """Delete one version, and answer with its number."""
     found = await _subject(request, "Administer", subject)
-    await _check_writable(request, found, subject)
+    await _check_writable(request, found)
     one = found.version(version, deleted=_number(version) is not None)
     is_live = one in found.live
     what = f"Subject '{subject}' Version {one.number + 1} was"
@@ -836,9 +812,8 @@ async def delete_version(request: Request, subject: str, version: str) -> Respon
 def _check_deleted(subject: str, stored: list[SchemaVersion]) -> None:
     """Raise RegistryError if a version is live: also one that only Pulsar's clients see."""
     if live_of(stored):
-        raise RegistryError(
-            40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
-        )
+        text = f"Subject '{subject}' was not deleted first before being permanently deleted"
+        raise RegistryError(40405, text)
 
 
 async def _check_unused(request: Request, subject: str, gone: list[SchemaVersion]) -> None:
@@ -922,10 +897,6 @@ async def subjects_of_id(request: Request, number: str) -> Response:
 async def versions_of_id(request: Request, number: str) -> Response:
     """The versions that have a schema."""
     deleted = request.flag("deleted")
-    return _answer(
-        [
-            {"subject": name, "version": one.number + 1}
-            for name, one, is_live in await _with_id(request, number)
-            if is_live or deleted
-        ]
-    )
+    found = await _with_id(request, number)
+    shown = [(name, one.number + 1) for name, one, is_live in found if is_live or deleted]
+    return _answer([{"subject": name, "version": version} for name, version in shown])

@@ -1,7 +1,4 @@
-"""The schemas of topics: register, find, compare, delete.
-
-As in Pulsar a topic needs not exist.
-"""
+"""The schemas of topics: register, find, compare, delete. As in Pulsar a topic needs not exist."""
 
 from __future__ import annotations
 
@@ -58,9 +55,8 @@ async def by_version(request: Request, path: TopicPath, version: str) -> Respons
 async def all_versions(request: Request, path: TopicPath) -> Response:
     """All versions since the last deletion, oldest first."""
     versions = await request.services.schemas.live(_name(path))
-    return await Response.of_long_json(
-        {"getSchemaResponses": [_shown(one) for one in versions]}, request.services.topics.turns
-    )
+    shown = {"getSchemaResponses": [_shown(one) for one in versions]}
+    return await Response.of_long_json(shown, request.services.topics.turns)
 
 
 @routes.get(f"{BASE}/metadata", needs.topic("GET_METADATA"))
@@ -154,11 +150,8 @@ def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
     body = request.json_object()
     if body is None:
         raise HttpError(400, "the body is missing")
-    text, kind, properties = (
-        body.get("schema"),
-        body.get("type"),
-        text_properties(body.get("properties")),
-    )
+    text, kind = body.get("schema"), body.get("type")
+    properties = text_properties(body.get("properties"))
     if kind is None and (checks_type_first or text is not None):
         raise HttpError(400, "type is missing")
     if text is None:
@@ -168,14 +161,10 @@ def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
     number = parse_kind(str(kind))
     if number is None:
         raise HttpError(400, f"unknown type: {str(kind)[:40]}")
-    schema = Schema(name="", schema_data=stored_data(number, _text(text)))
+    schema = Schema(name="", schema_data=stored_data(number, str(text)))
     schema.type = number  # type: ignore[assignment]
-    schema.properties.extend(KeyValue(key=k, value=_text(v)) for k, v in properties.items())
+    schema.properties.extend(KeyValue(key=k, value=str(v)) for k, v in properties.items())
     return schema
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 def _shown(found: SchemaVersion) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a topic has stored: messages by place, id and time, stamps, leader epochs.
+"""What a topic has stored: messages by place, id and time, stamps, leader epochs, the audit.
 
 The body is the payload, decompressed; that of a batch is the batch. The headers `X-Pulsar-...` have
 what the message's metadata says. Reading acknowledges nothing.
@@ -9,10 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Generator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from ...audit.report import Post, Report, of_tier
+from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditInputError, AuditRow, parse_tags
+from ...audit.rows import check_name as check_audit_name
 from ...ledger import Entry, EntryKind, Position
 from ...ledger.position import EARLIEST
 from ...ledger.would_block import when_read
@@ -38,7 +42,7 @@ from ..subscriptions.seek import SeekTarget
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import int_value, long_value, open_one_log, open_topic
+from .names import int_value, long_value, open_one_log, open_topic, shown_id
 from .route import TOPIC, Routes, TopicPath
 
 routes = Routes()
@@ -167,24 +171,20 @@ async def _answer(request: Request, entry: Entry) -> Response:
 def _shown(entry: Entry) -> Response:
     metadata = read_message_metadata(entry.body)
     payload: Any = payload_of(entry.body)
-    is_encrypted = bool(metadata.encryption_keys)
+    is_encrypted, found = bool(metadata.encryption_keys), _headers(entry, metadata)
     if metadata.compression and not is_encrypted:
         payload = decompress(
             metadata.compression, payload, metadata.uncompressed_size, MAX_PAYLOAD_BYTES
         )
-    headers = [
-        (f"X-Pulsar-{name}", UNSAFE.sub("?", value)) for name, value in _headers(entry, metadata)
-    ]
+    headers = ((f"X-Pulsar-{name}", UNSAFE.sub("?", text)) for name, text in found)
     return Response(200, bytes(payload), JSON_TYPE, tuple(headers))
 
 
 def _headers(entry: Entry, metadata: MessageMetadata) -> list[tuple[str, str]]:
-    properties = json.dumps(
-        {pair.key: pair.value for pair in metadata.properties}, separators=(",", ":")
-    )
+    properties = {pair.key: pair.value for pair in metadata.properties}
     found = [
-        ("Message-ID", f"{entry.position.ledger_id}:{entry.position.entry_id}"),
-        ("PROPERTY", properties),
+        ("Message-ID", str(entry.position)),
+        ("PROPERTY", json.dumps(properties, separators=(",", ":"))),
     ]
     stamp = prefix_fields(entry.prefix)
     if (time_ms := stamp.get("broker_timestamp")) is not None:
@@ -302,24 +302,13 @@ async def epochs_of(request: Request, path: TopicPath) -> Response:
 @routes.get(f"{TOPIC}/messageid/{{time}}", needs.topic("PEEK_MESSAGES"))
 async def message_id_at(request: Request, path: TopicPath, time: str) -> Response:
     """The first entry at or after a time; if there is none, the id of the next entry."""
-    what = (
-        "Get message ID by timestamp on a partitioned topic is not allowed, "
-        "please try do it on specific topic partition"
-    )
+    what = "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
+    what += "specific topic partition"
     opened = await open_one_log(request, path, what=what)
     target = await SeekTarget.at_time(
         opened, max(long_value(time), 0), request.services.run_blocking
     )
-    ledger_id, entry_id = target.position
-    return Response.of_json(
-        {
-            "ledgerId": ledger_id,
-            "entryId": entry_id,
-            "partitionIndex": opened.partition_index,
-            "batchIndex": -1,
-            "batchSize": 0,
-        }
-    )
+    return Response.of_json(shown_id(target.position, opened.partition_index))
 
 
 @routes.get(f"{TOPIC}/getMessageIdByIndex", needs.topic("PEEK_MESSAGES"))
@@ -337,15 +326,8 @@ async def message_id_by_index(request: Request, path: TopicPath) -> Response:
         found = await request.services.run_blocking(Finder(opened.ledger).by_index, index)
     except IndexOutOfRangeError as error:
         raise HttpError(404, f"Message not found for index {index}: {error}") from error
-    return Response.of_json(
-        {
-            "ledgerId": found.position.ledger_id,
-            "entryId": found.position.entry_id,
-            "partitionIndex": opened.partition_index,
-            "batchIndex": found.batch_index if found.message_count > 1 else -1,
-            "batchSize": found.message_count if found.message_count > 1 else 0,
-        }
-    )
+    place = (found.batch_index, found.message_count) if found.message_count > 1 else (-1, 0)
+    return Response.of_json(shown_id(found.position, opened.partition_index, *place))
 
 
 @routes.get(f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"))
@@ -353,15 +335,62 @@ async def last_message_id(request: Request, path: TopicPath) -> Response:
     """The last message's id."""
     opened = await open_topic(request, path)
     last = await request.services.topics.turns.result(opened.finding_last_id())
-    end = opened.ledger.end_position
+    ledger_id = opened.ledger.end_position.ledger_id if last.entry_id < 0 else last.ledger_id
+    shown = shown_id(Position(ledger_id, last.entry_id), last.partition, last.batch_index)
     batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
-    return Response.of_json(
-        {
-            "ledgerId": end.ledger_id if last.entry_id < 0 else last.ledger_id,
-            "entryId": last.entry_id,
-            "partitionIndex": last.partition,
-            "batchIndex": last.batch_index,
-            "batchSize": 0,
-            **(batch if last.batch_index >= 0 else {}),
-        }
-    )
+    return Response.of_json({**shown, **(batch if last.batch_index >= 0 else {})})
+
+
+# -- what was counted ----------------------------------------------------------------------------
+
+
+@routes.get(f"{TOPIC}/audit", needs.topic("GET_STATS"))
+async def get_audit(request: Request, path: TopicPath) -> Response:
+    """The rows of the broker, of another tier, or of all tiers."""
+    opened = await open_one_log(request, path, what="The audit")
+    auditor, query = request.services.auditor, request.query
+    try:
+        by = None if "by" not in query else parse_tags(query["by"])
+        tier = check_audit_name("tier", query.get("tier", BROKER_TIER))
+        from_ms, to_ms = _time_in(query, "startingTime"), _time_in(query, "endingTime")
+        made = await auditor.report(opened, by, starting_time_ms=from_ms, ending_time_ms=to_ms)
+    except AuditInputError as error:
+        raise HttpError(400, str(error)) from error
+    rows = list(made.rows)
+    if tier != BROKER_TIER:
+        posted = [
+            row
+            for row in await auditor.received(opened)
+            if (from_ms is None or row.bucket_end_ms > from_ms)
+            and (to_ms is None or row.bucket_start_ms < to_ms)
+        ]
+        rows = [*rows, *posted] if tier == ALL_TIERS else list(of_tier(posted, tier))
+    return await Response.of_long_json(_shown_rows(made, rows), request.services.topics.turns)
+
+
+def _shown_rows(made: Report, rows: list[AuditRow]) -> Generator[None, None, Any]:
+    shown = []
+    for row in rows:
+        shown.append(row.to_json())
+        yield
+    return {**made.facts(), "rows": shown}
+
+
+@routes.post(f"{TOPIC}/audit", needs.topic("CONSUME"))
+async def post_audit(request: Request, path: TopicPath) -> Response:
+    """Take the rows of another tier. They are on disk when this is answered."""
+    opened = await open_one_log(request, path, what="The audit")
+    try:
+        await request.services.auditor.post(opened, Post.from_json(request.json()))
+    except AuditInputError as error:
+        raise HttpError(400, str(error)) from error
+    return Response()
+
+
+def _time_in(query: dict[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text[:16]) <= MAX_TIME_MS):
+        raise AuditInputError(name, text, "is not a time in milliseconds since 1970")
+    return int(text[:16])

@@ -13,13 +13,16 @@ from ..policies.policy import boolean
 from ..security import needs
 from ..storage import durable
 from ..subscriptions.seek import SeekTarget, reset_subscription
-from ..subscriptions.subscription import is_replicated, mark_replicated
-from ..subscriptions.tag_filter import InvalidFilterError, TagFilter
+from ..subscriptions.subscription import (
+    InvalidFilterError,
+    TagFilter,
+    is_replicated,
+    mark_replicated,
+)
 from ..topics.registry import creates
 from ..topics.topic import Topic
 from .messages import HttpError, Request, Response
 from .names import (
-    after,
     existing_topic,
     find_subscription,
     find_subscriptions,
@@ -127,7 +130,7 @@ async def reset_to_position(request: Request, path: TopicPath, name: str) -> Res
     body = request.json()
     target = position_in(body)
     if body.get("excluded") is True:
-        target = after(target)
+        target = target.following
     subscription = await find_subscription(request, path, name, what=what)
     position = await when_read(subscription.topic.clamp, target, subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)

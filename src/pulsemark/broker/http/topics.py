@@ -38,6 +38,7 @@ from .names import (
     open_one_log,
     open_stored,
     open_topic,
+    shown_id,
     stored_topic,
     topic_name,
     topics_in_bundle,
@@ -90,14 +91,11 @@ def _check_partition(request: Request, name: TopicName) -> None:
     whole = name.partitioned
     start = f'Can\'t create topic {name.local} with "-partition-" followed by'
     if not request.services.topics.partitions_of(whole):
-        raise HttpError(
-            412, f"{start} numeric value if there isn't a partitioned topic {whole.local} created."
-        )
+        text = f"{start} numeric value if there isn't a partitioned topic {whole.local} created."
+        raise HttpError(412, text)
     if is_beyond_partitions(request.services.topics, name):
-        raise HttpError(
-            412,
-            f"{start} a number smaller than number of partition of partitioned topic {whole.local}",
-        )
+        start += " a number smaller than number of partition of partitioned topic"
+        raise HttpError(412, f"{start} {whole.local}")
 
 
 @routes.delete(TOPIC, needs.namespace("DELETE_TOPIC"))
@@ -106,16 +104,12 @@ async def delete_topic(request: Request, path: TopicPath) -> Response:
     topics = request.services.topics
     name = existing_topic(request, path)
     if topics.partitions_of(name):
-        raise HttpError(
-            409,
-            f"{name} is a partitioned topic, instead of calling delete topic, "
-            "please call delete-partitioned-topic.",
-        )
+        text = f"{name} is a partitioned topic, instead of calling delete topic, "
+        raise HttpError(409, f"{text}please call delete-partitioned-topic.")
     try:
         await topics.delete(name, force=request.flag("force"))
     except TopicInUseError as error:
-        used = error.producers + error.consumers
-        raise HttpError(412, f"Topic has {used} connected producers/consumers") from error
+        raise HttpError(412, f"Topic has {error.users} connected producers/consumers") from error
     return Response()
 
 
@@ -142,11 +136,7 @@ async def partitions(request: Request, path: TopicPath) -> Response:
     if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
     await _create_if_absent(request, name)
-    count = topics.partitions_of(name)
-    shown = properties_of(topics, name)
-    return Response.of_json(
-        {"partitions": count, "deleted": False, **({"properties": shown} if shown else {})}
-    )
+    return Response.of_json(_shown_metadata(topics, name, topics.partitions_of(name)))
 
 
 async def _create_if_absent(request: Request, name: TopicName) -> None:
@@ -181,9 +171,8 @@ def _metadata(request: Request) -> tuple[int, dict[str, str]]:
     """The body: a number of partitions, or an object with it and with properties."""
     if request.headers.get("content-type", "").startswith(METADATA_TYPE):
         body = request.json_object() or {}
-        return integer("partitions", body.get("partitions", 0)), text_properties(
-            body.get("properties")
-        )
+        count = integer("partitions", body.get("partitions", 0))
+        return count, text_properties(body.get("properties"))
     return _count(request), {}
 
 
@@ -197,9 +186,8 @@ async def update_partitions(request: Request, path: TopicPath) -> Response:
     if not before:
         raise HttpError(409, f"Topic {name} is not the partitioned topic.")
     if count < before:
-        raise HttpError(
-            422, f"Desired partitions {count} can't be less than the current partitions {before}."
-        )
+        text = f"Desired partitions {count} can't be less than the current partitions {before}."
+        raise HttpError(422, text)
     _check_count(request, count)
     if count > before:
         await topics.create_partitioned(name, count)
@@ -228,11 +216,8 @@ async def delete_partitioned(request: Request, path: TopicPath) -> Response:
     if not topics.exists(name):
         raise HttpError(404, f"Topic {name} not found")
     if not topics.partitions_of(name):
-        raise HttpError(
-            409,
-            f"{name} is a non-partitioned topic. "
-            "Instead of calling delete-partitioned-topic please call delete.",
-        )
+        text = f"{name} is a non-partitioned topic. Instead of calling delete-partitioned-topic "
+        raise HttpError(409, f"{text}please call delete.")
     if not request.flag("force"):
         await check_unused_elsewhere(request, name)
     try:
@@ -275,7 +260,7 @@ async def terminate(request: Request, path: TopicPath) -> Response:
         raise HttpError(405, "Termination of a partitioned topic is not allowed")
     what = "Termination of a partitioned topic is not allowed"
     opened = await open_one_log(request, path, what=what)
-    return Response.of_json(_shown(await request.services.topics.terminate(opened)))
+    return Response.of_json(shown_id(await request.services.topics.terminate(opened)))
 
 
 @routes.post(f"{TOPIC}/terminate/partitions", needs.topic("TERMINATE"))
@@ -291,21 +276,11 @@ async def terminate_partitions(request: Request, path: TopicPath) -> Response:
     for index in range(count):
         try:
             opened = await topics.open(name.partition(index), create=True)
-            ends[str(index)] = _shown(await topics.terminate(opened))
+            ends[str(index)] = shown_id(await topics.terminate(opened))
         except LedgerError as error:
             done = ", ".join(ends) or "none"
             raise HttpError(503, f"{error} (partitions terminated before: {done})") from error
     return Response.of_json(ends)
-
-
-def _shown(end: Position) -> dict[str, Any]:
-    return {
-        "ledgerId": end.ledger_id,
-        "entryId": end.entry_id,
-        "partitionIndex": -1,
-        "batchIndex": -1,
-        "batchSize": 0,
-    }
 
 
 @routes.get(LOOKUP, needs.topic("LOOKUP"))
@@ -426,7 +401,7 @@ async def internal_info(request: Request, path: TopicPath) -> Response:
 async def offload_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN: the broker offloads nothing."""
     await open_topic(request, path)
-    first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
+    first = shown_id(Position(-1, -1))
     return Response.of_json(
         {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
     )
@@ -525,12 +500,9 @@ async def trim(request: Request, path: TopicPath) -> Response:
     Without them the answer is empty, as Pulsar's.
     """
     is_dry_run = request.flag("dryRun")
-    figures = [
-        {
-            "topic": opened.name,
-            **asdict(await request.services.cleaning.trim(opened, is_dry_run=is_dry_run)),
-        }
-        for opened in await open_logs(request, path)
-    ]
+    cleaning, figures = request.services.cleaning, []
+    for opened in await open_logs(request, path):
+        removed = await cleaning.trim(opened, is_dry_run=is_dry_run)
+        figures.append({"topic": opened.name, **asdict(removed)})
     wants = is_dry_run or request.flag("figures")
     return Response.of_json(figures) if wants else Response(200)

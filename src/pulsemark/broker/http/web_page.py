@@ -2,15 +2,12 @@
 
 Its script asks the REST interface for everything it shows, with the credentials that the person
 types, so the page itself needs none. The Content-Security-Policy allows exactly its own script and
-style, by their hashes, and connections to this broker only.
-
-It also asks two routes that Pulsar does not have, for what a person looks for in a topic:
+style, by their hashes, and connections to this broker only. Two routes are not Pulsar's:
 
     GET /admin/v2/persistent/T/N/TOPIC/entries     query: time, index or position; before, after
     GET /admin/v2/persistent/T/N/TOPIC/timeline    query: points
 
-They read in the executor, and stop when they have read `MAX_READ_BYTES`. Reading acknowledges
-nothing.
+They read in the executor, and stop when they have read `MAX_READ_BYTES`.
 """
 
 from __future__ import annotations

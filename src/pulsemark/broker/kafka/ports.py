@@ -7,7 +7,7 @@ The settings that a topic has by Kafka's names are its policy `kafka` (`topics.e
 
 A client's principal and permissions are the broker's (`BrokerAccess`, `BrokerAdmission`): Kafka's
 clients see one namespace, whose permissions and those of its topics hold for them, and a group is a
-subscription of that name (`kafka.access` says which operation needs what).
+subscription of that name (`kafka.ports` says which operation needs what).
 
 In a cluster (`BrokerCluster`) a partition's leader is the broker that owns its bundle. Groups go
 with the log of their offsets, which has a bundle by its name, as topics have. A bundle without an
@@ -533,10 +533,7 @@ class KafkaLimits:
     """What topics take of Kafka's clients."""
 
     def __init__(
-        self,
-        policies: Policies,
-        config: BrokerConfig,
-        run_blocking: Callable[..., Awaitable[Any]],
+        self, policies: Policies, config: BrokerConfig, run_blocking: Callable[..., Awaitable[Any]]
     ) -> None:
         self._policies = policies
         self._config = config

@@ -176,4 +176,4 @@ def _ledger_infos(rows: list[dict[str, Any]], time_ms: int) -> list[dict[str, An
 
 
 def _text(position: Position | None) -> str:
-    return "-1:-1" if position is None else f"{position.ledger_id}:{position.entry_id}"
+    return "-1:-1" if position is None else str(position)

@@ -25,11 +25,9 @@ from ..configuration.config import BrokerConfig
 from ..counters import CompactionFigures, Rates
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.dispatcher import Dispatcher
-from ..subscriptions.home_topic import HomeTopic
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from ..subscriptions.non_persistent import NonPersistentSubscription
-from ..subscriptions.subscription import Subscription, is_replicated
-from ..subscriptions.tag_filter import message_counts
+from ..subscriptions.subscription import HomeTopic, Subscription, is_replicated, message_counts
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.producers import Producer
 from ..topics.topic import Topic
@@ -90,8 +88,7 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
         "oldestBacklogMessageAgeSeconds": -1,
         "publishRateLimitedTimes": 0,
         "earliestMsgPublishTimeInBacklogs": min(
-            (ms for row in durable if (ms := row["earliestMsgPublishTimeInBacklog"]) > 0),
-            default=0,
+            (ms for row in durable if (ms := row["earliestMsgPublishTimeInBacklog"]) > 0), default=0
         ),
         **NOT_OFFLOADED,
         **transaction_counts(topic),
@@ -552,9 +549,7 @@ LAST = (
 OF_A_CLIENT = frozenset({"address", "connectedSince", "clientVersion", "metadata"})
 
 
-def sum_of_partitions(
-    rows: Sequence[dict[str, Any]],
-) -> Generator[object, None, dict[str, Any]]:
+def sum_of_partitions(rows: Sequence[dict[str, Any]]) -> Generator[object, None, dict[str, Any]]:
     """The stats of all partitions together, made in pieces."""
     total: dict[str, Any] = {}
     for row in rows:

@@ -19,8 +19,7 @@ from ..counters import WRITE_LATENCY_LIMITS_MS
 from ..policies.policy import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
 from ..subscriptions.non_persistent import NonPersistentSubscription
-from ..subscriptions.subscription import Subscription
-from ..subscriptions.tag_filter import message_counts
+from ..subscriptions.subscription import Subscription, message_counts
 from ..topics.topic import Topic
 from .stats import bytes_from, ongoing_transactions, storage_size_bytes
 
@@ -46,20 +45,14 @@ COMPACTION_FIGURES = (
     ("pulsar_compaction_removed_event_count", "Messages left out"),
     ("pulsar_compaction_succeed_count", "Compactions that succeeded"),
     ("pulsar_compaction_failed_count", "Compactions that failed"),
-    (
-        "pulsar_compaction_duration_time_in_mills",
-        "Milliseconds that the last compaction took",
-    ),
+    ("pulsar_compaction_duration_time_in_mills", "Milliseconds that the last compaction took"),
     ("pulsar_compaction_read_throughput", "Bytes per second that the last compaction read"),
     ("pulsar_compaction_write_throughput", "Bytes per second that the last compaction wrote"),
     (
         "pulsar_compaction_compacted_entries_count",
         "Entries of the view that the last compaction made",
     ),
-    (
-        "pulsar_compaction_compacted_entries_size",
-        "Bytes of the view that the last compaction made",
-    ),
+    ("pulsar_compaction_compacted_entries_size", "Bytes of the view that the last compaction made"),
 )
 
 
@@ -556,11 +549,7 @@ def _client_figures(rows: Sequence[list[ClientRow]], number: int) -> Iterator[tu
 
 
 def _histogram(
-    name: str,
-    text: str,
-    buckets: list[str],
-    rows: Sequence[TopicRow],
-    histograms: list[Buckets],
+    name: str, text: str, buckets: list[str], rows: Sequence[TopicRow], histograms: list[Buckets]
 ) -> Iterator[Family]:
     def samples(of: Callable[[list[int], float], float]) -> Iterator[tuple[str, float]]:
         for row, (counts, total) in zip(rows, histograms, strict=True):

@@ -1,8 +1,5 @@
 """This broker's own policies: `brokerEntryMetadata`, `leaderEpochs`, `mirrorSources`.
 
-Each can be set for a topic (with all of its partitions), for a namespace, and in the broker's
-configuration; the most specific one that is set applies.
-
 - `mirrorSources`: from which clusters a topic accepts mirrors. A list of cluster names; "*" allows
   every cluster, and an empty list none. A change holds for the next entry that a mirror sends.
 - `leaderEpochs`: true or false (`topics.topic_marks`).
@@ -32,7 +29,7 @@ MAX_SOURCES = 100
 
 
 class InvalidSourcesError(PolicyValueError):
-    """A value that the policy cannot have: `value`, with the `reason`."""
+    """A value that the policy `mirrorSources` cannot have."""
 
     def __init__(self, value: object, reason: str) -> None:
         super().__init__(MIRROR_SOURCES, value, reason)
@@ -77,17 +74,11 @@ class MirrorPolicies(Levels[list[str]]):
 LEADER_EPOCHS = "leaderEpochs"
 
 
-class InvalidEpochPolicyError(PolicyValueError):
-    """A value that the policy cannot have; `value` is the value given."""
-
-    def __init__(self, value: object) -> None:
-        super().__init__(LEADER_EPOCHS, value, f"must be true or false, not {ascii(value)[:80]}")
-
-
 def check_leader_epochs(value: Any) -> bool:
-    """The policy from its JSON value. Raises `InvalidEpochPolicyError`."""
+    """The policy from its JSON value. Raises `PolicyValueError`."""
     if not isinstance(value, bool):
-        raise InvalidEpochPolicyError(value)
+        reason = f"must be true or false, not {ascii(value)[:80]}"
+        raise PolicyValueError(LEADER_EPOCHS, value, reason)
     return value
 
 
@@ -117,11 +108,7 @@ _NOT_TEXT = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 
 
 class InvalidPolicyError(PolicyValueError):
-    """A value that the policy cannot have.
-
-    `value` is the value given, `reason` says what is wrong, with the name of the stamper if one is
-    the cause.
-    """
+    """A value that the policy cannot have; `reason` names the stamper if one is the cause."""
 
     def __init__(self, value: object, reason: str) -> None:
         super().__init__(POLICY_NAME, value, reason)
@@ -175,22 +162,18 @@ class StampPolicy:
 
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, dict) or set(value) - {"delivered"} != {"stampers"}:
-        raise InvalidPolicyError(
-            value, 'must be an object {"stampers": [names]}, and may have "delivered": [fields]'
-        )
+        reason = 'must be an object {"stampers": [names]}, and may have "delivered": [fields]'
+        raise InvalidPolicyError(value, reason)
     names = value["stampers"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidPolicyError(value, "stampers must be a list of names")
-    if len(names) > MAX_STAMPERS:
-        raise InvalidPolicyError(
-            value, f"it has {len(names)} stampers; at most {MAX_STAMPERS} are allowed"
-        )
+    if (count := len(names)) > MAX_STAMPERS:
+        reason = f"it has {count} stampers; at most {MAX_STAMPERS} are allowed"
+        raise InvalidPolicyError(value, reason)
     for name in names:
         if len(name) > MAX_NAME_LENGTH:
-            raise InvalidPolicyError(
-                value,
-                f"the stamper name {name[:40]!r}... is longer than {MAX_NAME_LENGTH} characters",
-            )
+            reason = f"the stamper name {name[:40]!r}... has more than {MAX_NAME_LENGTH} characters"
+            raise InvalidPolicyError(value, reason)
         if re.search(_NOT_TEXT, name):
             reason = f"the stamper name {ascii(name)[:80]} holds a control character or is not text"
             raise InvalidPolicyError(value, reason)
@@ -201,10 +184,9 @@ def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
     fields = value.get("delivered", [])
     if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
         raise InvalidPolicyError(value, "delivered must be a list of fields")
-    if len(fields) > MAX_DELIVERED:
-        raise InvalidPolicyError(
-            value, f"it has {len(fields)} delivered fields; at most {MAX_DELIVERED} are allowed"
-        )
+    if (count := len(fields)) > MAX_DELIVERED:
+        reason = f"it has {count} delivered fields; at most {MAX_DELIVERED} are allowed"
+        raise InvalidPolicyError(value, reason)
     for name in fields:
         if field_number_of(name) is None:
             raise InvalidPolicyError(value, f"delivered has an unknown field {name[:40]!r}")
@@ -214,7 +196,7 @@ def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
 class _Unavailable:
     """Replaces stampers that cannot be loaded, and refuses to stamp producers' entries.
 
-    The broker's own control entries are stored without stamps: a missing plugin must not stop them.
+    The broker's own control entries are stored without stamps: they must not fail for it.
     """
 
     __slots__ = ("_reason",)
@@ -224,10 +206,8 @@ class _Unavailable:
         self._reason = reason
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        raise StampError(
-            f"a stamper of the topic's policy cannot be loaded: {self._reason}; "
-            "install it or change the policy"
-        )
+        reason = f"a stamper of the topic's policy cannot be loaded: {self._reason}; "
+        raise StampError(f"{reason}install it or change the policy")
 
 
 def _read(value: Any) -> Any:

@@ -20,14 +20,8 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import BrokerError
 
-# Reads the values of policies from JSON, as Pulsar reads them.
-#
-# A number may be text, a fraction is cut off, null is 0, and unknown fields of an object are
-# ignored.
-
-
+#: Makes a stored value from a policy's or field's name and JSON. Raises `UnreadableValueError`.
 Reader = Callable[[str, Any], Any]
-"""Makes a stored value from a policy's or field's name and JSON. Raises `UnreadableValueError`."""
 
 #: Texts that Pulsar reads as null.
 _NOTHING = ("", "null")
@@ -72,14 +66,6 @@ def boolean(name: str, value: Any) -> bool:
     if value is None or isinstance(value, bool | int):
         return bool(value)
     raise UnreadableValueError(name, value, "must be true or false")
-
-
-def decimal(name: str, value: Any) -> float:
-    """Pulsar's `double`."""
-    try:
-        return float(value or 0)
-    except (TypeError, ValueError) as error:
-        raise UnreadableValueError(name, value, "must be a number") from error
 
 
 def any_of(*known: str) -> Reader:
@@ -137,11 +123,7 @@ def not_negative(policy: str, highest: int = INT_MAX) -> Callable[[Any], int]:
 
 
 class PolicyValueError(BrokerError, ValueError):
-    """A value that a policy cannot have.
-
-    `policy` is its name, `value` the value given, `reason` what is wrong, and `status` the HTTP
-    status of the answer.
-    """
+    """A value that a policy cannot have. `status` is the HTTP status of the answer."""
 
     def __init__(
         self, policy: str, value: object, reason: str, *, status: int = 400, text: str = ""
@@ -154,14 +136,14 @@ class PolicyValueError(BrokerError, ValueError):
 
 
 class UnreadableValueError(PolicyValueError):
-    """A JSON value of the wrong type or out of range; `value` is the value given."""
+    """A JSON value of the wrong type or out of range."""
 
     def __init__(self, policy: str, value: object, reason: str) -> None:
         super().__init__(policy, value, reason, text=f"{policy}: {reason}, not {str(value)[:80]}")
 
 
 class InvalidValueError(PolicyValueError):
-    """A value that the policy cannot have, with Pulsar's text. `value` is the value given."""
+    """A value that the policy cannot have, with Pulsar's text."""
 
     def __init__(self, policy: str, value: object, reason: str, *, status: int = 412) -> None:
         super().__init__(policy, value, reason, status=status, text=reason)
@@ -186,8 +168,6 @@ class Place:
     set_status: int = 204
     #: Whether GET shows the broker's value if no value is set.
     shows_default: bool = False
-    #: Whether the request's body counts at all.
-    has_body: bool = True
     #: Whether DELETE is served.
     is_removable: bool = True
     #: Whether `applied=true` shows the value that applies. Pulsar has topic policies without it.
@@ -254,6 +234,16 @@ class PolicyStore(Protocol):
 
     async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
         """Set a topic's value; None unsets it. Raises RefusedError, LedgerError."""
+
+    async def revise_in_namespace(
+        self, namespace: str, policy: str, revise: Callable[[Any], Any]
+    ) -> None:
+        """Set a namespace's value to what `revise` makes of the one before."""
+
+    async def revise_in_topic(
+        self, name: TopicName, policy: str, revise: Callable[[Any], Any]
+    ) -> None:
+        """Set a topic's value to what `revise` makes of the one before."""
 
     def announce(self, policy: str, concerns: Callable[[TopicName], bool]) -> None:
         """Tell who listens that a policy has changed for the topics that it concerns."""
@@ -336,6 +326,22 @@ class Levels(Generic[V]):
         stored = None if value is None else self.show(value)
         await self._store.set_in_topic(name, self._key(is_global), stored)
         await self.changed_in_topic(name)
+
+    async def revise(
+        self,
+        place: str | TopicName,
+        revise: Callable[[V | None], V | None],
+        *,
+        is_global: bool = False,
+    ) -> None:
+        """Set a namespace's or topic's value to what `revise` makes of it, one after the other.
+
+        Of a policy with values as they are stored, and without effects of its own.
+        """
+        if isinstance(place, str):
+            await self._store.revise_in_namespace(place, self.policy.key, revise)
+        else:
+            await self._store.revise_in_topic(place, self._key(is_global), revise)
 
 
 class Policies:

@@ -1,6 +1,6 @@
 """Pulsar's policies: what each decides, how its value is read, and what applies without one.
 
-`catalogue` lists all policies. What this broker has no part for (persistence on bookies, offload,
+What this broker has no part for (persistence on bookies, offload,
 entry filters, rates of replication) is no policy of it: a value that had no effect would mislead.
 
 Names, units and rules are Pulsar's. A policy can be set for a topic, for a namespace, and in the
@@ -13,6 +13,7 @@ and unknown fields of a policy are ignored.
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from ...records import record
 from ...wire import TopicName
 from ..configuration.config import DELETE_MODES, SCHEMA_STRATEGIES, BrokerConfig
 from ..security.permissions import MODES
+from .own_policies import EPOCHS, MIRRORS, STAMPS
 from .policy import (
     INT_MAX,
     LONG_MAX,
@@ -38,6 +40,8 @@ from .policy import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .policy import Policies
 
 
@@ -45,9 +49,10 @@ if TYPE_CHECKING:
 
 
 def _limit(
-    name: str, key: str, right: str, what: str, topic: Place | None, namespace: Place | None = None
+    name: str, right: str, what: str, topic: Place | None, namespace: Place | None = None
 ) -> Policy:
-    """A number with one name in paths and messages, and one in namespace policies and settings."""
+    """A number; its key in namespace policies and settings is its name with underscores."""
+    key = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
     return Policy(
         name=name,
         right=right,
@@ -61,37 +66,25 @@ def _limit(
 
 
 MAX_PRODUCERS = _limit(
-    "maxProducersPerTopic",
-    "max_producers_per_topic",
-    "MAX_PRODUCERS",
-    "the most producers of a topic",
-    Place("maxProducers"),
+    "maxProducersPerTopic", "MAX_PRODUCERS", "the most producers of a topic", Place("maxProducers")
 )
 MAX_CONSUMERS = _limit(
-    "maxConsumersPerTopic",
-    "max_consumers_per_topic",
-    "MAX_CONSUMERS",
-    "the most consumers of a topic",
-    Place("maxConsumers"),
+    "maxConsumersPerTopic", "MAX_CONSUMERS", "the most consumers of a topic", Place("maxConsumers")
 )
 MAX_CONSUMERS_PER_SUBSCRIPTION = _limit(
     "maxConsumersPerSubscription",
-    "max_consumers_per_subscription",
     "MAX_CONSUMERS",
     "the most consumers of a subscription",
     Place("maxConsumersPerSubscription", unset_status=204, shows_applied=False),
 )
 MAX_SUBSCRIPTIONS = _limit(
     "maxSubscriptionsPerTopic",
-    "max_subscriptions_per_topic",
     "MAX_SUBSCRIPTIONS",
     "the most subscriptions of a topic",
     Place("maxSubscriptionsPerTopic", unset_status=204, shows_applied=False),
-    Place("maxSubscriptionsPerTopic"),
 )
 MAX_TOPICS = _limit(
     "maxTopicsPerNamespace",
-    "max_topics_per_namespace",
     "MAX_TOPICS",
     "the most topics of a namespace, with each partition",
     None,
@@ -99,14 +92,12 @@ MAX_TOPICS = _limit(
 )
 MAX_UNACKED_PER_CONSUMER = _limit(
     "maxUnackedMessagesPerConsumer",
-    "max_unacked_messages_per_consumer",
     "MAX_UNACKED",
     "the most unacknowledged messages of a consumer that shares its subscription",
     Place("maxUnackedMessagesOnConsumer", empty="removes"),
 )
 MAX_UNACKED_PER_SUBSCRIPTION = _limit(
     "maxUnackedMessagesPerSubscription",
-    "max_unacked_messages_per_subscription",
     "MAX_UNACKED",
     "the most unacknowledged messages of a shared subscription",
     Place("maxUnackedMessagesOnSubscription", empty="removes"),
@@ -151,12 +142,8 @@ LIMITS = (
 # Policies that limit rates: publishing, dispatch and subscribing.
 
 
-def read_dispatch_rate(value: Any) -> Any:
-    """Pulsar's `DispatchRate`. 0 or below means no limit."""
-    return _read_dispatch_rate(value)
-
-
-_read_dispatch_rate = fields(
+#: Reads Pulsar's `DispatchRate`. 0 or below means no limit.
+read_dispatch_rate = fields(
     "dispatchRate",
     {
         "dispatchThrottlingRateInMsg": (integer, 0),
@@ -242,10 +229,7 @@ SUBSCRIBE_RATE = Policy(
     what="how often one consumer may subscribe in a period; 0 and below: no limit",
     read=fields(
         "subscribeRate",
-        {
-            "subscribeThrottlingRatePerConsumer": (integer, -1),
-            "ratePeriodInSecond": (integer, 30),
-        },
+        {"subscribeThrottlingRatePerConsumer": (integer, -1), "ratePeriodInSecond": (integer, 30)},
     ),
     default=lambda config: {
         "subscribeThrottlingRatePerConsumer": config.subscribe_throttling_rate_per_consumer,
@@ -256,12 +240,7 @@ SUBSCRIBE_RATE = Policy(
     by_cluster=True,
     absent={},
 )
-RATES = (
-    PUBLISH_RATE,
-    DISPATCH_RATE,
-    SUBSCRIPTION_DISPATCH_RATE,
-    SUBSCRIBE_RATE,
-)
+RATES = (PUBLISH_RATE, DISPATCH_RATE, SUBSCRIPTION_DISPATCH_RATE, SUBSCRIBE_RATE)
 
 
 # Policies about what is taken from producers and how it is delivered.
@@ -392,11 +371,9 @@ _read_subscription_creation = fields(
 
 
 def _read_auto_subscription_creation(value: Any) -> Any:
-    # Java's class has a constructor with only the boolean.
-    is_short = isinstance(value, bool)
-    return _read_subscription_creation(
-        {"allowAutoSubscriptionCreation": value} if is_short else value
-    )
+    if isinstance(value, bool):  # Java's class has a constructor with only the boolean
+        value = {"allowAutoSubscriptionCreation": value}
+    return _read_subscription_creation(value)
 
 
 AUTO_SUBSCRIPTION_CREATION = Policy(
@@ -454,16 +431,13 @@ SUBSCRIPTION_EXPIRATION = Policy(
 
 
 def _read_types(value: Any) -> list[str]:
-    known = _types(value) if isinstance(value, list) else [None]
+    read = any_of(*TYPES)
+    each = value if isinstance(value, list) else [None]
+    known = [read("subscriptionTypesEnabled", kind) for kind in each]
     if None in known:
         reason = f"must be a list of {', '.join(TYPES)}"
         raise UnreadableValueError("subscriptionTypesEnabled", value, reason)
     return [kind for kind in TYPES if kind in known]
-
-
-def _types(value: list[Any]) -> list[str | None]:
-    read = any_of(*TYPES)
-    return [read("subscriptionTypesEnabled", kind) for kind in value]
 
 
 SUBSCRIPTION_TYPES = Policy(
@@ -515,12 +489,12 @@ def read_quota(value: Any, owner: str = "") -> Any:
             "the attribute policy cannot be null"
         )
         raise InvalidValueError("backlogQuota", value, reason, status=400)
-    return {
-        "limit": size_bytes,
-        "limitSize": size_bytes,
-        "limitTime": integer("backlogQuota.limitTime", value.get("limitTime")),
-        "policy": policy,
-    }
+    age_s = integer("backlogQuota.limitTime", value.get("limitTime"))
+    return _quota(size_bytes, age_s, policy)
+
+
+def _quota(size_bytes: int, age_s: int, policy: str) -> dict[str, Any]:
+    return {"limit": size_bytes, "limitSize": size_bytes, "limitTime": age_s, "policy": policy}
 
 
 def _read_map(value: Any) -> Any:
@@ -540,12 +514,7 @@ def exceeds_retention(quota: Any, retention: Any) -> bool:
 def default_quotas(config: BrokerConfig) -> Any:
     """What applies without a policy, as Pulsar shows it: the same for both types."""
     size_bytes, age_s = _default_limits(config)
-    quota = {
-        "limit": size_bytes,
-        "limitSize": size_bytes,
-        "limitTime": age_s,
-        "policy": config.backlog_quota_default_retention_policy,
-    }
+    quota = _quota(size_bytes, age_s, config.backlog_quota_default_retention_policy)
     return {STORAGE: quota, MESSAGE_AGE: quota}
 
 
@@ -562,11 +531,9 @@ def _default(config: BrokerConfig) -> Any:
     size_bytes, age_s = _default_limits(config)
     quotas = {}
     if size_bytes > 0:
-        quotas[STORAGE] = {
-            "limit": size_bytes, "limitSize": size_bytes, "limitTime": -1, "policy": policy,
-        }  # fmt: skip
+        quotas[STORAGE] = _quota(size_bytes, -1, policy)
     if age_s > 0:
-        quotas[MESSAGE_AGE] = {"limit": -1, "limitSize": -1, "limitTime": age_s, "policy": policy}
+        quotas[MESSAGE_AGE] = _quota(-1, age_s, policy)
     return quotas
 
 
@@ -588,16 +555,17 @@ BACKLOG_QUOTAS = Policy(
 
 #: In the order of Pulsar's enumeration: a number in JSON chooses one.
 STRATEGIES = ("UNDEFINED", *SCHEMA_STRATEGIES)
-AUTO_UPDATE_STRATEGIES = (
-    "AutoUpdateDisabled",
-    "Backward",
-    "Forward",
-    "Full",
-    "AlwaysCompatible",
-    "BackwardTransitive",
-    "ForwardTransitive",
-    "FullTransitive",
-)
+#: The strategy that each value of the older policy means.
+AUTO_UPDATE_STRATEGIES = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
 _strategy = any_of(*STRATEGIES)
 _update_strategy = any_of(*AUTO_UPDATE_STRATEGIES)
 
@@ -717,10 +685,8 @@ def _check_clusters(value: Any, config: BrokerConfig, of_topic: bool) -> None:
     if value == [config.cluster]:
         return
     if of_topic:
-        reason = (
-            "Can not remove local cluster from the local topic-level replication clusters policy"
-        )
-        raise InvalidValueError("replication", value, reason)
+        local = "local cluster from the local topic-level replication clusters policy"
+        raise InvalidValueError("replication", value, f"Can not remove {local}")
     unknown = next(name for name in value if name != config.cluster)
     raise InvalidValueError("replication", value, f"Invalid cluster id: {unknown}", status=403)
 
@@ -762,9 +728,7 @@ AUTH_MODE = Policy(
 )
 
 
-MIB = 1024 * 1024
 MINUTE_MS = 60_000
-
 SINGLE_ZERO = (
     "Invalid retention policy: Setting a single time or size limit to 0 is invalid when one of the "
     "limits has a non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. To "
@@ -781,10 +745,7 @@ class RetentionPolicy:
 
     @classmethod
     def from_json(cls, value: Any) -> RetentionPolicy:
-        """Make the policy from a JSON object.
-
-        Raises `UnreadableValueError`, and `InvalidValueError` for limits that contradict.
-        """
+        """Make the policy from a JSON object. Raises `PolicyValueError`."""
         if not isinstance(value, dict):
             raise UnreadableValueError("retention", value, "must be an object")
         policy = cls(
@@ -863,8 +824,8 @@ COMPACTION_THRESHOLD = Policy(
     namespace=Place("compactionThreshold", "PUT"),
     topic=Place("compactionThreshold"),
 )
+#: In the order of Pulsar's refusals, if a namespace is created with several wrong values.
 CLEANING = (MESSAGE_TTL, COMPACTION_THRESHOLD, RETENTION)
-"""In the order of Pulsar's refusals, if a namespace is created with several wrong values."""
 
 
 @record(frozen=True)
@@ -902,3 +863,76 @@ class CleaningPolicies:
     def is_used(self, policy: Policy) -> bool:
         """Whether any topic has a TTL or a threshold above 0; 0 switches them off."""
         return self._policies.is_used(policy)
+
+
+#: All policies, in the order in which a new namespace's values are checked.
+POLICIES: tuple[Policy, ...] = (
+    STAMPS,
+    MIRRORS,
+    EPOCHS,
+    *CLEANING,
+    BACKLOG_QUOTAS,
+    *LIMITS,
+    *RATES,
+    *LIFETIMES,
+    *DELIVERY,
+    *SCHEMA_RULES,
+    AUTH_MODE,
+    REPLICATION,
+    PROPERTIES,
+)
+
+
+def read_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+    """A new namespace's settings, with its policies as they are stored. May block.
+
+    Raises `PolicyValueError`.
+    """
+    checked = {name: value for name, value in settings.items() if name in _KNOWN}
+    for policy in POLICIES:
+        if policy.key not in settings:
+            continue
+        value = settings[policy.key]
+        if policy.by_cluster and isinstance(value, dict):
+            value = value.get(cluster)
+        stored = None if value is None else policy.read(value)
+        if stored is None:
+            del checked[policy.key]
+        else:
+            checked[policy.key] = stored
+    return checked
+
+
+#: What Pulsar's namespace policies have, too, in a broker without these features.
+_ALWAYS: dict[str, Any] = {
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "bundles": {
+        "boundaries": ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"],
+        "numBundles": 4,
+    },
+    "latency_stats_sample_rate": {},
+    "deleted": False,
+    "migrated": False,
+}
+
+
+#: The fields of Pulsar's namespace policies. Others in a new namespace's settings are ignored.
+_KNOWN = frozenset({*_ALWAYS, *(policy.key for policy in POLICIES)})
+
+
+def shown_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+    """A namespace's settings in the format of Pulsar's namespace policies."""
+    shown: dict[str, Any] = {
+        **_ALWAYS,
+        "replication_clusters": [cluster],
+        "clusterThatCanDeleteNamespace": cluster,
+    }
+    for policy in POLICIES:
+        stored = settings.get(policy.key)
+        value = policy.absent if stored is None else stored
+        if policy.by_cluster and stored is not None:
+            value = {cluster: stored}
+        if value is not None:
+            shown.update(dict.fromkeys((policy.key, *policy.shown_as), value))
+    known = _KNOWN - {policy.key for policy in POLICIES}
+    return shown | {name: each for name, each in settings.items() if name in known}

@@ -5,9 +5,8 @@ until the debt is paid, as in Pulsar. Dispatch waits in the same way. The clock 
 waiting is checked at least every `CHECK_S`.
 
 Each limit counts with token buckets: so many tokens come in a period, and as many can be saved.
-Taking is never refused: it may leave a debt, and nothing more should be taken until that is paid.
-So a large message or batch passes, and the average is kept. If the clock is set back, no token
-comes until it moves on.
+Taking may leave a debt, and nothing more should be taken until that is paid. So a large message or
+batch passes, and the average is kept. If the clock is set back, no token comes until it moves on.
 """
 
 from __future__ import annotations

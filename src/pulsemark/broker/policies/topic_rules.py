@@ -39,6 +39,7 @@ UNLIMITED = 2**31 - 1
 #: What a standalone Pulsar shows of a topic without a quota.
 STANDALONE_BYTES = 10 * 1024**3
 
+#: The keys of the policies that rules are made of.
 RULED = frozenset(
     policy.key
     for policy in (
@@ -61,7 +62,6 @@ RULED = frozenset(
         BACKLOG_QUOTAS,
     )
 ) | {SUBSCRIPTION_RATES}
-"""The keys of the policies that rules are made of."""
 
 _Rate = tuple[tuple[str, Any], ...]
 _NO_DISPATCH_RATE: _Rate = (
@@ -101,8 +101,8 @@ class TopicRules:
     subscribe_rate: _Rate = (("subscribeThrottlingRatePerConsumer", 0), ("ratePeriodInSecond", 30))
 
 
+#: Those of a topic before its policies are applied.
 NO_RULES = TopicRules()
-"""Those of a topic before its policies are applied."""
 
 
 def rules_of(policies: Policies, name: TopicName) -> TopicRules:
@@ -143,9 +143,8 @@ def _types(policies: Policies, name: TopicName) -> tuple[str, ...]:
 
 
 def _rates_of_subscriptions(policies: Policies, name: TopicName) -> tuple[tuple[str, _Rate], ...]:
-    keys = (f"global:{SUBSCRIPTION_RATES}", SUBSCRIPTION_RATES)
     rates: dict[str, Any] = {}
-    for key in keys:
+    for key in (f"global:{SUBSCRIPTION_RATES}", SUBSCRIPTION_RATES):
         rates |= policies.store.in_topic(name, key) or {}
     return tuple((each, _rate(rate)) for each, rate in sorted(rates.items()))
 

@@ -1,9 +1,8 @@
 """Who clients are: the methods of authentication, and the roles that follow from them.
 
 An `Authenticator` has a list of providers, as in Pulsar's `authenticationProviders`. Each answers
-for one `auth_method_name`: `token`, `basic`, `tls`, or that of another package's provider
-(`providers`). The providers are modules of their own, and are imported only if the configuration
-names them.
+for one `auth_method_name`: `token`, `basic`, `tls`, or that of another package's provider. A
+provider's library is imported only if the configuration names it.
 
 Rules, as in Pulsar:
 
@@ -15,14 +14,11 @@ Rules, as in Pulsar:
    credentials gets the anonymous role.
 
 Passwords are slow to check, so this is done on one thread. At most MAX_WAITING checks wait for it.
-
 No error and no log line holds a token or a password.
 
-Who a connection of the binary protocol is: its role, and the role for which a proxy asks.
-
 A client whose role is in `proxyRoles` is a proxy. It must name the original role, which must not be
-a proxy's, too. Any other client must not name one. With `authenticateOriginalAuthData` the
-proxy must pass on the original client's credentials, and these are checked.
+a proxy's, too. Any other client must not name one. With `authenticateOriginalAuthData` the proxy
+must pass on the original client's credentials, and these are checked.
 """
 
 from __future__ import annotations
@@ -95,15 +91,11 @@ class Authenticator:
 
     def __init__(self, providers: Sequence[Provider], anonymous_role: str | None = None) -> None:
         self._providers = {provider.method: provider for provider in reversed(providers)}
-        self._order = tuple(dict.fromkeys(provider.method for provider in providers))
+        #: The methods that have a provider, in the configured order.
+        self.methods = tuple(dict.fromkeys(provider.method for provider in providers))
         self._anonymous_role = anonymous_role
         self._thread: ThreadPoolExecutor | None = None
         self._waiting = 0
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods that have a provider, in the configured order."""
-        return self._order
 
     @property
     def admits_anonymous(self) -> bool:
@@ -141,7 +133,7 @@ class Authenticator:
             credentials = provider.http_credentials(headers, peer_certificate)
             return provider.authenticate(credentials or b"", peer_certificate)
         failure: AuthenticationFailed | None = None
-        for method in self._order:
+        for method in self.methods:
             provider = self._providers[method]
             credentials = provider.http_credentials(headers, peer_certificate)
             if credentials is None:

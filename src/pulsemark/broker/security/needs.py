@@ -28,6 +28,7 @@ administrators only.
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 
 from ...records import record
 
@@ -91,44 +92,20 @@ OWN = Need(Scope.OWN)
 PEER = Need(Scope.PEER)
 
 
-def cluster(operation: str) -> Need:
-    """An operation on a cluster, for super users."""
-    return Need(Scope.CLUSTER, operation)
-
-
-def broker(operation: str) -> Need:
-    """An operation on a broker, for super users."""
-    return Need(Scope.BROKER, operation)
-
-
-def tenants(operation: str) -> Need:
-    """An operation on one tenant, for its administrators; on all tenants, for super users."""
-    return Need(Scope.TENANTS, operation)
-
-
-def tenant(operation: str) -> Need:
-    """An operation on what a tenant has."""
-    return Need(Scope.TENANT, operation)
-
-
-def tenant_admin() -> Need:
-    """An operation for which Pulsar asks for an administrator and names no operation."""
-    return Need(Scope.TENANT_ADMIN)
-
-
-def namespace(operation: str) -> Need:
-    """An operation on a namespace."""
-    return Need(Scope.NAMESPACE, operation)
+#: Operations on a cluster or a broker, for super users.
+cluster, broker = partial(Need, Scope.CLUSTER), partial(Need, Scope.BROKER)
+#: Operations on one tenant, for its administrators; on all tenants, for super users.
+tenants = partial(Need, Scope.TENANTS)
+#: An operation on what a tenant has.
+tenant = partial(Need, Scope.TENANT)
+#: An operation for which Pulsar asks for an administrator and names no operation.
+tenant_admin = partial(Need, Scope.TENANT_ADMIN)
+namespace, topic = partial(Need, Scope.NAMESPACE), partial(Need, Scope.TOPIC)
 
 
 def namespace_policy(policy: str, operation: str) -> Need:
     """READ or WRITE a namespace's policy."""
     return Need(Scope.NAMESPACE_POLICY, operation, policy)
-
-
-def topic(operation: str, *, all_subscriptions: bool = False) -> Need:
-    """An operation on a topic."""
-    return Need(Scope.TOPIC, operation, all_subscriptions=all_subscriptions)
 
 
 def topic_policy(policy: str, operation: str) -> Need:

@@ -48,11 +48,10 @@ class Action(StrEnum):
 
 
 class InvalidPermissionError(BrokerError, ValueError):
-    """A permission that cannot be granted: `value`, with the `reason`."""
+    """A permission that cannot be granted, with the `reason`."""
 
     def __init__(self, value: object, reason: str) -> None:
         super().__init__(f"{reason}: {str(value)[:200]}")
-        self.value = value
         self.reason = reason
 
 
@@ -154,9 +153,8 @@ def _text(what: str, value: Any) -> str:
 def _check_count(auth: Mapping[str, Any]) -> None:
     by_name = [*auth[TOPIC].values(), *auth[SUBSCRIPTION].values()]
     if len(auth[NAMESPACE]) + sum(map(len, by_name)) > MAX_ROLES:
-        raise InvalidPermissionError(
-            len(by_name), f"a namespace has at most {MAX_ROLES} permissions"
-        )
+        reason = f"a namespace has at most {MAX_ROLES} permissions"
+        raise InvalidPermissionError(len(by_name), reason)
 
 
 # -- changing -------------------------------------------------------------------------------------

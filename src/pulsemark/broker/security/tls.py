@@ -29,13 +29,10 @@ from ..errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-VERSIONS = {
-    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
-    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
-}
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 #: The fields that name files.
 FILES = ("tls_certificate_file", "tls_key_file", "tls_trust_certs_file")
-#: OpenSSL's names of the ciphers that Java's names mean in other words.
+#: The beginning of Java's names of ciphers.
 _SUITE = "TLS_"
 
 
@@ -74,12 +71,10 @@ def _set_versions(context: ssl.SSLContext, protocols: Sequence[str]) -> None:
 
 
 def _set_ciphers(context: ssl.SSLContext, ciphers: Sequence[str]) -> None:
-    older = []
-    for name in ciphers:
-        # Those of TLS 1.3 have other names, and OpenSSL has them always.
-        if name.startswith(_SUITE) and "_WITH_" not in name:
-            continue
-        older.append(_openssl_name(name))
+    # Those of TLS 1.3 have other names, and OpenSSL has them always.
+    older = [
+        _openssl_name(name) for name in ciphers if not name.startswith(_SUITE) or "_WITH_" in name
+    ]
     if not older:
         return
     try:
@@ -114,16 +109,13 @@ def _load_certificate(context: ssl.SSLContext, config: SecurityConfig) -> None:
         # A key with a password would make OpenSSL ask for it at the terminal.
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(
-            "tls_key_file", key, f"does not fit {certificate}, or one is not PEM: {error}"
-        ) from error
+        reason = f"does not fit {certificate}, or one is not PEM: {error}"
+        raise ConfigError("tls_key_file", key, reason) from error
 
 
 def _load_trust(context: ssl.SSLContext, config: SecurityConfig) -> None:
-    trust, is_required = (
-        config.tls_trust_certs_file,
-        config.tls_require_trusted_client_cert_on_connect,
-    )
+    trust = config.tls_trust_certs_file
+    is_required = config.tls_require_trusted_client_cert_on_connect
     if is_required and (trust is None or config.tls_allow_insecure_connection):
         reason = "needs tls_trust_certs_file, and excludes tls_allow_insecure_connection"
         raise ConfigError("tls_require_trusted_client_cert_on_connect", True, reason)

@@ -13,13 +13,8 @@ What is accepted is fixed by the broker's key, never by the token:
 
 Times come from the broker's clock.
 
-Keys and password files, as Pulsar's settings name them.
-
-A setting holds one of these:
-
-- a `file:` URL or a path: the file's bytes;
-- a `data:` URL, such as `data:;base64,aGVsbG8=`;
-- base64, if no file has that name.
+A setting that names a key or a password file holds a `file:` URL or a path; or a `data:` URL, such
+as `data:;base64,aGVsbG8=`; or base64, if no file has that name.
 """
 
 from __future__ import annotations
@@ -49,16 +44,8 @@ CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 BEARER = "bearer "
 #: Checks of PyJWT's that are made here, with the broker's clock and Pulsar's rules.
-_OPTIONS: Any = {
-    "verify_signature": True,
-    "verify_exp": False,
-    "verify_nbf": False,
-    "verify_iat": False,
-    "verify_aud": False,
-    "verify_iss": False,
-    "verify_sub": False,
-    "verify_jti": False,
-}
+_MADE_HERE = ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")
+_OPTIONS: Any = {"verify_signature": True, **{f"verify_{each}": False for each in _MADE_HERE}}
 
 
 class TokenProvider:
@@ -75,9 +62,8 @@ class TokenProvider:
         self._audience = config.token_audience
         self._skew_s = config.token_allowed_clock_skew_s
         if self._audience_claim is not None and self._audience is None:
-            raise ConfigError(
-                "token_audience", None, "must be given, since token_audience_claim is given"
-            )
+            reason = "must be given, since token_audience_claim is given"
+            raise ConfigError("token_audience", None, reason)
         self._key, self._algorithms = _key_of(config)
 
     def http_credentials(
@@ -130,7 +116,8 @@ class TokenProvider:
         value = claims.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_time(value):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or abs(value) >= 1e12:
             raise self._failed(f"the token's {name} is not a time")
         return float(value)
 
@@ -154,10 +141,6 @@ class TokenProvider:
         return AuthenticationFailed(self.method, reason)
 
 
-def _is_time(value: float) -> bool:
-    return math.isfinite(value) and abs(value) < 1e12
-
-
 def _key_of(config: SecurityConfig) -> tuple[Any, list[str]]:
     """The key, and the algorithms that it allows. Raises ConfigError."""
     if config.token_secret_key is not None:
@@ -170,9 +153,8 @@ def _key_of(config: SecurityConfig) -> tuple[Any, list[str]]:
     if config.token_public_key is None:
         reason = "must be given, or token_public_key: the provider for tokens needs one"
         raise ConfigError("token_secret_key", None, reason)
-    key, algorithms = load_public_key(
-        "token_public_key", read_source("token_public_key", config.token_public_key)
-    )
+    data = read_source("token_public_key", config.token_public_key)
+    key, algorithms = load_public_key("token_public_key", data)
     if config.token_public_alg not in algorithms:
         reason = f"does not fit the key, which is for {', '.join(algorithms)}"
         raise ConfigError("token_public_alg", config.token_public_alg, reason)
@@ -207,10 +189,7 @@ _DATA_URL = re.compile(r"data:[^,]*?(;base64)?,(.*)", re.DOTALL)
 
 
 def read_source(field: str, text: str) -> bytes:
-    """The bytes that a setting names.
-
-    Raises ConfigError with `field`. It never holds the key: a `data:` URL is not shown.
-    """
+    """The bytes that a setting names. Raises ConfigError with `field`, and without the key."""
     if text.startswith("data:"):
         return _read_data_url(field, text)
     path = Path(_path_of(text))

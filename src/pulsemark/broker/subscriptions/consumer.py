@@ -5,23 +5,17 @@ client with one permit may get a batch of a thousand messages; its permits are t
 gets nothing until FLOW has brought them above zero again. As in Pulsar, a consumer of Exclusive,
 Failover and Key_Shared gets as many entries at once as it had permits, also if they are batches.
 
-A consumer's connection is a `ConsumerConnection`. The dispatcher asks it whether it accepts more
-data now. If not, dispatch to all its consumers waits until the connection calls `Consumer.resume`.
-
 The order of a subscription's consumers: which one is active, and which one gets entries next.
 
-- `RankedConsumers`: ordered by rank; consumers of equal rank by arrival. One connection can have
-  tens of thousands of consumers, and all leave in one step when it ends. So a consumer is found by
-  binary search, not by visiting all the others.
+- `RankedConsumers`: ordered by rank; consumers of equal rank by arrival.
 - `FailoverRing`: which consumer of a Failover subscription is active on a topic without partitions,
   as in Pulsar. The consumers of the best priority level have points on a ring, 100 each, that
   depend on their names. The topic's name is a place on the ring, and the consumer with the next
   point is the active one. So the topics of many such subscriptions are spread over their consumers.
   Of consumers with the same name, the one that came last is active.
 - `ReadyRing`: round robin over the ready consumers of Shared types, by priority level. A consumer
-  enters the ring when it may have become ready (permits, a drained buffer, acknowledgements). It
-  is removed when it is first in the ring and is not ready. So the next consumer is found without
-  visiting all the others, however many wait without permits.
+  enters when it may have become ready (permits, a drained buffer, acknowledgements), and is removed
+  when it is first and not ready. So it costs nothing how many others wait without permits.
 """
 
 from __future__ import annotations
@@ -67,7 +61,10 @@ _HAS_HOLES = BrokerEntryMetadata(log_has_holes=True).SerializeToString()
 
 
 class ConsumerConnection(Protocol):
-    """The connection of a consumer or producer."""
+    """The connection of a consumer or producer.
+
+    A dispatcher to which it is not `writable` waits until the connection calls `Consumer.resume`.
+    """
 
     #: The peer's address as text, for stats.
     address: str
@@ -101,7 +98,7 @@ class ConsumerConnection(Protocol):
 
 @dataclass(slots=True)
 class Sendings:
-    """What is known of the entries that were sent to a consumer together, as Pulsar counts it."""
+    """Averages over what was sent to a consumer together, as Pulsar counts it."""
 
     #: An average over sendings, the latest of which counts a tenth.
     messages_per_entry: float = 0.0
@@ -261,8 +258,9 @@ class Consumer:
         return pack(metadata)
 
     def _control_prefix(self, entry: Entry) -> bytes:
-        """All that a mirror needs to know of a control entry: that it is one; or of an aborted one,
-        which looks the same, and may have taken several indexes.
+        """All that a mirror needs to know of a control entry, or of an aborted one.
+
+        Both look the same to it. An aborted one may have taken several indexes.
         """
         shown = None
         if self.connection.exposes_entry_metadata:
@@ -348,7 +346,11 @@ RING_SIZE = 1 << 31
 
 
 class RankedConsumers(Sequence[Consumer]):
-    """Consumers ordered by `rank`, which must not change while a consumer is in the list."""
+    """Consumers ordered by `rank`, which must not change while a consumer is in the list.
+
+    One connection can have tens of thousands of them, which leave in one step: each is found by
+    binary search.
+    """
 
     def __init__(self, rank: Callable[[Consumer], Rank]) -> None:
         self._rank = rank
@@ -434,7 +436,7 @@ class ReadyRing:
 
     def close(self) -> None:
         """Remove all consumers, and drop the reference to `is_ready`."""
-        self._is_ready = _never
+        self._is_ready = lambda _: False
         self._rings.clear()
         self._levels.clear()
 
@@ -454,11 +456,14 @@ class ReadyRing:
             ring.pop(consumer, None)
 
     def first(self) -> Consumer | None:
-        """The next consumer: a ready one of the best level that has one."""
+        """The next consumer: a ready one of the best level. Those before it that are not leave."""
         for level in self._levels:
-            consumer = self._first_ready(self._rings[level])
-            if consumer is not None:
-                return consumer
+            ring = self._rings[level]
+            while ring:
+                consumer = next(iter(ring))
+                if self._is_ready(consumer):
+                    return consumer
+                del ring[consumer]
         return None
 
     def move_to_end(self, consumer: Consumer) -> None:
@@ -470,16 +475,3 @@ class ReadyRing:
     def has_ready(self) -> bool:
         """Whether any consumer is ready."""
         return self.first() is not None
-
-    def _first_ready(self, ring: OrderedDict[Consumer, None]) -> Consumer | None:
-        """The first ready consumer of a ring; those before it are removed."""
-        while ring:
-            consumer = next(iter(ring))
-            if self._is_ready(consumer):
-                return consumer
-            del ring[consumer]
-        return None
-
-
-def _never(_: Consumer) -> bool:
-    return False

@@ -1,15 +1,10 @@
 """Messages that must not be delivered before a time (`deliver_at_time`).
 
 Shared and Key_Shared subscriptions obey it, Exclusive and Failover ones ignore it, as in Pulsar.
-When dispatch reads an entry that is not due, its position is remembered. At its time it goes into
-the queue of entries to be delivered. One timer serves all entries of a subscription.
-
-How many entries wait is limited, for each subscription and for the broker. Above a limit the
-subscription reads no further, so later entries stay in the log. It goes on when some are due or
-given up.
-
-Nothing is stored: after a restart dispatch begins at the first unacknowledged entry and reads the
-waiting entries again.
+Dispatch remembers the position of an entry that is not due, and queues it at its time. How many
+entries wait is limited, for each subscription and for the broker. Above a limit the subscription
+reads no further, until some are due or given up. Nothing is stored: after a restart dispatch begins
+at the first unacknowledged entry and reads the waiting entries again.
 """
 
 from __future__ import annotations
@@ -86,11 +81,10 @@ class DelayedTotal:
 
 
 class DelayedEntries:
-    """Entries of one subscription that are not due yet.
+    """Entries of one subscription that are not due yet: a set of positions, and a heap of times.
 
-    They are a set of positions, one bit each, and a heap of times. What is given up leaves the set,
-    which alone says what waits; the heap's outdated items are dropped when they are met. An item
-    is one number, made of time, ledger id and entry id: lists of tuples took five times as much.
+    The set, one bit each, alone says what waits; the heap's outdated items are dropped when they
+    are met. An item is one number, of time, ledger id and entry id: a fifth of a tuple's memory.
     """
 
     def __init__(

@@ -3,25 +3,22 @@
 A dispatcher owns the read position: the next entry that was never sent. It runs on the event loop.
 It is called after each event that may make progress possible: new entries became durable, permits
 came (FLOW), the connection's send buffer drained, a consumer came or left, the cursor was reset.
-Each call sends at most one round (`dispatch_round_bytes`, `ROUND_ENTRIES`). If there is more to
-send, it schedules another turn. Skipped entries count for the round, too.
+Each call sends at most one round (`dispatch_round_bytes`, `ROUND_ENTRIES`), in which skipped
+entries count, too. If there is more to send, it schedules another turn.
 
 Entries that were acknowledged are never sent. Neither are control entries, those of aborted
-transactions, and those that the subscription's filter rejects (`tag_filter`): they are acknowledged
-when they are read, so that the cursor can move past them. Dispatch stops at the last stable
-position (`ledger.transactions`), and before a damaged entry
-and logs it, unless `auto_skip_non_recoverable_data` is set. It stops, too, where entries are not in
-memory and come over a network: it goes on when they are there. Nobody else waits for them.
+transactions, and those that the subscription's filter rejects: they are acknowledged when they are
+read, so that the cursor can move past them. Dispatch stops at the last stable position
+(`ledger.transactions`), at a damaged entry (unless `auto_skip_non_recoverable_data` is set), and
+where entries have to come over a network: it goes on when they are there.
 
 `SingleActiveDispatcher` serves Exclusive subscriptions, readers and Failover subscriptions. In
 Failover, partition i of a topic goes to consumer i mod n, in the order of (priority level, name).
-Without partitions the active consumer is chosen by `FailoverRing`. A consumer that becomes active
-waits before it starts, also the first one: the old one may still acknowledge its last entries, so
-the new one gets fewer duplicates. All consumers are then notified which of them is active. A
-consumer that comes and does not become active is notified at once.
-
-An Exclusive consumer may name ranges of key hashes, as for Key_Shared with STICKY (a reader with
-`keyHashRange`). Then it gets the entries of these keys only. The others are not acknowledged.
+Without partitions `FailoverRing` chooses the active consumer. It waits before it starts: the one
+before it may still acknowledge its last entries, and fewer are sent twice. All consumers are then
+notified which of them is active; one that comes later and does not become active is notified at
+once. An Exclusive consumer that names ranges of key hashes (a reader with `keyHashRange`) gets the
+entries of these keys only. The others are not acknowledged.
 """
 
 from __future__ import annotations
@@ -304,27 +301,21 @@ class Dispatcher(ABC):
                 return []
 
     def read_log(self, position: Position, max_entries: int) -> Sequence[Entry]:
-        """As `read_entries`."""
+        """Read as `read_entries` does."""
         topic, max_bytes = self.subscription.topic, self.config.dispatch_round_bytes
         return read_entries(
             topic, self.log, position, max_entries=max_entries, max_bytes=max_bytes, may_wait=True
         )
 
     def read_failed(self, error: OSError | BeingConvertedError) -> None:
-        """Try again: when the entry was converted, or has come from the network; if it could not
-        be read, after RETRY_S.
-        """
+        """Try again after RETRY_S, or when the entry was converted or came from the network."""
         if isinstance(error, BeingConvertedError | WouldBlockError):
             if self._retry is None:
                 done = arrival(error) if isinstance(error, WouldBlockError) else error.done
                 self._retry = Waiting(done, self._try_again)
             return
-        log.error(
-            "%s: its messages could not be read; the next try is in %g s: %s",
-            self.subscription,
-            RETRY_S,
-            error,
-        )
+        text = "%s: its messages could not be read; the next try is in %g s: %s"
+        log.error(text, self.subscription, RETRY_S, error)
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
 
@@ -339,17 +330,15 @@ class Dispatcher(ABC):
 
     def steps_over(self, damage: CorruptEntryError) -> bool:
         """Log a damaged entry once. Return whether dispatch goes on after it."""
+        skips = self.config.auto_skip_non_recoverable_data
         if self.damaged is None or self.damaged.position != damage.position:
             self.damaged = damage
             self.subscription.topic.counters.damaged_entries += 1
-            action = (
-                "it is skipped"
-                if self.config.auto_skip_non_recoverable_data
-                else "it is not delivered; to skip it and go on, set "
-                "autoSkipNonRecoverableData=true (auto_skip_non_recoverable_data)"
-            )
+            action = "it is skipped"
+            if not skips:
+                action = "it is not delivered; to skip it, set autoSkipNonRecoverableData=true"
             log.error("%s: damaged entry: %s; %s", self.subscription, damage, action)
-        if not self.config.auto_skip_non_recoverable_data:
+        if not skips:
             return False
         self.cursor.ack(damage.position)
         return True
@@ -371,11 +360,9 @@ class Dispatcher(ABC):
     redelivery_counts: Mapping[Position, int] = MappingProxyType({})
 
     def messages_of(self, entry: Entry) -> int:
-        """How many messages of an entry are not acknowledged yet.
+        """How many messages of an entry are not acknowledged yet, by the number in the batch.
 
-        As in Pulsar, the index counts messages by the number in SEND, and permits count them by
-        the number in the batch. So a producer that sends one message but says a thousand does not
-        use up the consumers' permits.
+        The number in SEND may be larger: it counts for the index, as in Pulsar, not for permits.
         """
         messages = max(1, entry.message_count)
         if messages > 1:
@@ -398,10 +385,7 @@ class Dispatcher(ABC):
         return pending.remaining(position, remaining, entry.message_count)
 
     def send(self, consumer: Consumer, entries: Sequence[Entry], messages: int) -> int:
-        """Send a run of entries in one write, and count them once; return their cost in bytes.
-
-        ``messages`` is the sum of `messages_of`.
-        """
+        """Send entries with this sum of `messages_of`; return their cost in bytes."""
         if self.has_parts or self.redelivery_counts:
             counts = self.redelivery_counts
             frames: list[Buffer] = []
@@ -486,10 +470,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._choose()
 
     def pause(self, asked_by: Consumer | None) -> list[Consumer]:
-        """Remove the active consumer and the one that seeks, for a seek, and return them.
-
-        The others stay, as in Pulsar. None of them becomes active before `resume`.
-        """
+        """Remove the active consumer and the one that seeks; none is active until `resume`."""
         leaving = [one for one in self.consumers if one is self.active or one is asked_by]
         self.consumers.remove(leaving)
         for consumer in leaving:
@@ -542,7 +523,7 @@ class SingleActiveDispatcher(Dispatcher):
             self.dispatch()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """Start again at the first unacknowledged entry: any redelivery must keep the order."""
+        """Start again at the first unacknowledged entry, which keeps the order."""
         if consumer is self.active and self._switch is None:
             try:
                 self.rewind()

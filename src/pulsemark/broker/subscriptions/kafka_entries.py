@@ -1,19 +1,17 @@
 """Reads a topic for Pulsar's consumers: entries in Kafka's format become Pulsar's messages.
 
 A consumer must never get the bytes of a Kafka record set, also if the topic's policies are lost
-with the catalog. So every entry is looked at. The stored form of a set begins with four zero bytes,
-which no message of Pulsar's does: there they would be a header of 0 bytes, which lacks required
-fields. So an entry of Pulsar's costs a look at its first byte, and its prefix is not read.
+with the catalog. So every entry is looked at: the stored form of a set begins with four zero bytes,
+and no message of Pulsar's does. Of an entry of Pulsar's one byte is read, and not its prefix.
 
 A set that cannot be converted (its records are larger than a message may be, or its codec is not
 installed) is shown as a control entry: it is skipped, and counts as acknowledged. So is one without
 records, with which a mirror or a Kafka's compaction keeps the offsets of a hole.
 
-A few bytes can become megabytes, and a set of many records takes seconds. So a dispatcher gets only
-as many entries as are not larger, converted, than what it asked for, and waits while a large one is
-converted in a thread. Small sets are converted at once, but only for a part of a turn of the event
-loop (`Conversions`). A dispatcher that has to wait gets a `BeingConvertedError`, whose future is
-done when it can go on.
+A few bytes can become megabytes, and a set of many records takes seconds. So a large set is
+converted in a thread, and small ones at once, but only for a part of a turn of the event loop
+(`Conversions`). A dispatcher that has to wait gets a `BeingConvertedError`, whose future is done
+when it can go on. It gets no more than it asked for, converted.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from ...ledger import Entry, EntryKind, Position
 from ...metadata import BrokerEntryMetadata, PrefixError, peek
 
 if TYPE_CHECKING:
-    from .home_topic import HomeTopic
+    from .subscription import HomeTopic
 
 log = logging.getLogger(__name__)
 
@@ -66,10 +64,9 @@ def read_entries(
     max_bytes: int,
     may_wait: bool = False,
 ) -> Sequence[Entry]:
-    """Entries as Pulsar's consumers may get them.
+    """Entries as Pulsar's consumers may get them. Raises as the log's `read_stable`.
 
-    `may_wait`: the caller can come again when a large entry was converted. Raises as the log's
-    `read_stable`, and then also BeingConvertedError.
+    `may_wait`: the caller can come again; BeingConvertedError is raised, too.
     """
     entries = source.read_stable(start, max_entries=max_entries, max_bytes=max_bytes)
     for entry in entries:
@@ -113,7 +110,11 @@ def _for_pulsar(topic: HomeTopic, entry: Entry, *, may_wait: bool) -> Entry:
         convert = _conversion(topic, entry, prefix)
         if not may_wait:
             body = convert()
-        elif _is_large(entry, prefix):
+        elif (
+            entry.message_count > AT_ONCE_RECORDS
+            # 0: it is not known, because a mirror brought the set.
+            or not 0 < prefix.raw_size_bytes <= AT_ONCE_BYTES
+        ):
             # A compacted form may have another entry at the same position.
             key = entry.position, zlib.crc32(entry.stored)
             body = topic.conversions.in_thread(key, convert)
@@ -123,12 +124,6 @@ def _for_pulsar(topic: HomeTopic, entry: Entry, *, may_wait: bool) -> Entry:
         log.error("%s: entry %s is left out: %s", topic.name, entry.position, error)
         return replace(entry, kind=EntryKind.CONTROL)
     return replace(entry, stored=memoryview(bytes(entry.prefix) + body))
-
-
-def _is_large(entry: Entry, prefix: BrokerEntryMetadata) -> bool:
-    # 0: it is not known, because a mirror brought the set.
-    size_bytes = prefix.raw_size_bytes or AT_ONCE_BYTES + 1
-    return entry.message_count > AT_ONCE_RECORDS or size_bytes > AT_ONCE_BYTES
 
 
 def _conversion(topic: HomeTopic, entry: Entry, prefix: BrokerEntryMetadata) -> Callable[[], bytes]:
@@ -190,15 +185,14 @@ class Conversions:
             loop = asyncio.get_running_loop()
             self._turn = loop.create_future()
             self._until_s = time.monotonic() + TURN_S
-            loop.call_soon(self._end_turn)
+            loop.call_soon(self._end_turn, self._turn)
         elif time.monotonic() >= self._until_s:
             raise BeingConvertedError(self._turn)
         return make()
 
-    def _end_turn(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None and not turn.done():
-            turn.set_result(None)
+    def _end_turn(self, turn: asyncio.Future[None]) -> None:
+        self._turn = None
+        turn.set_result(None)
 
     def in_thread(self, key: object, make: Callable[[], T]) -> T:
         """What `make` returned, or raised, in a thread. Raises BeingConvertedError: not yet."""

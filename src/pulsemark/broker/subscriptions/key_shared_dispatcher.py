@@ -108,8 +108,7 @@ class KeySharedDispatcher(SharedDispatcher):
         while sent_bytes < self.config.dispatch_round_bytes:
             if not self.ready.has_ready() or self.is_throttled() or not self.has_time():
                 return
-            entries = self._take_any(self.entries_within_rates(READ_ENTRIES))
-            if not entries:
+            if not (entries := self._take_any(self.entries_within_rates(READ_ENTRIES))):
                 return
             sent_bytes += self._send_or_hold(entries)
         self.next_turn()
@@ -166,8 +165,7 @@ class KeySharedDispatcher(SharedDispatcher):
     def _take_any(self, max_entries: int) -> Sequence[Entry]:
         """The next entries: first those that were delayed until now, then new ones."""
         while self._waits_in(ANY) and not self.waits_for_disk:
-            entries = self.take_again(self.waiting.pop_run(ANY, max_entries))
-            if entries:
+            if entries := self.take_again(self.waiting.pop_run(ANY, max_entries)):
                 return entries
         return self.fetch(max_entries)
 
@@ -177,9 +175,7 @@ class KeySharedDispatcher(SharedDispatcher):
         sent_bytes = 0
         round_bytes = self.config.dispatch_round_bytes
         while to_serve and sent_bytes < round_bytes and not self.waits_for_disk:
-            if self.is_throttled():
-                break
-            if self.all_blocked:
+            if self.is_throttled() or self.all_blocked:
                 break
             consumer = next(iter(to_serve))
             if not self.is_ready(consumer):
@@ -199,7 +195,9 @@ class KeySharedDispatcher(SharedDispatcher):
             slot = self._slots.get(entry.position)
             if slot is None:
                 slot = self._slots[entry.position] = self._slot_of(entry)
-            taker = None if self._waits_before(entry.position, slot) else self._taker(slot, runs)
+            first = self.waiting.first(slot)
+            waits = first is not None and first < entry.position
+            taker = None if waits else self._taker(slot, runs)
             if taker is None:
                 self.waiting.add(entry.position, slot)
                 waiting += 1
@@ -209,11 +207,6 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def _slot_of(self, entry: Entry) -> int:
         return self._selector.slot_of(sticky_hash(entry.body))
-
-    def _waits_before(self, position: Position, slot: int) -> bool:
-        """Whether an earlier entry of the slot waits."""
-        first = self.waiting.first(slot)
-        return first is not None and first < position
 
     def _may_go(self, slot: int) -> bool:
         """Whether only the slot's own consumer holds entries of the slot."""

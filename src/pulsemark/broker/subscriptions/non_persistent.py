@@ -1,9 +1,8 @@
 """Subscriptions of non-persistent topics: a consumer with permits gets a message, or none does.
 
-There is no cursor, no log and no memory of what was sent. A message is dropped for a subscription
-if the consumer that is to get it has no permits, or if its connection does not accept data. So a
-slow consumer costs no memory. Acknowledgements and redeliveries have no effect, and a seek is a
-success that moves nothing.
+Nothing is stored or remembered. A message is dropped for a subscription if the consumer that is to
+get it has no permits, or if its connection does not accept data. Acknowledgements and redeliveries
+have no effect, and a seek is a success that moves nothing.
 
 =====================  ==========================================================================
 Exclusive, Failover    the active consumer, or none
@@ -11,9 +10,8 @@ Shared                 the next consumer, round robin, that can take the message
 Key_Shared             the consumer of the key, or none
 =====================  ==========================================================================
 
-Permits count as in persistent topics: a batch may bring them below zero. All messages have the same
-id, so a client that could not open a batch does not say which one: what the largest of the latest
-ones took is given back.
+Permits count as in persistent topics. All messages have the same id, so a client that could not
+open a batch does not say which one: what the largest of the latest ones took is given back.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ from ...ledger import Entry, Position
 from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData
 from ..cooperative import LongWork
 from ..counters import DropMeter
-from .consumer import Consumer, Rank, RankedConsumers, closing
+from .consumer import Consumer, RankedConsumers, closing
 from .seek import messages_in
 from .sticky_keys import Selector, check_key_shared_meta, selector_for, sticky_hash
 from .subscription import Subscription
 
 if TYPE_CHECKING:
-    from .home_topic import HomeTopic
+    from .subscription import HomeTopic
 
 SubType = CommandSubscribe.SubType
 SINGLE = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
@@ -59,7 +57,12 @@ class NonPersistentSubscription(Subscription):
         self.work = LongWork()
         self._properties = {pair.key: pair.value for pair in command.subscription_properties}
         self._leaving = []
-        self._members = RankedConsumers(self._rank)
+        self._members = RankedConsumers(
+            lambda one: (
+                one.priority_level,
+                one.name if self.sub_type == CommandSubscribe.Failover else "",
+            )
+        )
         self._selector: Selector | None = None
         self._next = 0
         #: What the latest batches took of a consumer's permits, if it is more than one message.
@@ -74,10 +77,6 @@ class NonPersistentSubscription(Subscription):
     def backlog_entries(self) -> int:
         """Always 0: nothing waits."""
         return 0
-
-    def _rank(self, consumer: Consumer) -> Rank:
-        is_failover = self.sub_type == CommandSubscribe.Failover
-        return consumer.priority_level, consumer.name if is_failover else ""
 
     # -- consumers ------------------------------------------------------------------------------
 

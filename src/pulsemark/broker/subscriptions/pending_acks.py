@@ -151,8 +151,7 @@ def check_single(
     """What a transaction's single acknowledgements are about. Nothing is changed.
 
     ``goes_on``: of a batch, what the transaction has acknowledged before may be named once more.
-    Raises `RefusedError` (TransactionConflict) if one of the messages is acknowledged already, for
-    good or by a transaction.
+    Raises `RefusedError` (TransactionConflict) if a message is acknowledged already.
     """
     pending, cursor, log = subscription.pending_acks, subscription.cursor, subscription.log
     found: Acked = {}
@@ -187,25 +186,19 @@ def covers(subscription: Subscription, transaction: str, position: Position) -> 
 
 
 def check_cumulative(subscription: Subscription, transaction: str, position: Position) -> None:
-    """Raise `RefusedError` (TransactionConflict) if a transaction cannot acknowledge up to there:
-    it is acknowledged already, or another transaction has acknowledged cumulatively.
-    """
+    """Raise `RefusedError` (TransactionConflict) if this may not be acknowledged cumulatively."""
     mark_delete = subscription.cursor.mark_delete
     if position <= mark_delete:
-        where = f"{_text(position)} within range of cursor's markDeletePosition"
+        where = f"{position} within range of cursor's markDeletePosition"
         raise _refusal(
-            subscription, transaction, f"cumulative ack position: {where}: {_text(mark_delete)}"
+            subscription, transaction, f"cumulative ack position: {where}: {mark_delete}"
         )
     pending = subscription.pending_acks
     if pending is not None and pending.cumulative is not None:
         holder, up_to = pending.cumulative
         if holder != transaction or position <= up_to:
-            where = f"{_text(position)} within range of current currentPosition: {_text(up_to)}"
+            where = f"{position} within range of current currentPosition: {up_to}"
             raise _refusal(subscription, transaction, f"cumulative batch ack position: {where}")
-
-
-def _text(position: Position) -> str:
-    return f"{position.ledger_id}:{position.entry_id}"
 
 
 def _conflict(
@@ -213,7 +206,7 @@ def _conflict(
 ) -> RefusedError:
     words = len(message_id.ack_set)
     kind, ack_set = ("batch ", f"with long[] size of {words}") if words else ("", "is null")
-    at = f"{_text(position_of(message_id))} (ackSet {ack_set})"
+    at = f"{position_of(message_id)} (ackSet {ack_set})"
     return _refusal(subscription, transaction, f"ack {kind}message:{at} {what}")
 
 

@@ -1,6 +1,4 @@
-"""Where a subscription is moved to, and positions as commands have them.
-
-Seek: moves a subscription's cursor, by message id or by time.
+"""Seeks: they move a subscription's cursor. Positions, batch sizes and ack sets of commands.
 
 Id and time only choose the new position. The steps are the same, and their order matters to
 clients:
@@ -10,14 +8,11 @@ clients:
 2. The cursor is reset and made durable, so that a confirmed position survives a crash.
 3. CLOSE_CONSUMER is sent to every consumer of the subscription (of Failover only to the active one
    and the one that asked), and directly after it SUCCESS to the client that asked: some clients
-   hang if SUCCESS comes alone or much later. The consumers
-   then subscribe again and start at the new position.
+   hang if SUCCESS comes alone or much later. The consumers then subscribe again.
 
 A seek by id sets the cursor to that entry, inclusive or not: the client itself drops the first
 message if it does not want it. A seek by time goes to the first entry at or after the time, or to
 the end if there is no such entry.
-
-Reads Pulsar's message ids, batch sizes and acknowledgement sets.
 """
 
 from __future__ import annotations
@@ -49,8 +44,7 @@ from ..storage import durable
 if TYPE_CHECKING:
     from ...compaction.compacted_log import CompactedLog
     from .consumer import Consumer
-    from .home_topic import HomeTopic
-    from .subscription import Subscription
+    from .subscription import HomeTopic, Subscription
 
 
 RunBlocking = Callable[..., Awaitable[Any]]
@@ -112,17 +106,14 @@ async def reset_subscription(
 ) -> None:
     """Move the subscription's cursor durably; `then` runs directly after its consumers are closed.
 
-    They are closed in their order; if that takes several pieces, the one that asked is the last.
-
     Raises `RefusedError`, also for a subscription that was removed meanwhile.
     """
     # What the cursor has to know of a compacted form is read before anything is changed.
     await when_read(subscription.log.previous_position, target.position)
     subscription.check_exists()
     if subscription.is_fenced:
-        raise RefusedError(
-            ServerError.MetadataError, "another seek of the subscription is in progress"
-        )
+        text = "another seek of the subscription is in progress"
+        raise RefusedError(ServerError.MetadataError, text)
     if not subscription.durable:
         _keep_for_reader(subscription)
     from .consumer import CLOSED_AT_ONCE, closing
@@ -203,9 +194,8 @@ def batch_size_of(headers_and_payload: Buffer) -> int | None:
 def messages_in(headers_and_payload: Buffer, said: int) -> int:
     """How many messages an entry has, if its SEND said `said` (more than one).
 
-    The batch's own header has the number, too. If the encoded field with `said` is in the header's
-    bytes, the header is not parsed. Else the number in the header counts, but at most `said`. Where
-    both say more than the entry's bytes can hold, so much as they can hold.
+    The number in the batch's own header counts, but at most `said`, and at most as many as the
+    bytes can hold. A header that has the encoded field with `said` is not parsed.
     """
     found = said
     if _batch_size_field(said) not in bytes(headers_and_payload[:HEADER_PEEK_BYTES]):

@@ -1,36 +1,25 @@
 """The dispatcher of Shared subscriptions, which also keeps the chunks of a message together.
 
-The dispatcher tracks for each consumer the entries that it holds: delivered and unacknowledged.
-An entry is delivered again in three cases:
-
-- Its consumer closes. The entry goes into the replay queue; its redelivery count is unchanged.
-- Its consumer asks (negative acknowledgement, acknowledgement timeout). The entry goes into the
-  replay queue; its redelivery count grows by one.
-- The subscription's last consumer leaves. All counts are forgotten, and the next consumer starts
-  at the cursor.
-
-Entries in the replay queue are sent before new ones. A consumer with too many unacknowledged
-messages gets no more until it has acknowledged half of them. The whole subscription has such a
-limit, too, which is higher.
-
-All chunks of a message go to one consumer.
+It tracks for each consumer the entries that it holds: delivered and unacknowledged. They go into
+the replay queue, which is sent before new entries, if the consumer closes (their redelivery counts
+stay), or if it asks for them (negative acknowledgement, acknowledgement timeout: the counts grow by
+one). When the last consumer leaves, all counts are forgotten, and the next one starts at the
+cursor. A consumer with too many unacknowledged messages gets no more until it has acknowledged half
+of them. The whole subscription has such a limit, too, which is higher.
 
 A large message is stored as several entries, called chunks, with a common uuid. A client needs all
 of them to put the message together. So, as in Pulsar, the consumer that got one chunk gets all
-others. It stays the message's consumer until it was sent the last chunk and holds no chunk any
-more: all are acknowledged or given back. After that any consumer can get the message's first
-chunk, and then gets the whole message.
-
-A chunk whose consumer cannot take it now waits for that consumer. Meanwhile the other consumers
-get later entries, up to a limit.
+others, until it was sent the last one and holds none any more: all are acknowledged or given back.
+A chunk whose consumer cannot take it now waits for that consumer. Meanwhile the other consumers get
+later entries, up to a limit.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -51,44 +40,32 @@ if TYPE_CHECKING:
 ROUND_ROBIN_ENTRIES = 20
 
 
-@dataclass(slots=True)
-class Run:
-    """Entries that a consumer is sent in one write."""
-
-    entries: list[Entry] = field(default_factory=list)
-    messages: int = 0
-
-
 class Runs:
-    """What the consumers of a subscription are sent together: a run for each of them."""
+    """What the consumers of a subscription are sent together: a run of entries for each."""
 
     def __init__(self, dispatcher: SharedDispatcher) -> None:
         self._dispatcher = dispatcher
-        self._runs: dict[Consumer, Run] = {}
+        self._entries: defaultdict[Consumer, list[Entry]] = defaultdict(list)
+        self._messages: defaultdict[Consumer, int] = defaultdict(int)
 
     def permits_of(self, consumer: Consumer) -> int:
         """The consumer's permits, without those that its run will take."""
-        run = self._runs.get(consumer)
-        return consumer.permits - (run.messages if run is not None else 0)
+        return consumer.permits - self._messages.get(consumer, 0)
 
     def count_for(self, consumer: Consumer) -> int:
         """How many entries the consumer's run has."""
-        run = self._runs.get(consumer)
-        return len(run.entries) if run is not None else 0
+        return len(self._entries.get(consumer, ()))
 
     def add(self, consumer: Consumer, entry: Entry) -> None:
         """The consumer will be sent an entry after those that its run has, and holds it now."""
-        run = self._runs.get(consumer)
-        if run is None:
-            run = self._runs[consumer] = Run()
-        run.entries.append(entry)
-        run.messages += self._dispatcher.hold(consumer, entry)
+        self._entries[consumer].append(entry)
+        self._messages[consumer] += self._dispatcher.hold(consumer, entry)
 
     def send(self) -> int:
         """Send all runs, and return their cost in bytes."""
         return sum(
-            self._dispatcher.send(consumer, run.entries, run.messages)
-            for consumer, run in self._runs.items()
+            self._dispatcher.send(consumer, entries, self._messages[consumer])
+            for consumer, entries in self._entries.items()
         )
 
 
@@ -120,8 +97,7 @@ class SharedDispatcher(Dispatcher):
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
         """Remove consumers; their entries are delivered again with unchanged counts."""
-        gone = self.consumers.remove(consumers)
-        if not gone:
+        if not (gone := self.consumers.remove(consumers)):
             return
         self.blocked.difference_update(gone)
         for consumer in gone:
@@ -205,8 +181,7 @@ class SharedDispatcher(Dispatcher):
                 self.next_turn()
                 return
             count = min(ROUND_ROBIN_ENTRIES, self.entries_for(consumer.permits))
-            entries = self._take(consumer, count)
-            if not entries:
+            if not (entries := self._take(consumer, count)):
                 return
             sent_bytes += max(self.read_cost_bytes, self._send(consumer, entries))
             self.ready.move_to_end(consumer)
@@ -251,8 +226,7 @@ class SharedDispatcher(Dispatcher):
 
     def acked_run(self, ledger_id: int, first: int, end: int) -> None:
         """Release the entries at their holders, and count what each holder has released once."""
-        positions = [Position(ledger_id, entry_id) for entry_id in range(first, end)]
-        self._acked_all(positions)
+        self._acked_all([Position(ledger_id, entry_id) for entry_id in range(first, end)])
 
     def _acked_all(self, positions: Sequence[Position]) -> None:
         released: list[Position] = []
@@ -359,8 +333,7 @@ class SharedDispatcher(Dispatcher):
         """The next entries: first those that wait for this or for any consumer, then new ones."""
         for queue in (consumer, ANY):
             while self._waits_in(queue) and not self.waits_for_disk:
-                entries = self.take_again(self.waiting.pop_run(queue, max_entries))
-                if entries:
+                if entries := self.take_again(self.waiting.pop_run(queue, max_entries)):
                     return entries
         return self.fetch(max_entries)
 
@@ -370,8 +343,7 @@ class SharedDispatcher(Dispatcher):
     def take_again(self, run: Sequence[Position]) -> list[Entry]:
         """Read adjacent positions again, without acknowledged, trimmed and damaged entries.
 
-        An entry that was damaged after its first delivery is not sent again and stays
-        unacknowledged. The other entries do not wait for it.
+        A damaged entry stays unacknowledged, and the others do not wait for it.
         """
         wanted = {position for position in run if not self.cursor.is_acked(position)}
         found: list[Entry] = []
@@ -392,7 +364,7 @@ class SharedDispatcher(Dispatcher):
             if not entries:
                 break
             found += [e for e in entries if e.position in wanted and not self.is_pending(e)]
-            at = Position(entries[-1].position.ledger_id, entries[-1].position.entry_id + 1)
+            at = entries[-1].position.following
         return found
 
     def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:
@@ -499,8 +471,8 @@ class SharedDispatcher(Dispatcher):
 NUM_CHUNKS_TAG = b"\xd8\x01"
 #: Chunks of one subscription that wait for their consumers; no new entries are sent above it.
 MAX_WAITING_CHUNKS = 500
-#: Incomplete messages whose chunks so far are all acknowledged. Their producer may never send the
-#: rest, so only the newest of these messages are remembered.
+#: Incomplete messages that are remembered though all their chunks so far are acknowledged: their
+#: producer may never send the rest.
 MAX_IDLE_MESSAGES = 1_000
 
 

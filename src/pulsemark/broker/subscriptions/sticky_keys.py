@@ -50,8 +50,6 @@ MAX_RANGES_PER_CONSUMER = 1_000
 STALE_ITEMS = 4
 WORD = 0xFFFFFFFF
 
-Range = tuple[int, int]
-
 
 def murmur3_32(data: bytes) -> int:
     """MurmurHash3_x86_32 with seed 0, reduced to 31 bits as in Pulsar."""
@@ -275,17 +273,14 @@ class StickyRanges:
         """Add a consumer if its ranges are valid and free, or raise `RefusedError`."""
         meta = consumer.key_shared_meta
         if len(meta.hashRanges) > MAX_RANGES_PER_CONSUMER:
-            raise _cannot_assign(
-                f"a consumer has at most {MAX_RANGES_PER_CONSUMER} ranges, "
-                f"not {len(meta.hashRanges)}"
-            )
+            most, count = MAX_RANGES_PER_CONSUMER, len(meta.hashRanges)
+            raise _cannot_assign(f"a consumer has at most {most} ranges, not {count}")
         if not meta.hashRanges:
             raise _cannot_assign("Ranges for KeyShared policy must not be empty.")
         for one in meta.hashRanges:
             if one.start > one.end:
-                raise _cannot_assign(
-                    f"Fixed hash range start > end for range: [{one.start},{one.end}]"
-                )
+                text = f"Fixed hash range start > end for range: [{one.start},{one.end}]"
+                raise _cannot_assign(text)
         wanted = sorted((r.start, r.end) for r in meta.hashRanges)
         for before, after in pairwise(wanted):
             if before[1] >= after[0]:
@@ -322,7 +317,13 @@ class StickyRanges:
             for start in self._starts_of.pop(consumer, ()):
                 ranges.append(self._ranges[bisect_left(self._ranges, (start,))])
                 del self._owners[start]
-        _take_out(self._ranges, ranges)
+        if len(ranges) <= FEW_RANGES:
+            for one in ranges:
+                del self._ranges[bisect_left(self._ranges, one)]
+        else:
+            # Each deletion moves all later items, so many deletions cost more than a new list.
+            gone = set(ranges)
+            self._ranges = [one for one in self._ranges if one not in gone]
 
     def slot_of(self, sticky_hash: int) -> int:
         """The slot of a sticky key's hash. Slot 0 is not used."""
@@ -357,23 +358,11 @@ def _described(owner: Consumer) -> str:
     )
 
 
-def _take_out(ordered: list[Range], gone: list[Range]) -> None:
-    """Remove ranges from a sorted list, which may be long."""
-    if len(gone) <= FEW_RANGES:
-        for one in gone:
-            del ordered[bisect_left(ordered, one)]
-    else:
-        # Each deletion moves all later items, so many deletions cost more than a new list.
-        left_out = set(gone)
-        ordered[:] = [one for one in ordered if one not in left_out]
-
-
 class SlotSet:
-    """Slots from 0 to 65,535; the next one is found in constant time.
+    """Slots from 0 to 65,535: bits in 256 integers of 256 bits; the next one in constant time.
 
-    Finding, adding and removing a slot cost the same with one member as with all 65,536. Members
-    are bits in 256 integers of 256 bits. One more integer has a bit for each of these that is not
-    zero.
+    One more integer has a bit for each of these that is not zero. No operation gets slower with
+    the number of members.
     """
 
     __slots__ = ("_used", "_words")
@@ -436,11 +425,8 @@ class AutoSplitRanges:
         if self._ends:
             size, largest = self._largest()
             if size <= 1:
-                raise RefusedError(
-                    ServerError.ConsumerAssignError,
-                    "No more range can assigned to new consumer, assigned consumers "
-                    f"{len(self._ends)}",
-                )
+                text = "No more range can assigned to new consumer, assigned consumers "
+                raise _cannot_assign(f"{text}{len(self._ends)}")
             end = largest - size // 2
         insort(self._ends, end)
         self._owners[end] = consumer
@@ -517,29 +503,19 @@ def selector_for(meta: KeySharedMeta, config: BrokerConfig) -> Selector:
 def check_key_shared_meta(active: KeySharedMeta, asked: KeySharedMeta) -> None:
     """Raise `RefusedError` if a Key_Shared consumer asks for other rules than the first one."""
     if active.keySharedMode != asked.keySharedMode:
+        mode = KeySharedMode.Name
         raise different_type(
-            f"Active subscription key_shared mode of '{_mode(active)}' is different than the "
-            f"connecting consumer's key_shared mode '{_mode(asked)}'."
+            f"Active subscription key_shared mode of '{mode(active.keySharedMode)}' is different "
+            f"than the connecting consumer's key_shared mode '{mode(asked.keySharedMode)}'."
         )
     if active.allowOutOfOrderDelivery != asked.allowOutOfOrderDelivery:
-        held, wanted = (
-            ("allows", "does not allow")
-            if active.allowOutOfOrderDelivery
-            else ("does not allow", "allows")
-        )
+        allows = ("does not allow", "allows")
         raise different_type(
-            f"Active subscription {held} out of order delivery while the connecting consumer "
-            f"{wanted} it."
+            f"Active subscription {allows[active.allowOutOfOrderDelivery]} out of order delivery "
+            f"while the connecting consumer {allows[asked.allowOutOfOrderDelivery]} it."
         )
-
-
-def _mode(meta: KeySharedMeta) -> str:
-    return KeySharedMode.Name(meta.keySharedMode)
 
 
 def different_type(reason: str) -> RefusedError:
-    """The refusal of a consumer that asks for another type than the subscription has.
-
-    The texts are Pulsar's: clients show them.
-    """
+    """The refusal of a consumer that asks for another type; the texts are Pulsar's."""
     return RefusedError(ServerError.ConsumerBusy, f"Subscription is of different type. {reason}")

@@ -4,29 +4,46 @@ The cursor is the durable part and outlives the consumers. The dispatcher is bui
 first consumer connects; the consumer chooses its type. A durable subscription lives until it is
 unsubscribed. A non-durable one (a reader's) lives as long as its consumer, and is kept for a while
 after a seek: the client reconnects, and after a seek by time it does not know the new position.
-
 While a seek is made durable it is fenced: nothing is sent, and acknowledgements do not count.
 
 When a topic is terminated, consumers that have read it all are told so (REACHED_END_OF_TOPIC).
 
-A client may want a subscription to be replicated to other clusters. There is only one cluster, so
-the mark has no effect. It is stored and shown, as Pulsar does with replication off.
+A client may want a subscription to be replicated to other clusters. The mark is stored and shown,
+and has no effect, as in Pulsar with replication off.
 
-`DispatchRates` has the rate limits of a subscription: its own, and its topic's; and its pause.
+The property `pulsemark.filter` filters by the tags of the entries' stamps (`TagFilter`)::
+
+    region=eu,us;tier=gold      region is eu or us, and tier is gold
+
+Conditions are separated by semicolons, and all of them must hold. Each has a tag's name and the
+values that it may have, separated by commas; spaces around them do not count. A tag is named and
+shown as by `metadata.tags_of`: application tags, system tags such as `producer_name`, and those of
+plugins. An entry without the tag does not match. A whole entry is sent or skipped, and a skipped
+one is acknowledged; the producer's bytes are never read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ...ledger import Cursor, ManagedLedger, Position
+from ...ledger import Cursor, Entry, ManagedLedger, Position
 from ...ledger.would_block import in_pieces, when_read
+from ...metadata import PrefixError, printable, tags_of
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
+from ...records import record
 from ...wire import commands
 from ..cooperative import PIECE_IDS, LongWork
 from ..errors import RefusedError
@@ -39,12 +56,16 @@ from .pending_acks import WORD_BITS, Acked, Part, PendingAcks, check_cumulative,
 from .seek import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
 from .sticky_keys import different_type
-from .tag_filter import InvalidFilterError, TagFilter
 
 if TYPE_CHECKING:
     from ...compaction.compacted_log import CompactedLog
     from ...ledger import Commit
-    from .home_topic import HomeTopic
+    from ...wire import MessageId, TopicName
+    from ..configuration.config import BrokerConfig
+    from ..counters import Flows, TopicCounters
+    from ..policies.topic_rules import TopicRules
+    from .delayed import DelayedTotal
+    from .kafka_entries import Conversions
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +76,66 @@ Persisted = Callable[[BaseException | None], None]
 SHARING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
 #: The cursor property with which Pulsar marks a replicated subscription.
 REPLICATED_PROPERTY = "pulsar.replicated.subscription"
+#: The property that says which entries a subscription gets.
+FILTER_PROPERTY = "pulsemark.filter"
 #: How often a paused subscription asks whether it may go on.
 PAUSED_WAIT_S = 0.02
+
+
+class HomeTopic(Protocol):
+    """What a subscription needs of its topic; `topics.topic.Topic` is one."""
+
+    topic_name: TopicName
+    name: str
+    #: -1: it is no partition.
+    partition_index: int
+    config: BrokerConfig
+    ledger: ManagedLedger
+    counters: TopicCounters
+    flows: Flows
+    conversions: Conversions
+    delayed_total: DelayedTotal
+    rules: TopicRules
+    dispatch_limit: DispatchLimit | None
+    #: The last entry of a terminated topic; None: the topic goes on.
+    terminated_at: Position | None
+    #: The property that makes a message of Pulsar's a tombstone.
+    tombstone_property: str | None
+    #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
+    schema_numbers: Mapping[int, int] | None
+    #: Prefix fields that clients get in addition to time and index.
+    delivered_fields: frozenset[int]
+    is_persistent: bool
+    is_open: bool
+    #: When the broker opened it.
+    opened_ms: int
+
+    @property
+    def subscriptions(self) -> MutableMapping[str, Subscription]:
+        """The topic's subscriptions by name."""
+
+    @property
+    def read_log(self) -> ManagedLedger | CompactedLog:
+        """What readers get: the log, or the compacted form of a log that is cleaned."""
+
+    def check_is_open(self) -> None:
+        """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
+
+    def check_consumers(self, subscription: Subscription | None = None) -> None:
+        """Raise `RefusedError` (ConsumerBusy) if there are all consumers that there may be."""
+
+    def clamp(self, position: Position, compacted: CompactedLog | None = None) -> Position:
+        """`position`, or the first or end position if it is outside of the topic."""
+
+    def remove_subscription(
+        self, subscription: Subscription, *, asked_by: Consumer | None = None
+    ) -> Commit:
+        """Disconnect and delete a subscription; the deletion is durable with the commit."""
+
+    def finding_last_id(
+        self, compacted: CompactedLog | None = None
+    ) -> Generator[object, None, MessageId]:
+        """The id of the last message consumers can get, in pieces."""
 
 
 class Subscription:
@@ -132,9 +211,7 @@ class Subscription:
         return self.cursor.backlog_entries
 
     async def stored(self) -> None:
-        """Return when the subscription is durable; `RefusedError` if that failed: then the topic
-        does not have it.
-        """
+        """Return when it is durable; `RefusedError` if that failed: the topic does not have it."""
         if not self._is_stored:
             # Its commit may be done before the topic has been told: this is called back after that.
             done = asyncio.get_running_loop().create_future()
@@ -277,9 +354,9 @@ class Subscription:
             self.topic.remove_subscription(self)
 
     def detach_all(self) -> list[Consumer]:
-        """Disconnect every consumer at once. The entries they held are not given to others.
+        """Disconnect every consumer at once, without giving their entries to others.
 
-        Their clients are not notified yet: the caller does that with `closing`.
+        The caller tells their clients, with `closing`.
         """
         consumers = list(self.consumers)
         if self.dispatcher is not None:
@@ -414,10 +491,10 @@ class Subscription:
         self.dispatcher.forget_count(position)
 
     def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
-        """A consumer's client could not open entries: it counts each as one message.
+        """A consumer's client could not open entries, and counts each as one message.
 
-        So it will never grant permits for the others that such an entry has claimed. The entries
-        are found in memory, or nothing is returned.
+        So it never grants the permits of an entry's other messages. They are returned if the entry
+        is in memory.
         """
         if self.dispatcher is None or self.is_fenced or consumer.subscription is not self:
             return
@@ -582,10 +659,9 @@ def redeliver_pieces(
 
 
 def tell_if_ended(subscription: Subscription) -> None:
-    """Notify the consumers of a subscription without backlog.
+    """Notify the consumers of a subscription without backlog, if its topic is terminated.
 
-    As in Pulsar this happens when the topic is terminated, and then with each FLOW and each
-    acknowledgement after which nothing is left. Clients take more than one notice.
+    As in Pulsar this happens also with each later FLOW and acknowledgement that leaves nothing.
     """
     if subscription.topic.terminated_at is not None and not subscription.work:
         subscription.work.add(telling(subscription))
@@ -629,12 +705,6 @@ def _store(subscription: Subscription, *, marked: bool) -> Commit:
     return subscription.cursor.set_subscription_properties(subscription.properties)
 
 
-async def mark_if_asked(subscription: Subscription, command: CommandSubscribe) -> None:
-    """Mark the subscription that a consumer opens, if the consumer asks for it."""
-    if command.replicate_subscription_state:
-        await mark_replicated(subscription, marked=True)
-
-
 class DispatchRates:
     """What a subscription may be sent now."""
 
@@ -648,9 +718,9 @@ class DispatchRates:
         self._limits: tuple[DispatchLimit, ...] = ()
 
     def change(self, topic: HomeTopic, name: str) -> None:
-        """The topic's policies have changed. A limit that stays the same keeps its tokens.
+        """The topic's policies have changed, for the subscription of this name.
 
-        `name` is the subscription's: it may have a rate of its own.
+        A limit that stays the same keeps its tokens.
         """
         rules = topic.rules
         rate = dict(rules.subscription_rates).get(name, rules.subscription_dispatch_rate)
@@ -672,10 +742,7 @@ class DispatchRates:
         return permits
 
     def entries(self, most: int, messages_per_entry: float) -> int:
-        """How many of these entries may be sent now; at least 1, since `wait_s` was asked before.
-
-        A limit counts messages. Of how many the entries consist is estimated.
-        """
+        """How many of these entries may be sent now, by an estimate; at least 1: ask `wait_s`."""
         if not self._limits:
             return most
         messages = min(limit.allowed() for limit in self._limits)
@@ -688,3 +755,70 @@ class DispatchRates:
         if not self._limits:
             return 0.0
         return max((limit.wait_s() for limit in self._limits if limit.is_exceeded()), default=0.0)
+
+
+class InvalidFilterError(RefusedError):
+    """A subscription's filter that cannot be used."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(ServerError.NotAllowedError, f"{FILTER_PROPERTY}={text!r}: {reason}")
+
+
+@record
+class TagFilter:
+    """The conditions of one subscription, and the messages that were looked at."""
+
+    wanted: dict[str, frozenset[str]]
+    accepted_messages: int = 0
+    rejected_messages: int = 0
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> TagFilter | None:
+        """The filter in a subscription's properties; None: it gets all entries.
+
+        Raises:
+            InvalidFilterError: a condition has no name or no value, or two have the same name.
+        """
+        text = properties.get(FILTER_PROPERTY)
+        if text is None:
+            return None
+        if not isinstance(text, str):
+            raise InvalidFilterError(repr(text), "it is not UTF-8")
+        wanted: dict[str, frozenset[str]] = {}
+        for condition in text.split(";"):
+            name, equals, values = condition.partition("=")
+            name, known = name.strip(), [value.strip() for value in values.split(",")]
+            if not (name and equals and all(known)):
+                raise InvalidFilterError(text, f"{condition!r} is not of the form NAME=VALUE,...")
+            if name in wanted:
+                raise InvalidFilterError(text, f"it names the tag {name!r} twice")
+            wanted[name] = frozenset(known)
+        return cls(wanted)
+
+    def accepts(self, entry: Entry) -> bool:
+        """Whether the subscription gets an entry; it is counted.
+
+        An entry whose stamp cannot be read is sent: nobody knows that it is not wanted.
+        """
+        try:
+            tags = tags_of(entry.prefix)
+        except PrefixError:
+            is_wanted = True
+        else:
+            is_wanted = all(
+                name in tags and str(printable(tags[name])) in values
+                for name, values in self.wanted.items()
+            )
+        if is_wanted:
+            self.accepted_messages += entry.message_count
+        else:
+            self.rejected_messages += entry.message_count
+        return is_wanted
+
+
+def message_counts(tag_filter: TagFilter | None) -> tuple[int, int, int, int]:
+    """Messages that were looked at, let through, taken away, and put off (which no filter does)."""
+    if tag_filter is None:
+        return 0, 0, 0, 0
+    accepted, rejected = tag_filter.accepted_messages, tag_filter.rejected_messages
+    return accepted + rejected, accepted, rejected, 0

@@ -1,17 +1,16 @@
 """Entries that were read, and wait for a consumer: who counts them, and in which order they go.
 
-Each entry waits in one queue, and a queue's entries go in their order. A Shared subscription has a
-queue for any consumer, and one for each consumer that must get the rest of a chunked message. A
-Key_Shared subscription has a queue for each slot, and the one for any consumer has the entries
-whose slot is not known. One dict says where each entry waits, so it is in one queue, and what waits
-is counted once. The queues themselves are heaps, whose outdated items are dropped when they are
-met.
+A queue's entries go in their order. A Shared subscription has a queue for any consumer, and one for
+each consumer that must get the rest of a chunked message. A Key_Shared subscription has a queue for
+each slot; the one for any consumer has the entries whose slot is not known. One dict says where
+each entry waits, so it is in one queue, and counted once. The queues are heaps, whose outdated
+items are dropped when they are met.
 
 `WaitingSlots` has a heap for each consumer of Key_Shared, too, with the first entry of each of its
-slots. So finding a consumer's next entry costs the logarithm of the number of its slots, and a
-consumer that takes nothing costs nothing. An item of such a heap is outdated when the slot's first
-entry has changed, or when another consumer still holds entries of the slot. So code that makes a
-slot ready to go on must call `offer`.
+slots: a consumer's next entry costs the logarithm of the number of its slots, and a consumer that
+takes nothing costs nothing. An item is outdated when the slot's first entry has changed, or when
+another consumer still holds entries of the slot. So code that makes a slot ready to go on must call
+`offer`.
 """
 
 from __future__ import annotations
@@ -72,8 +71,18 @@ class WaitingEntries:
 
     def discard(self, position: Position) -> None:
         """A position waits no more."""
-        if self._queue_of.pop(position, _NOWHERE) is not _NOWHERE:
-            self._taken_from_middle()
+        if self._queue_of.pop(position, _NOWHERE) is _NOWHERE:
+            return
+        # The heaps are built again before most of their items are outdated, so that their size
+        # stays in proportion to what waits.
+        self._outdated += 1
+        if self._outdated > len(self._queue_of) + 64:
+            self._outdated = 0
+            self._heaps.clear()
+            for waiting, queue in self._queue_of.items():
+                self._heaps.setdefault(queue, []).append(waiting)
+            for heap in self._heaps.values():
+                heapify(heap)
 
     def first(self, queue: Queue) -> Position | None:
         """The smallest position of a queue; None when it is empty."""
@@ -121,18 +130,6 @@ class WaitingEntries:
         self._queue_of.clear()
         self._heaps.clear()
         self._outdated = 0
-
-    def _taken_from_middle(self) -> None:
-        # The heaps are built again before most of their items are outdated, so that their size
-        # stays in proportion to what waits.
-        self._outdated += 1
-        if self._outdated > len(self._queue_of) + 64:
-            self._outdated = 0
-            self._heaps.clear()
-            for position, queue in self._queue_of.items():
-                self._heaps.setdefault(queue, []).append(position)
-            for heap in self._heaps.values():
-                heapify(heap)
 
 
 class WaitingSlots(WaitingEntries):
@@ -189,9 +186,9 @@ class WaitingSlots(WaitingEntries):
     def take(
         self, consumer: Consumer, max_count: int, may_go: Callable[[int], bool]
     ) -> list[Position]:
-        """Remove and return the first entries of a consumer's slots, in order.
+        """Remove and return at most so many first entries of a consumer's slots, in order.
 
-        At most `max_count`. Slots for which `may_go` is False are skipped until the next `offer`.
+        Slots for which `may_go` is False are skipped until the next `offer`.
         """
         heads = self._heads.get(consumer, [])
         taken: list[Position] = []
@@ -201,8 +198,7 @@ class WaitingSlots(WaitingEntries):
                 continue
             self.pop(slot)
             taken.append(position)
-            following = self.first(slot)
-            if following is not None:
+            if (following := self.first(slot)) is not None:
                 heappush(heads, (following, slot))
         if not heads:
             self._heads.pop(consumer, None)

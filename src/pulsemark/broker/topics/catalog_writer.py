@@ -1,18 +1,14 @@
 """The only writer of the catalog: it makes one change at a time, in the order of the requests.
 
-A change of the catalog is a turn with four steps: read the stored state, refuse a change that is
-not valid, write, and then show the change to the rest of the broker. If two turns overlapped, the
-second would read a state that the first is about to change, and the order of the two writes would
-depend on the threads. So turns wait for one another, over all kinds and keys. This costs nothing:
-each write is one synced transaction, and SQLite runs only one at a time.
+A change is a turn with four steps: read the stored state, refuse a change that is not valid, write,
+and show the change to the rest of the broker. Turns wait for one another, over all kinds and keys,
+so that none reads a state that another is about to change. This costs nothing: each write is one
+synced transaction, and SQLite runs only one at a time. A turn that has begun runs to its end, even
+if its caller is cancelled: a durable change must also be shown.
 
-A turn that has begun runs to its end, even if its caller is cancelled: a durable change must also
-be shown.
-
-In a cluster other brokers change the same values. What a turn writes was computed from what was
-known when the turn was asked for, or later. If another broker has changed one of the values since
-then, nothing is written: a turn of `in_turn` raises ChangedElsewhereError, and one of `revising`,
-which computes its values itself, is run again on the new ones.
+In a cluster other brokers change the same values. If one of those that a turn writes was changed
+after the turn was asked for, nothing is written: a turn of `in_turn` raises ChangedElsewhereError,
+and one of `revising`, which computes its values itself, is run again on the new ones.
 """
 
 from __future__ import annotations
@@ -29,8 +25,8 @@ from ..storage import Storage
 T = TypeVar("T")
 
 PAUSE_S = 0.005
+#: A value that other brokers change so often in a row is refused.
 MAX_ATTEMPTS = 20
-"""A value that other brokers change so often in a row is refused."""
 
 Change = tuple[str, str, bytes | None]
 """Kind, key, and the new value; None removes the value."""
@@ -50,10 +46,9 @@ class CatalogWriter:
         self._one_at_a_time = asyncio.Lock()
         self._background = Background()
         self._current: asyncio.Task[Any] | None = None
+        #: Of the current turn: what it writes was computed later.
         self._moment = 0
-        """Of the current turn: what it writes was computed later."""
         self._written: set[tuple[str, str]] = set()
-        """By the current turn."""
 
     async def in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``change`` after all earlier turns; return or raise what it returns or raises.
@@ -64,10 +59,7 @@ class CatalogWriter:
         return await self._background.run_to_end(self._take(change, self._catalog.moment()))
 
     async def revising(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """As `in_turn`; it is run again if another broker has changed what it writes.
-
-        ``change`` computes what it writes from what is shown, or from what it reads.
-        """
+        """As `in_turn`; it is run again if another broker has changed what it writes."""
         assert not self._is_current(), "a turn within a turn would wait for itself"
         return await self._background.run_to_end(self._revise(change))
 
@@ -113,11 +105,9 @@ class CatalogWriter:
     async def write(self, *changes: Change, frees: bool = False) -> None:
         """Within a turn: make changes, in one transaction; durable on return.
 
-        ``frees``: the changes are a part of removing something, so they must also be possible on a
-        full disk (see the store's reserve). This is always so for changes that only remove.
-
-        Raises CatalogError (ChangedElsewhereError: another broker has changed one of the values);
-        then nothing has changed.
+        ``frees``: the changes are a part of removing something, and possible on a full disk (see
+        the store's reserve), as those that only remove always are. Raises CatalogError
+        (ChangedElsewhereError: another broker has changed a value); then nothing has changed.
         """
         assert self._is_current()
         self._written.update((kind, key) for kind, key, _ in changes)
@@ -135,9 +125,7 @@ class CatalogWriter:
         show: Callable[[], object] = lambda: None,
         *others: Change,
     ) -> None:
-        """A turn with one change: store ``value`` (None removes it), then call ``show``.
-
-        ``others`` are made in the same transaction.
+        """A turn that stores ``value`` (None removes it) and ``others``, and then calls ``show``.
 
         Raises CatalogError; then nothing has changed, and ``show`` was not called.
         """

@@ -21,13 +21,12 @@ off and on.
 
 What is kept of the names is counted in bytes. A topic's names take `TOPIC_MAX_BYTES`, those of all
 topics together `ALL_MAX_BYTES`; beyond that those of producers that are gone are forgotten first,
-and of these the ones that published longest ago. A snapshot has all names of a topic, so it is
-stored after more entries if they are large.
+and of these the ones that published longest ago.
 
 The highest ids are in memory. A snapshot in the catalog has them as they were at a position of the
-log, from time to time; a broker that opens the topic reads the snapshot and the entries after that
-position. Before entries are removed from the log, a snapshot is stored that includes them. So
-nothing is lost by a kill: what was acknowledged is in the log, and what is in the log is found.
+log, from time to time (more seldom if the names are large); a broker that opens the topic reads it
+and the entries after that position. Before entries are removed from the log, a snapshot is stored
+that includes them. So nothing is lost by a kill.
 """
 
 from __future__ import annotations
@@ -163,9 +162,9 @@ class Deduplication:
         return None if last is None or last.commit.done else last
 
     def opened(self, name: str) -> int:
-        """A producer of this name was opened: its highest durable id, -1 if there is none.
+        """A producer was opened, and may go on, also if its last entry had failed.
 
-        After this it may go on, also if its last entry had failed.
+        Return its highest durable id, -1 if there is none.
         """
         self._settle()
         self._last.pop(name, None)
@@ -287,7 +286,7 @@ def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snaps
         return Snapshot(ledger.end_position, {})
     producers, position = found.producers, found.position
     for entry in entries_of(ledger, position, skip_damaged=True):
-        position = Position(entry.position.ledger_id, entry.position.entry_id + 1)
+        position = entry.position.following
         known = _producer_of(entry)
         if known is not None:
             name, highest = known

@@ -1,14 +1,12 @@
 """Which topics take Kafka's record sets: those with the policy `kafka`.
 
 The policy's value are the topic's settings by Kafka's names. It is set when a Kafka client creates
-the topic or changes its settings (`broker.kafka.ports`), or over REST (`http/policies`). After that
-Kafka's clients may write to the topic. It stays until the topic is deleted, since entries in that
-format stay too.
+the topic or changes its settings, or over REST. After that Kafka's clients may write to the topic.
+It stays until the topic is deleted, since entries in that format stay too.
 
-Some of the settings are also the broker's own policy of retention, in minutes and megabytes,
-rounded up. A topic with the cleanup policy "compact" has rules for its cleaner, and everyone reads
-its compacted form, which is its log (`compaction.cleaner`). That stays so under another policy,
-once something was cleaned.
+Some of the settings are also the broker's own policy of retention. A topic with the cleanup policy
+"compact" has rules for its cleaner, and everyone reads its compacted form, which is its log
+(`compaction.cleaner`); under another policy, too, once something was cleaned.
 """
 
 from __future__ import annotations
@@ -39,10 +37,7 @@ class EntryFormats:
     """Tells open topics what their policy says about deleting keys."""
 
     def __init__(
-        self,
-        store: PolicyStore,
-        open_topics: Mapping[str, Topic],
-        partitioned: PartitionedTopics,
+        self, store: PolicyStore, open_topics: Mapping[str, Topic], partitioned: PartitionedTopics
     ) -> None:
         self._store = store
         self._open_topics = open_topics
@@ -71,19 +66,15 @@ class EntryFormats:
         """A topic's policy has changed: tell it and its partitions."""
         if policy != KAFKA_POLICY:
             return
-        names = [str(name)]
-        names += [str(name.partition(i)) for i in range(self._partitioned.count_of(name))]
-        for full in names:
-            topic = self._open_topics.get(full)
-            if topic is not None:
+        for full in self._partitioned.with_partitions(name):
+            if (topic := self._open_topics.get(full)) is not None:
                 self.apply_to(topic)
 
 
 async def set_entry_format(topics: Topics, name: TopicName, settings: Mapping[str, str]) -> None:
     """Replace the settings of a topic, which were checked; durable on return.
 
-    A topic that had none takes Kafka's sets from then on, and keeps leader epochs. Raises
-    `RefusedError`, `LedgerError`.
+    A topic that had none keeps leader epochs from then on. Raises `RefusedError`, `LedgerError`.
     """
     await topics.policy_store.change_in_topic(name, policies_of(settings))
     await topics.leader_epochs.begin_in_topic(name)
@@ -99,8 +90,8 @@ def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
         time_ms = int(value_of(settings, RETENTION_MS))
         size_bytes = int(value_of(settings, RETENTION_BYTES))
     retention = {
-        "retentionTimeInMinutes": -1 if time_ms < 0 else _whole(time_ms, MINUTE_MS),
-        "retentionSizeInMB": -1 if size_bytes < 0 else _whole(size_bytes, MIB),
+        "retentionTimeInMinutes": _whole(time_ms, MINUTE_MS),
+        "retentionSizeInMB": _whole(size_bytes, MIB),
     }
     return {KAFKA_POLICY: dict(settings), RETENTION.key: retention, COMPACTION_THRESHOLD.key: None}
 
@@ -140,5 +131,5 @@ def cleaned_form(topic: Topic) -> CompactedLog | None:
 
 
 def _whole(amount: int, unit: int) -> int:
-    """So many whole units as hold an amount, one at least."""
-    return min(max(-(-amount // unit), 1), INT_MAX)
+    """So many whole units as hold an amount, one at least; -1: there is no limit."""
+    return -1 if amount < 0 else min(max(-(-amount // unit), 1), INT_MAX)

@@ -1,7 +1,4 @@
-"""Tenants and namespaces, with their settings.
-
-They are stored in the store's catalog. A copy in memory is read for every command.
-"""
+"""Tenants and namespaces, with their settings: a copy in memory of what the catalog has."""
 
 from __future__ import annotations
 
@@ -40,16 +37,11 @@ class Namespaces(Mapping[str, Settings]):
         """Read the catalog; a new folder gets public/default and pulsar/system. Blocks."""
         self._read()
         if not self.tenants:
+            # In one transaction: a tenant alone would look like a folder that a user set up.
+            tenants = [(TENANT_KIND, one, b"{}") for one in (DEFAULT_TENANT, SYSTEM_TENANT)]
+            inside = [(NAMESPACE_KIND, one, b"{}") for one in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)]
             try:
-                # In one transaction: a tenant alone would look like a folder that a user set up.
-                self._catalog.write(
-                    [
-                        (TENANT_KIND, DEFAULT_TENANT, b"{}"),
-                        (NAMESPACE_KIND, DEFAULT_NAMESPACE, b"{}"),
-                        (TENANT_KIND, SYSTEM_TENANT, b"{}"),
-                        (NAMESPACE_KIND, SYSTEM_NAMESPACE, b"{}"),
-                    ]
-                )
+                self._catalog.write([*tenants, *inside])
             except CatalogError:
                 # Another broker of a cluster may start at the same time, and have written it.
                 if not self._catalog.items(TENANT_KIND):
@@ -116,7 +108,7 @@ class Namespaces(Mapping[str, Settings]):
         await self._writer.put(NAMESPACE_KIND, namespace, _stored(settings), show)
 
     async def change(self, namespace: str, change: Callable[[Settings], Settings]) -> None:
-        """Store the settings that `change` returns for a namespace's present settings.
+        """Store what `change` makes of a namespace's present settings.
 
         It is asked again if another broker has changed them meanwhile. Raises `RefusedError` if the
         namespace does not exist.
@@ -124,9 +116,8 @@ class Namespaces(Mapping[str, Settings]):
 
         async def turn() -> None:
             if namespace not in self._settings:
-                raise RefusedError(
-                    ServerError.TopicNotFound, f"Namespace {namespace} does not exist"
-                )
+                text = f"Namespace {namespace} does not exist"
+                raise RefusedError(ServerError.TopicNotFound, text)
             settings = change(self._settings[namespace])
             await self._writer.write((NAMESPACE_KIND, namespace, _stored(settings)))
             self._settings[namespace] = settings

@@ -78,19 +78,16 @@ class NonPersistentTopic(Topic):
         """The subscription for a SUBSCRIBE; created if it does not exist. Raises `RefusedError`."""
         self.check_is_open()
         if command.read_compacted:
-            raise RefusedError(
-                ServerError.NotAllowedError, "readCompacted only valid on persistent topics"
-            )
+            text = "readCompacted only valid on persistent topics"
+            raise RefusedError(ServerError.NotAllowedError, text)
         found = self.subscriptions.get(command.subscription)
         if isinstance(found, NonPersistentSubscription):
             found.remove_leaving()
             if self.subscriptions.get(found.name) is found:
                 return found
         if len(self.subscriptions) >= self.config.max_subscriptions_per_topic:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"Exceed the maximum number of subscriptions of the topic: {self.name}",
-            )
+            text = f"Exceed the maximum number of subscriptions of the topic: {self.name}"
+            raise RefusedError(ServerError.NotAllowedError, text)
         made = NonPersistentSubscription(self, command)
         self.subscriptions[made.name] = made
         return made

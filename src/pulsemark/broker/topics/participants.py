@@ -8,10 +8,9 @@ A topic refuses messages of a transaction until the coordinator has registered t
 otherwise nobody would end it there. So before the first message, or the first acknowledgement, it
 asks the coordinator (`join`). The answer is ignored if the transaction has ended meanwhile.
 
-When a topic is opened, its broker asks about the transactions that are open in it; what their
-coordinator does not know is aborted. Where brokers share topics, each also asks now and then
-(`check_time`). So a coordinator whose broker has died is taken over by another one, though no
-client asks for it.
+A broker that opens a topic asks about the transactions that are open in it; what their coordinator
+does not know is aborted. Where brokers share topics, each also asks now and then (`check_time`). So
+a coordinator whose broker has died is taken over by another one, though no client asks for it.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 CHECK_INTERVAL_S = 10.0
+#: Refused transactions of a topic that are remembered; others are asked about again.
 REFUSED_MAX = 1_000
-"""Refused transactions of a topic that are remembered; others are asked about again."""
+#: The kind of question by which a coordinator tells the broker of a topic.
 END = "end of a transaction"
-"""The kind of question by which a coordinator tells the broker of a topic."""
 
 
 class Joined:
@@ -49,21 +48,18 @@ class Joined:
 
     def __init__(self) -> None:
         self._ids: dict[Hashable, str] = {}
+        #: By the transaction's id.
         self._keys: dict[str, set[Hashable]] = {}
-        """By the transaction's id."""
         self._refused: dict[Hashable, str] = {}
+        #: What has ended since each question that has no answer yet.
         self._asked: dict[object, set[str]] = {}
-        """What has ended since each question that has no answer yet."""
 
     def get(self, key: Hashable) -> str | None:
         """The id of the transaction that is registered under this key."""
         return self._ids.get(key)
 
     async def join(self, key: Hashable, ask: Callable[[], Awaitable[str]]) -> None:
-        """Let a transaction write, if its coordinator names it. Raises what ``ask`` raises.
-
-        Whether it may write says `get`.
-        """
+        """Let a transaction write, if its coordinator names it (see `get`); raise as ``ask``."""
         question = object()
         ended = self._asked[question] = set[str]()
         try:

@@ -2,15 +2,14 @@
 
 A partitioned topic is only a number of partitions in the catalog; its partitions are normal topics.
 As in Pulsar, a partition that is added gets every durable subscription of the first one, at its
-beginning. So a consumer that notices the partition later misses nothing that was sent to it
-meanwhile.
+beginning. So a consumer that notices the partition later misses nothing.
 
-When a partitioned topic is deleted, clients that were connected to a partition reconnect to that
-partition by themselves. They must not create it again, since it would belong to no partitioned
-topic. So a deletion has three steps: store that it has begun (`retire`), delete the partitions,
-delete the number. In a cluster each broker deletes the partitions that it serves, when it hears of
-the first step. From that step on, partitions of that name are not created automatically, also after
-a restart, until the partitioned topic is created again. A deletion that a crash interrupted is
+When a partitioned topic is deleted, clients that were connected to a partition reconnect to it by
+themselves. They must not create it again, since it would belong to no partitioned topic. So a
+deletion has three steps: store that it has begun (`retire`), delete the partitions, delete the
+number. In a cluster each broker deletes the partitions that it serves, when it hears of the first
+step. From that step on, partitions of that name are not created automatically, also after a
+restart, until the partitioned topic is created again. A deletion that a crash interrupted is
 finished at the next start. The latest `REMEMBERED_MAX` deletions are remembered.
 """
 
@@ -76,6 +75,10 @@ class PartitionedTopics:
         """Partitions of a partitioned topic; 0 for any other name."""
         return self._counts.get(str(name), 0)
 
+    def with_partitions(self, name: TopicName) -> list[str]:
+        """The full names of a topic and of its partitions, if it has some."""
+        return [str(name), *(str(name.partition(index)) for index in range(self.count_of(name)))]
+
     def check_partition(self, name: TopicName, *, exists: bool, explicit: bool) -> None:
         """Refuse (TopicNotFound) a partition that cannot exist or must not be created.
 
@@ -84,9 +87,8 @@ class PartitionedTopics:
         parent = name.partitioned
         count = self.count_of(parent)
         if str(parent) in self._retired and (count or not (exists or explicit)):
-            raise RefusedError(
-                ServerError.TopicNotFound, f"{name} was deleted with its partitioned topic"
-            )
+            text = f"{name} was deleted with its partitioned topic"
+            raise RefusedError(ServerError.TopicNotFound, text)
         if count and name.partition_index >= count:
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
 
@@ -102,9 +104,8 @@ class PartitionedTopics:
     async def _put(self, full: str, partitions: int, others: tuple[Change, ...]) -> None:
         known = 0 if full in self._retired else self._counts.get(full, 0)
         if partitions < known:  # added meanwhile, perhaps at another broker
-            raise RefusedError(
-                ServerError.NotAllowedError, f"{full} has {known} partitions, not {partitions}"
-            )
+            text = f"{full} has {known} partitions, not {partitions}"
+            raise RefusedError(ServerError.NotAllowedError, text)
         # In one transaction: else the next start could finish the old deletion on the new topic.
         count = PARTITIONED_KIND, full, str(partitions).encode()
         await self._writer.write((RETIRED_KIND, full, None), count, *others)
@@ -190,8 +191,7 @@ async def open_all(topics: Topics, name: TopicName, count: int) -> list[Topic]:
 def finish_deletions(topics: Topics, store: Storage) -> None:
     """At the start: finish deletions of partitioned topics that a crash interrupted. Blocks."""
     for name in topics.partitioned.half_deleted():
-        for index in range(topics.partitions_of(name)):
-            partition = str(name.partition(index))
+        for partition in topics.partitioned.with_partitions(name)[1:]:
             if partition in topics.names:
                 store.delete_topic(partition)
                 topics.names.discard(partition)

@@ -1,19 +1,18 @@
 """The policies of namespaces and topics: how they are stored, and put in force on open topics.
 
-A policy is a value with a name. In the catalog, the policies of a namespace are among its settings,
-and those of a topic are under the kind `topic-policy`, by the topic's full name. Partitions have no
-own policies: those of the partitioned topic apply. The caller checks a change, `PolicyStore` makes
-it durable, and only then calls the listeners with the topics that the change concerns.
+In the catalog, the policies of a namespace are among its settings, and those of a topic are under
+the kind `topic-policy`, by the topic's full name. Partitions have no own policies: those of the
+partitioned topic apply. The caller checks a change, `PolicyStore` makes it durable, and only then
+calls the listeners with the topics that the change concerns.
 
 `RuleKeeping` applies policies when a topic is opened, and when one changes: that of a topic in the
 step that shows it, that of a namespace to all its open topics, in pieces. `Admission` checks each
 message by them.
 
-`StampPolicies` does the same for `brokerEntryMetadata`, whose values `policies.own_policies` has. A
-change holds for all later entries. Stored entries never change, so readers check each entry for its
-stamps. If a stamper of a stored policy is missing at the next start, because its plugin was
-uninstalled, the topic can be read and the policy changed, but nothing can be appended
-(`StampingError` has the reason): entries without stamps would deceive users who rely on them.
+`StampPolicies` does the same for `brokerEntryMetadata`. A change holds for all later entries. If a
+stamper of a stored policy is missing at the next start, because its plugin was uninstalled, the
+topic can be read and the policy changed, but nothing can be appended (`StampingError` has the
+reason): entries without stamps would deceive users who rely on them.
 
 Everything here runs on the event loop, except functions that are documented as blocking.
 """
@@ -23,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +124,15 @@ class PolicyStore:
 
     async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._namespaces.change(namespace, lambda old: _with(old, policy, value))
+        await self.revise_in_namespace(namespace, policy, lambda _: value)
+
+    async def revise_in_namespace(
+        self, namespace: str, policy: str, revise: Callable[[Any], Any]
+    ) -> None:
+        """As `revise_in_topic`, for a namespace's policy."""
+        await self._namespaces.change(
+            namespace, lambda old: _with(old, policy, revise(old.get(policy)))
+        )
         self.announce(policy, lambda name: name.namespace == namespace)
 
     async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
@@ -144,7 +151,7 @@ class PolicyStore:
     ) -> None:
         """Set a topic's policy to what `revise` makes of its value, which may be None.
 
-        Revisions at once are made one after the other. Raises as `set_in_topic`, and as `revise`.
+        Revisions are made one after the other. Raises as `set_in_topic`, and as `revise`.
         """
         await self._writer.revising(
             lambda: self._change(name, {policy: revise(self.in_topic(name, policy))})
@@ -159,10 +166,7 @@ class PolicyStore:
             settings = _with(settings, policy, value)
         await self._writer.write((TOPIC_POLICY_KIND, full, stored_policies(settings)))
         self.show(name, settings)
-        for policy in changes:
-            for changed in self.of_topic_changed:
-                changed(policy, name)
-            self.announce(policy, lambda other: other.partitioned == name)
+        self._announce_all(name, changes)
 
     def show(self, name: TopicName, settings: dict[str, Any]) -> None:
         """Show a topic's new settings; empty settings are removed."""
@@ -176,10 +180,7 @@ class PolicyStore:
         name = TopicName.parse(full)
         before, after = self.of_topics.get(full, {}), {} if value is None else json.loads(value)
         self.show(name, after)
-        for policy in _differing(before, after):
-            for changed in self.of_topic_changed:
-                changed(policy, name)
-            self.announce(policy, lambda other: other.partitioned == name)
+        self._announce_all(name, _differing(before, after))
 
     def took_namespace(
         self, namespace: str, before: Mapping[str, Any], after: Mapping[str, Any]
@@ -197,8 +198,11 @@ class PolicyStore:
         if settings is not None:
             await self._writer.write((TOPIC_POLICY_KIND, str(name), None))
         self.show(name, {})
-        for policy in settings or ():
-            # A producer may have created the topic again already.
+        # A producer may have created the topic again already.
+        self._announce_all(name, settings or ())
+
+    def _announce_all(self, name: TopicName, policies: Iterable[str]) -> None:
+        for policy in policies:
             for changed in self.of_topic_changed:
                 changed(policy, name)
             self.announce(policy, lambda other: other.partitioned == name)
@@ -261,12 +265,8 @@ class StampPolicies(Levels[StampPolicy]):
                 try:
                     StampPolicy.from_json(settings[POLICY_NAME])
                 except InvalidPolicyError as error:
-                    log.error(
-                        "%s: nothing can be appended, because a stored policy is not valid: %s; "
-                        "install the stamper or change the policy",
-                        owner,
-                        error,
-                    )
+                    text = "%s: nothing can be appended, as a stored policy is not valid: %s; %s"
+                    log.error(text, owner, error, "install the stamper or change the policy")
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -290,24 +290,18 @@ class StampPolicies(Levels[StampPolicy]):
     async def changed_in_namespace(self, namespace: str) -> None:
         """Apply the new policy to a namespace's topics."""
         # A topic that is opened meanwhile already gets the new policy.
-        await self._turns.work(self._applying_in(namespace))
+        await self._turns.work(map(self._apply, self._names.of(namespace)))
 
     def _changed(self, policy: str, name: TopicName) -> None:
         """A topic's policy has changed: a new one holds for it and its partitions."""
         if policy == POLICY_NAME:
-            self._apply(str(name))
-            for index in range(self._partitioned.count_of(name)):
-                self._apply(str(name.partition(index)))
+            for full in self._partitioned.with_partitions(name):
+                self._apply(full)
 
     def _apply(self, full: str) -> None:
         topic = self._open_topics.get(full)
         if topic is not None:
             self.apply_to(topic)
-
-    def _applying_in(self, namespace: str) -> Iterator[None]:
-        for full in self._names.of(namespace):
-            self._apply(full)
-            yield
 
 
 class RuleKeeping:
@@ -342,7 +336,11 @@ class RuleKeeping:
         except (LedgerError, OSError) as error:
             reason = f"{topic.name}: deduplication could not begin: {error}"
             raise RefusedError(ServerError.PersistenceError, reason) from error
-        return Deduplication(found, now_ms, topic.name, topic.producers.by_name.__contains__)
+        return self._deduplication(topic, found)
+
+    def _deduplication(self, topic: Topic, snapshot: Snapshot) -> Deduplication:
+        is_connected = topic.producers.by_name.__contains__
+        return Deduplication(snapshot, self._topics.config.clock.now_ms, topic.name, is_connected)
 
     def _rules(self, name: TopicName) -> TopicRules:
         rules = rules_of(self._topics.policies, name)
@@ -353,20 +351,12 @@ class RuleKeeping:
     def _policy_changed(self, policy: str, concerns: Concerns) -> None:
         if policy.removeprefix("global:") not in RULED:
             return
-        concerned = [
-            topic
-            for topic in tuple(self._topics.open_topics.values())
-            if concerns(topic.topic_name)
-        ]
+        opened = tuple(self._topics.open_topics.values())
+        concerned = [topic for topic in opened if concerns(topic.topic_name)]
         if len(concerned) == 1:
             self._apply(concerned[0])
         elif concerned:
-            self._background.start(self._topics.turns.work(self._applying(concerned)))
-
-    def _applying(self, concerned: list[Topic]) -> Iterator[None]:
-        for topic in concerned:
-            self._apply(topic)
-            yield
+            self._background.start(self._topics.turns.work(map(self._apply, concerned)))
 
     def _apply(self, topic: Topic) -> None:
         rules = self._rules(topic.topic_name)
@@ -383,12 +373,7 @@ class RuleKeeping:
         if topic.rules.deduplicates:
             snapshot = Snapshot(topic.ledger.end_position, {})
             value = snapshot.stored(topic.ledger.topic_id)
-            topic.deduplication = Deduplication(
-                snapshot,
-                self._topics.config.clock.now_ms,
-                topic.name,
-                topic.producers.by_name.__contains__,
-            )
+            topic.deduplication = self._deduplication(topic, snapshot)
         # Writes are made in the order in which they begin.
         self._background.start(self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value))
 
@@ -479,16 +464,12 @@ class Admission:
             raise RefusedError(ServerError.NotAllowedError, "Exceed maximum message size")
         if rules.needs_encryption and not _is_encrypted(body):
             raise RefusedError(ServerError.MetadataError, "Messages must be encrypted")
-        if rules.max_delay_ms:
-            self._check_delay(body, rules.max_delay_ms)
+        if rules.max_delay_ms and deliver_at_ms(body) - self._clock.now_ms() > rules.max_delay_ms:
+            reason = f"Exceeds max allowed delivery delay of {rules.max_delay_ms} milliseconds"
+            raise RefusedError(ServerError.NotAllowedError, reason)
         if self.deduplication is None:
             return None
         return self.deduplication.admit(producer.name, command)
-
-    def _check_delay(self, body: Buffer, longest_ms: int) -> None:
-        if deliver_at_ms(body) - self._clock.now_ms() > longest_ms:
-            reason = f"Exceeds max allowed delivery delay of {longest_ms} milliseconds"
-            raise RefusedError(ServerError.NotAllowedError, reason)
 
     def appended(
         self,

@@ -1,9 +1,8 @@
 """The producers of a topic: names, access modes, topic epochs, and mirrors among them.
 
-A producer's name is unique within a topic. If another producer has the name already, the broker
-sends a PING to that producer's connection. If there is no answer, it closes that connection, and
-the new producer gets the name. Names count only where producers share the topic: waiting producers
-may have the same name, and an exclusive producer is alone.
+A producer's name is unique within a topic. If another producer has the name already, and its
+connection does not answer a PING, that connection is closed, and the new producer gets the name.
+Names count only where producers share the topic.
 
 Access modes (PIP-68), depending on the producers that the topic already has:
 
@@ -20,23 +19,21 @@ Fencing
 The topic epoch counts the exclusive owners. It is durable before the owner gets it. A producer that
 reconnects with an older epoch than the topic's is rejected (ProducerFenced): a waiting one when it
 would take over, and one that asks with ExclusiveWithFencing after the others were fenced, as in
-Pulsar. A client may also
-reconnect with a higher epoch, if the topic was deleted and created again. As in Pulsar the topic
-takes over that epoch, but only up to `CLAIMED_EPOCH_MAX`, so that it can always count on.
+Pulsar. With a higher one, after the topic was deleted and created again, the topic takes over that
+epoch, but only up to `CLAIMED_EPOCH_MAX`, so that it can always count on.
 
 A producer enters a topic once and leaves it once. There is no `await` between the last check and
 entering. Leaving (`Producer.leave`) has its effect before it returns, in every state: added,
 waiting, or while the epoch is being stored. Work in the background then finds that the producer
 has left, and does not make it the owner.
 
-What a topic's mirror may do: continue the order of its source, without gaps and doubles.
-
 A mirror is a producer that was opened with the property `pulsemark.mirror.source-cluster`. It sends
-each entry with the source's facts in front (see `metadata.source_stamp`). The topic's policy
-`mirrorSources` says from which clusters it accepts mirrors.
+each entry with the source's facts in front (see `metadata.source_stamp`), and continues the order
+of its source without gaps and doubles. The topic's policy `mirrorSources` says from which clusters
+it accepts mirrors.
 
-- A mirror goes on after the topic's last entry from its source. The broker looks for that entry
-  each time a mirror is opened, and answers with its position as the last sequence id.
+- A mirror goes on after the topic's last entry from its source, whose position is the last sequence
+  id in the answer to PRODUCER.
 - An entry that the topic has already is not stored again; its receipt has the position (-1, -1), as
   Pulsar answers a duplicate.
 - A record set of a Kafka client comes with its tags, which are checked against its bytes.
@@ -113,24 +110,19 @@ class TopicProducers:
         self.waiting: dict[Producer, None] = {}
         self.topic_epoch = topic_epoch
         self._store_epoch = store_epoch
-        self._exclusive: Producer | None = None
+        self.exclusive: Producer | None = None
         self._is_closed = False
         #: Whether the topic was terminated: no producer may enter.
         self.is_terminated = False
         self._storing = asyncio.Lock()
         self._background = Background()
 
-    @property
-    def exclusive(self) -> Producer | None:
-        """The exclusive producer, if there is one."""
-        return self._exclusive
-
     async def add(self, producer: Producer, *, most: int = 0) -> bool:
         """Add a producer (True) or let it wait (False), or raise `RefusedError`.
 
         `most` is how many producers the topic may have; 0: without limit.
         """
-        owner = self._exclusive
+        owner = self.exclusive
         if owner is not None and await owner.connection.has_ended():
             owner.leave()
         self._check_can_enter(producer)
@@ -168,14 +160,14 @@ class TopicProducers:
             del self.waiting[producer]
             return
         del self.by_name[producer.name]
-        if self._exclusive is producer:
-            self._exclusive = None
+        if self.exclusive is producer:
+            self.exclusive = None
         self._promote()
 
     def disconnecting(self) -> Iterator[None]:
         """Close every producer from the broker's side; their clients may open them again.
 
-        The first piece ends all of them; the other pieces notify their clients.
+        The first piece ends all of them; the others notify their clients.
         """
         all_producers = (*self.waiting, *self.by_name.values())
         self.waiting.clear()
@@ -217,32 +209,29 @@ class TopicProducers:
             raise RefusedError(ServerError.ServiceNotReady, "the topic is being closed; try again")
         if producer.has_left:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
-        mode, owner = producer.access_mode, self._exclusive
+        mode, owner = producer.access_mode, self.exclusive
         if mode == ProducerAccessMode.Shared and (owner is not None or self.waiting):
             raise self._owned(ServerError.ProducerBusy, "ProducerBusyException")
         if mode == ProducerAccessMode.Exclusive:
             if owner is not None or self.waiting:
                 raise self._owned(ServerError.ProducerFenced, "ProducerFencedException")
             if self.by_name:
-                raise java_refusal(
-                    ServerError.ProducerFenced,
-                    "ProducerFencedException",
-                    "Topic has existing shared producers",
-                )
+                text = "Topic has existing shared producers"
+                raise java_refusal(ServerError.ProducerFenced, "ProducerFencedException", text)
 
     def _owned(self, code: ServerError, exception: str) -> RefusedError:
-        name = "null" if self._exclusive is None else self._exclusive.name
+        name = "null" if self.exclusive is None else self.exclusive.name
         return java_refusal(code, exception, f"Topic has an existing exclusive producer: {name}")
 
     def _enter(self, producer: Producer) -> None:
         producer.home = self
         self.by_name[producer.name] = producer
         if producer.access_mode != ProducerAccessMode.Shared:
-            self._exclusive = producer
+            self.exclusive = producer
 
     def _empty(self) -> None:
         self.by_name.clear()
-        self._exclusive = None
+        self.exclusive = None
 
     def _promote(self) -> None:
         """Give a topic without producers to the first waiting one."""
@@ -257,11 +246,8 @@ class TopicProducers:
         try:
             await self._make_owner(successor)
         except Exception as error:  # noqa: BLE001 - the client gets an ERROR for any failure
-            log.warning(
-                "waiting producer %r could not take over its topic and was fenced: %s",
-                successor.name,
-                error,
-            )
+            text = "waiting producer %r could not take over its topic and was fenced: %s"
+            log.warning(text, successor.name, error)
             successor.connection.producer_fenced(successor)
         else:
             successor.connection.producer_ready(successor)
@@ -275,12 +261,9 @@ class TopicProducers:
         if holder is None:
             return True
         if holder.connection is newcomer.connection or await holder.connection.is_alive():
-            raise java_refusal(
-                ServerError.ProducerBusy,
-                "NamingException",
-                f"Producer with name '{newcomer.name}' is already connected to topic "
-                f"'{self._topic}'",
-            )
+            text = f"name '{newcomer.name}' is already connected to topic '{self._topic}'"
+            code = ServerError.ProducerBusy
+            raise java_refusal(code, "NamingException", f"Producer with {text}")
         # Each call removes one holder, so the caller's loop ends.
         holder.leave()
         return False
@@ -304,18 +287,13 @@ class TopicProducers:
         if claimed is None or claimed == current:
             return
         if claimed < current:
-            raise java_refusal(
-                ServerError.ProducerFenced,
-                "ProducerFencedException",
-                "Topic epoch has already moved. "
-                f"Current epoch: {current}, Producer epoch: {claimed}",
-            )
+            text = f"Current epoch: {current}, Producer epoch: {claimed}"
+            code, text = ServerError.ProducerFenced, f"Topic epoch has already moved. {text}"
+            raise java_refusal(code, "ProducerFencedException", text)
         if claimed > CLAIMED_EPOCH_MAX:
-            raise RefusedError(
-                ServerError.ProducerFenced,
-                f"topic epoch {claimed} is too high, the highest possible epoch is "
-                f"{CLAIMED_EPOCH_MAX}",
-            )
+            text = f"the highest possible epoch is {CLAIMED_EPOCH_MAX}"
+            text = f"topic epoch {claimed} is too high, {text}"
+            raise RefusedError(ServerError.ProducerFenced, text)
 
     async def _make_owner(self, producer: Producer) -> None:
         """Make an added producer the topic's owner, after its epoch is durable."""
@@ -349,9 +327,8 @@ class TopicProducers:
             # tells whether it may try again; ProducerFenced would end its client.
             raise RefusedError(ServerError.ServiceNotReady, "fenced while it returned; try again")
         if producer.is_fenced:
-            raise RefusedError(
-                ServerError.ProducerFenced, "fenced while the epoch was being stored"
-            )
+            text = "fenced while the epoch was being stored"
+            raise RefusedError(ServerError.ProducerFenced, text)
         if producer.home is not self:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
 
@@ -361,10 +338,9 @@ class DuplicateError(Exception):
 
 
 class Mirror:
-    """The state of one mirror's producer.
+    """The state of one mirror's producer: `cluster`, the source's name, and its last entry.
 
-    Attributes: cluster (the source's name), allowed (whether the topic's policy still names it),
-    follows (its last entry; the next one must not be stored without it).
+    The next entry must not be stored without the one that it `follows`.
     """
 
     __slots__ = ("_refused", "_stored", "cluster", "follows")
@@ -426,7 +402,7 @@ def _check_record_set(stamp: SourceStamp, body: memoryview, message_count: int) 
             raise RefusedError(ServerError.NotAllowedError, reason)
         check_mirrored(body, tags.source_format, message_count)
     except RecordSetError as error:
-        reason = f"the record set of entry {stamp.ledger_id}:{stamp.entry_id}: {error.reason}"
+        reason = f"the record set of entry {stamp.ledger_id}:{stamp.entry_id}: {error}"
         raise RefusedError(ServerError.ChecksumError, reason) from error
 
 

@@ -8,9 +8,10 @@ A topic is opened at its first use, and created if it does not exist and `create
 Opening and deleting use one lock. A topic to be deleted is closed when it is found unused, in one
 step. So a later caller finds it closed and is refused.
 
-Each change of the catalog is a synced transaction. A client that opens thousands of topics would
-wait for thousands of them; names that arrive during one transaction share the next one
-(`Additions`).
+This broker's own changes of the catalog go through `CatalogWriter` and are shown by their parts;
+those of the other brokers of a cluster arrive in `Refreshing`. `unload` closes topics that are
+given away: clients look them up again, what was appended before gets its receipts, and the cursors
+are durable before the next owner reads them.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError
-from ...ledger.store import MetadataStore
+from ...ledger.store import NAMESPACE_KIND, PARTITIONED_KIND, TENANT_KIND, MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background, Turns
 from ..errors import LimitReachedError, RefusedError
-from ..policies.catalogue import POLICIES
 from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
 from ..policies.policy import Policies
-from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS
+from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS, POLICIES
 from ..policies.topic_rules import TopicRules, rules_of
-from ..storage import Storage
+from ..storage import Storage, durable
 from ..subscriptions.delayed import DelayedTotal
 from .catalog_writer import CatalogWriter
 from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
 from .namespaces import Namespaces
 from .partitioned_topics import (
+    RETIRED_KIND,
     PartitionedTopics,
     finish_deletions,
     is_owned,
@@ -54,11 +55,13 @@ from .policy_store import (
     StampPolicies,
     stored_policies,
 )
-from .topic_marks import LeaderEpochs, TopicMarks, leader_name
+from .schemas import STORED_KINDS
+from .topic_marks import EPOCH_KIND, TERMINATED_KIND, LeaderEpochs, TopicMarks, leader_name
 from .topic_names import NameLocks, TopicNames, invalid_name
 
 if TYPE_CHECKING:
     from .non_persistent import NonPersistentTopic
+    from .schemas import Schemas
     from .topic import Topic
 
 log = logging.getLogger(__name__)
@@ -67,15 +70,16 @@ RunBlocking = Callable[..., Awaitable[Any]]
 DeletionHook = Callable[[TopicName], Awaitable[None]]
 
 MAX_PARTITIONS = 10_000
+#: Kind of the values, by full name, that say which topics a cluster has.
+TOPIC_KIND = "topic"
 
 
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
-    those with effects; `cursors` of all durable subscriptions; `turns` runs long work of the whole
-    broker, in time slices; `on_open` is called with each topic that is opened,
-    and `before_open` before that: it may raise `RefusedError`.
+    Attributes: `open_topics` by full name; `names` of all topics; `cursors` of all durable
+    subscriptions; `turns` runs long work of the whole broker, in time slices; `on_open` is called
+    with each topic that is opened, and `before_open` before that: it may raise `RefusedError`.
     """
 
     def __init__(
@@ -90,9 +94,9 @@ class Topics:
         after_delete: DeletionHook,
         broker_name: str = "",
     ) -> None:
-        """`before_delete` is called with the name of a topic that is closed and will be deleted.
+        """`before_delete` gets the name of a topic that is closed and will be deleted.
 
-        `after_delete` is called with its name after the deletion.
+        `after_delete` gets the name after the deletion.
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
@@ -189,9 +193,7 @@ class Topics:
         return self.partitioned.count_of(name)
 
     def names_in(self, namespace: str) -> list[str]:
-        """Full names of a namespace's topics, with each partition: the persistent ones, sorted,
-        and then the non-persistent ones.
-        """
+        """Full names of a namespace's topics and partitions; the persistent ones first, sorted."""
         return self.names.of(namespace) + self.non_persistent.names.of(namespace)
 
     def partitioned_in(self, namespace: str) -> list[str]:
@@ -203,8 +205,8 @@ class Topics:
     async def open(self, name: TopicName, *, create: bool, explicit: bool = False) -> Topic:
         """The open topic. Opens it, and creates it if `create` allows. Raises `RefusedError`.
 
-        `explicit`: the client asks to create the topic, not only to use it. This is also possible
-        for a partition that was deleted with its partitioned topic.
+        `explicit`: the client asks to create the topic, not only to use it; also a partition that
+        was deleted with its partitioned topic.
         """
         topic = self.open_topics.get(str(name))
         if topic is not None:
@@ -236,9 +238,7 @@ class Topics:
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
         if str(name) not in self.names:
             check_room(self, name.namespace, 1)
-        if str(name) not in self.names and len(self.names) >= self.config.max_topics:
-            text = f"{name} cannot be created: the limit is {self.config.max_topics} topics"
-            raise RefusedError(ServerError.NotAllowedError, text)
+            _check_limit(name, len(self.names), self.config)
 
     async def _open(self, name: TopicName) -> Topic:
         full = str(name)
@@ -396,8 +396,7 @@ class Topics:
     async def delete_namespace(self, namespace: str) -> None:
         """Delete a namespace that has no topics.
 
-        Raises `RefusedError` (ServiceNotReady) if a topic was created meanwhile; then the namespace
-        stays.
+        Raises `RefusedError` (ServiceNotReady) if a topic was created meanwhile; it stays then.
         """
         settings = self.namespaces.withdraw(namespace)
         if settings is None:
@@ -460,8 +459,14 @@ def check_room(topics: Topics, namespace: str, more: int) -> None:
         raise LimitReachedError(ServerError.NotAllowedError, reason)
 
 
+def _check_limit(name: TopicName, count: int, config: BrokerConfig) -> None:
+    if count >= config.max_topics:
+        text = f"{name} cannot be created: the limit is {config.max_topics} topics"
+        raise RefusedError(ServerError.NotAllowedError, text)
+
+
 class Additions:
-    """The topics that are being created."""
+    """The topics that are being created; each synced transaction creates all that wait for it."""
 
     def __init__(self, store: Storage, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._store = store
@@ -470,10 +475,7 @@ class Additions:
         self._running: asyncio.Task[None] | None = None
 
     async def add(self, name: str) -> None:
-        """Return when the topic is in the catalog, or could not be created.
-
-        Opening it tries again if it is not there, and reports what is wrong.
-        """
+        """Return when the topic is in the catalog, or opening it will say what is wrong."""
         if name not in self._waiting:
             self._waiting[name] = asyncio.get_running_loop().create_future()
         waiting = self._waiting[name]
@@ -531,11 +533,7 @@ class NonPersistentTopics:
         is_partition = self._partitioned.count_of(name.partitioned) and name.partition_index >= 0
         if not create and not is_partition:
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-        if len(self.open_topics) >= self._config.max_topics:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"{name} cannot be created: the limit is {self._config.max_topics} topics",
-            )
+        _check_limit(name, len(self.open_topics), self._config)
         from .non_persistent import NonPersistentTopic
 
         topic = NonPersistentTopic(name, self._config)
@@ -565,3 +563,87 @@ class NonPersistentTopics:
         """The broker ends: close every topic."""
         for topic in self.open_topics.values():
             topic.close()
+
+
+class Refreshing:
+    """Brings changes of the shared catalog into one broker's registry. On the event loop."""
+
+    def __init__(self, topics: Topics, schemas: Schemas) -> None:
+        self._topics = topics
+        partitioned = topics.partitioned
+        self._takers: dict[str, Callable[[str, bytes | None], None]] = {
+            TENANT_KIND: partial(topics.namespaces.take, TENANT_KIND),
+            NAMESPACE_KIND: self._namespace,
+            TOPIC_KIND: self._topic,
+            PARTITIONED_KIND: partial(partitioned.take, PARTITIONED_KIND),
+            RETIRED_KIND: partial(partitioned.take, RETIRED_KIND),
+            TOPIC_POLICY_KIND: topics.policy_store.take,
+            EPOCH_KIND: partial(topics.marks.take, EPOCH_KIND),
+            TERMINATED_KIND: partial(topics.marks.take, TERMINATED_KIND),
+            **dict.fromkeys(STORED_KINDS, lambda key, value: schemas.take(key)),
+        }
+
+    def changed(self, kind: str, key: str, value: bytes | None) -> None:
+        """Another broker has stored this value, or removed it (None)."""
+        taker = self._takers.get(kind)
+        if taker is not None:
+            taker(key, value)
+
+    def _namespace(self, namespace: str, value: bytes | None) -> None:
+        topics = self._topics
+        before = topics.namespaces.get(namespace, {})
+        topics.namespaces.take(NAMESPACE_KIND, namespace, value)
+        after = topics.namespaces.get(namespace, {})
+        topics.policy_store.took_namespace(namespace, before, after)
+
+    def _topic(self, full: str, value: bytes | None) -> None:
+        if value is None:
+            self._topics.names.discard(full)
+        else:
+            self._topics.names.add(full)
+
+
+async def unload(
+    topics: Topics, belongs: Callable[[TopicName], bool], *, is_lost: bool = False
+) -> int:
+    """Close the open topics that belong to it, and return how many there were.
+
+    `Topics.check_owned` must refuse them already. Those that are being opened just now are waited
+    for: each holds the lock of its name. `is_lost`: another broker owns them already, so nothing
+    can be stored any more.
+    """
+    count = 0
+    for name in dict.fromkeys((*topics.open_topics, *topics.locks.names())):
+        if belongs(TopicName.parse(name)):
+            async with topics.locks.held(name):
+                topic = topics.open_topics.get(name)
+                if topic is not None:
+                    await _close(topics, topic, is_lost=is_lost)
+                    count += 1
+    for other in tuple(topics.non_persistent.open_topics.values()):
+        if belongs(other.topic_name):
+            await topics.turns.work(topics.non_persistent.remove(other.topic_name, force=True))
+            count += 1
+    return count
+
+
+async def _close(topics: Topics, topic: Topic, *, is_lost: bool) -> None:
+    if not is_lost:
+        for subscription in tuple(topic.subscriptions.values()):
+            subscription.work.finish()
+    notifying = topics.close_topic(topic)
+    if not is_lost:
+        await _store_cursors(topic)
+    await topics.turns.work(notifying)
+    await topic.producers.settled()
+
+
+async def _store_cursors(topic: Topic) -> None:
+    """The last of its cursors' commits is after all appends, so these are durable, too."""
+    for cursor in tuple(topic.ledger.cursors.values()):
+        if cursor.durable:
+            try:
+                await durable(cursor.persist())
+            except (RefusedError, LedgerError) as error:
+                text = "%s: a cursor was not stored; acknowledged messages may come again: %s"
+                log.warning(text, topic.name, error)

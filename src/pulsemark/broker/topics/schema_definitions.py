@@ -1,21 +1,17 @@
 """Schemas' definitions: how they are read and shown, and whether one may follow another.
 
-What a schema consists of: Pulsar's names of types, valid definitions, pairs of key and value.
-
 A KEY_VALUE definition is `[size u32][key's definition][size u32][value's definition]`; the types of
 both are in its properties. Over REST it is JSON: `{"key": ..., "value": ...}`.
 
 AVRO, JSON and PROTOBUF definitions of Pulsar's clients are all Avro's. Pulsar asks Avro's
-`SchemaValidator`, which is more generous than Avro's `SchemaCompatibility`: the names of two
-records need not be equal, and an enum's reader may lack symbols of its writer. The resolution is
-that of `avro.compatibility`; `avro_resolution` changes these two rules, and counts the steps.
+`SchemaValidator`, which is more generous than `SchemaCompatibility`: the names of two records need
+not be equal, and an enum's reader may lack symbols of its writer. `avro_resolution` has these two
+rules. The library is imported with the first definition.
 
 Definitions come from clients. So their size and depth are limited, and the steps of one request:
 one for each value of a definition that it reads, and one for each pair of reader and writer that it
-compares, over all versions of the topic. Above that the request is refused. It runs in a thread of
-the caller's, and pauses for as long as it works, so that the event loop gets the interpreter.
-
-The library is imported with the first definition. A broker without schemas does not load it.
+compares, over all versions of the topic. It runs in a thread of the caller's, and pauses for as
+long as it works, so that the event loop gets the interpreter.
 
 Whether a topic takes a new schema: Pulsar's compatibility strategies.
 
@@ -33,10 +29,7 @@ by the name of its message, KEY_VALUE by key and value. Of PROTOBUF and of the p
 the type counts: Pulsar's default settings have no check of their definitions. As in Pulsar, a
 consumer is checked with BACKWARD and the latest version, except with BACKWARD_TRANSITIVE,
 FULL_TRANSITIVE and ALWAYS_COMPATIBLE, which apply to it as they are, and ALWAYS_INCOMPATIBLE, which
-refuses it also with a schema that the topic has.
-
-The functions can take seconds: call them in a thread. `Steps` is what all comparisons of a request
-may cost together.
+refuses it also with a schema that the topic has. The functions can take seconds.
 """
 
 from __future__ import annotations
@@ -107,8 +100,7 @@ class Steps:
 
 
 class AvroDefinition:
-    """A parsed definition. `parsed` is the library's object, `json` the JSON value,
-    `compared` is equal for definitions that are the same to Avro.
+    """A parsed definition: `parsed` is the library's object, `json` the JSON value.
 
     Raises `InvalidSchemaError` with ``kind``, Pulsar's name of the schema's type, and
     `TooManyStepsError`.
@@ -144,11 +136,17 @@ def check_reads(
     except RecursionError as error:
         raise IncompatibleSchemaError("the schema is nested too deep to be compared") from error
     if result.compatibility is SchemaCompatibilityType.incompatible:
-        raise IncompatibleSchemaError(
-            f"Error during schema compatibility check with strategy {strategy}: "
-            f"org.apache.avro.SchemaValidationException: Unable to read schema: \n{writer}\n"
-            f"using schema:\n{reader}"
-        )
+        raise _unreadable(reader, writer, strategy)
+
+
+def _unreadable(
+    reader: AvroDefinition, writer: AvroDefinition, strategy: str
+) -> IncompatibleSchemaError:
+    return IncompatibleSchemaError(
+        f"Error during schema compatibility check with strategy {strategy}: "
+        f"org.apache.avro.SchemaValidationException: Unable to read schema: \n{writer}\n"
+        f"using schema:\n{reader}"
+    )
 
 
 def _check_size(value: Any, what: str) -> int:
@@ -304,11 +302,7 @@ def _check_avro(existing: Schema, new: Schema, strategy: str, steps: Steps) -> N
     old = AvroDefinition(existing.schema_data, kind, steps)
     added = steps.definition_of_new(new.schema_data, kind)
     if strategy == ALWAYS_INCOMPATIBLE:
-        raise IncompatibleSchemaError(
-            f"Error during schema compatibility check with strategy {strategy}: "
-            f"org.apache.avro.SchemaValidationException: Unable to read schema: \n{added}\n"
-            f"using schema:\n{added}"
-        )
+        raise _unreadable(added, added, strategy)
     if strategy.startswith(("FORWARD", "FULL")):
         check_reads(old, added, strategy, steps)
     if strategy.startswith(("BACKWARD", "FULL")):
@@ -382,10 +376,7 @@ def parse_kind(name: str) -> int | None:
 
 
 def check_schema_data(schema: Schema) -> None:
-    """Raise `InvalidSchemaError` if a broker must not register this definition.
-
-    It can take some 100 ms: call it in a thread.
-    """
+    """Raise `InvalidSchemaError` if a broker must not register this definition. Takes 100 ms."""
     kind = kind_of(schema)
     if kind in CLIENT_SIDE:
         raise InvalidSchemaError(f"Schema {kind} is a client-side schema type")
@@ -400,9 +391,8 @@ def check_schema_data(schema: Schema) -> None:
         # The official C++ and Python clients send the JSON value null.
         if schema.schema_data not in (b"", b"null"):
             shown = schema.schema_data[:100].decode(errors="replace")
-            raise InvalidSchemaError(
-                f"Invalid schema definition data for string schema : '{shown}'"
-            )
+            text = f"Invalid schema definition data for string schema : '{shown}'"
+            raise InvalidSchemaError(text)
     elif kind != "NONE" and schema.schema_data:
         raise InvalidSchemaError(
             "Invalid schema definition data for primitive schemas :length of schema data should "

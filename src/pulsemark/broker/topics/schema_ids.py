@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from .schemas import SchemaVersion
 
 IDS_KIND = "schema-ids"
+#: The domain of schemas that are no topic's.
 SUBJECT = "subject"
-"""The domain of schemas that are no topic's."""
 VALUE = "-value"
 NEXT = "next"
+#: Of a schema whose definition Pulsar has no type for: the registry's name of its type.
 TYPE_PROPERTY = "schemaType"
-"""Of a schema whose definition Pulsar has no type for: the registry's name of its type."""
 
 
 class Reference(NamedTuple):
@@ -67,11 +67,8 @@ def mark_of(version: SchemaVersion) -> str:
     if registry_type(version.schema) != "PROTOBUF":
         try:
             text = json.dumps(json.loads(text), separators=(",", ":")).encode()
-        except (
-            ValueError,
-            RecursionError,
-        ):  # Pulsar's Avro is what is left of text that is not UTF-8
-            text = text.strip()
+        except (ValueError, RecursionError):
+            text = text.strip()  # Pulsar's Avro is what is left of text that is not UTF-8
     import hashlib
 
     parts = registry_type(version.schema), [list(each) for each in version.references]
@@ -88,7 +85,11 @@ class SchemaIds:
 
     def lacks(self, key: str, version: SchemaVersion) -> bool:
         """Whether a version should have a number, and has none."""
-        return not version.id and key.startswith(self.prefixes) and _is_numbered(version)
+        return (
+            not version.id
+            and key.startswith(self.prefixes)
+            and bool(version.schema.schema_data and registry_type(version.schema))
+        )
 
     async def give(
         self, key: str, before: Sequence[SchemaVersion], after: Sequence[SchemaVersion]
@@ -118,11 +119,9 @@ class SchemaIds:
         if not number:
             number, count = json.loads(await self._read(NEXT, changes) or "[1, 0]")
             if count >= self._most:
-                raise RefusedError(
-                    ServerError.NotAllowedError,
-                    f"{count} schemas have numbers, and the limit is {self._most} "
-                    "(pulsemarkMaxRegisteredSchemas)",
-                )
+                text = f"{count} schemas have numbers, and the limit is {self._most} "
+                text += "(pulsemarkMaxRegisteredSchemas)"
+                raise RefusedError(ServerError.NotAllowedError, text)
             changes[NEXT] = json.dumps([number + 1, count + 1])
             changes[mark] = str(number)
         places = json.loads(await self._read(str(number), changes) or "[]")
@@ -153,7 +152,3 @@ class SchemaIds:
             return changes[name]
         stored = await self._writer.read(IDS_KIND, name)
         return None if stored is None else stored.decode()
-
-
-def _is_numbered(version: SchemaVersion) -> bool:
-    return bool(version.schema.schema_data and registry_type(version.schema))

@@ -12,8 +12,7 @@ Whether a new schema fits is decided by `schema_definitions`, in a thread, one c
 whole broker at a time. Only then the catalog's turn begins. If the topic's versions have changed
 meanwhile, the schema is compared again.
 
-`SchemaRules` says which rules hold for the schemas of a topic: its own, its namespace's, or the
-broker's. Its keys are those under which the policies are stored.
+`SchemaRules` says which rules hold: the topic's own, its namespace's, or the broker's.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
+from ..policies.pulsar_policies import AUTO_UPDATE_STRATEGIES
 from .catalog_writer import CatalogWriter, Change
 from .policy_store import PolicyStore
 from .schema_definitions import (
@@ -66,24 +66,14 @@ STRATEGY = "schema_compatibility_strategy"
 OLD_STRATEGY = "schema_auto_update_compatibility_strategy"
 ALLOWS_UPDATE = "is_allow_auto_update_schema"
 ENFORCED = "schema_validation_enforced"
-#: The strategy that the older policy means, by its value.
-OF_OLD = {
-    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
-    "Backward": "BACKWARD",
-    "Forward": "FORWARD",
-    "Full": "FULL",
-    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
-    "BackwardTransitive": "BACKWARD_TRANSITIVE",
-    "ForwardTransitive": "FORWARD_TRANSITIVE",
-    "FullTransitive": "FULL_TRANSITIVE",
-}
 UNDEFINED = "UNDEFINED"
 
 T = TypeVar("T")
 Facts = list[dict[str, Any]]
-"""What is stored of each version beside its schema."""
-
 _VERSION = struct.Struct(">Q")
+#: What is stored of each version beside its schema, if it has it.
+_FACTS = ("registered_ms", "is_deletion", "fingerprint", "id", "is_hidden", "text", "references")
+_ALWAYS_STORED = _FACTS[:3]
 
 
 def version_bytes(version: int) -> bytes:
@@ -120,11 +110,7 @@ class IdNumbers(dict[int, int]):
 
 
 class Schemas:
-    """Registered schemas, read from the catalog when a topic needs them.
-
-    The schemas of the most recently used topics stay in memory, at most `max_schema_cache_bytes`.
-    A topic without schemas takes no memory.
-    """
+    """Registered schemas; those of the most recently used topics stay in memory."""
 
     def __init__(
         self,
@@ -208,8 +194,7 @@ class Schemas:
         """Register a schema and return its version; durable on return. Raises `RefusedError`.
 
         Nothing is stored for a ``topic`` that was closed meanwhile, as it may be being deleted.
-        The topic's strategy counts, unless there is another one. ``text`` and ``references``: as
-        in `SchemaVersion`.
+        ``strategy``: instead of the topic's. ``text``, ``references``: as in `SchemaVersion`.
         """
         strategy = strategy or self.rules.strategy(name)
         steps = Steps()
@@ -220,18 +205,15 @@ class Schemas:
             known = _same_bytes(live_of(versions), schema)
             if known is not None:
                 return known
-            if len(schema.schema_data) > MAX_DEFINITION_BYTES:
-                raise InvalidSchemaError(
-                    f"the schema has {len(schema.schema_data)} bytes; "
-                    f"at most {MAX_DEFINITION_BYTES} are allowed"
-                )
+            if (count := len(schema.schema_data)) > MAX_DEFINITION_BYTES:
+                text = f"the schema has {count} bytes; at most {MAX_DEFINITION_BYTES} are allowed"
+                raise InvalidSchemaError(text)
             mark, known = await self.compare(examine, live_of(versions), schema, steps)
             if known is not None:
                 return known
             if topic is not None and not self.rules.allows_update(name):
-                raise IncompatibleSchemaError(
-                    "Schema not found and schema auto updating is disabled."
-                )
+                text = "Schema not found and schema auto updating is disabled."
+                raise IncompatibleSchemaError(text)
             await self.compare(check, [one.schema for one in live_of(versions)])
             new = SchemaVersion(0, _copy(schema), 0, False, mark, 0, False, text, references)
             added = partial(self._add, name, versions, new, topic)
@@ -240,10 +222,7 @@ class Schemas:
                 return number
 
     async def version_of(self, topic: TopicName, schema: Schema) -> int | None:
-        """The version of a schema; None if the topic does not have it.
-
-        As in Pulsar the definition has to be the same byte for byte.
-        """
+        """The version of the same definition, byte for byte as in Pulsar; None: there is none."""
         return _same_bytes(await self.live(topic), schema)
 
     async def compare(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -275,19 +254,13 @@ class Schemas:
         self, key: str, versions: list[SchemaVersion], before: list[SchemaVersion]
     ) -> None:
         size_bytes = sum(one.schema.ByteSize() + len(one.text) for one in versions)
-        limit_bytes = self._config.max_schema_bytes_per_topic
-        if size_bytes > limit_bytes:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"the topic's schemas would have {size_bytes} bytes, at most "
-                f"{limit_bytes} are allowed",
-            )
-        if len(versions) > MAX_VERSIONS:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"the topic's schema would have {len(versions)} versions, at most "
-                f"{MAX_VERSIONS} are allowed",
-            )
+        for what, count, unit, most in (
+            ("schemas", size_bytes, "bytes", self._config.max_schema_bytes_per_topic),
+            ("schema", len(versions), "versions", MAX_VERSIONS),
+        ):
+            if count > most:
+                text = f"the topic's {what} would have {count} {unit}, at most {most} are allowed"
+                raise RefusedError(ServerError.NotAllowedError, text)
         rows: list[Change] = []
         if self.ids is not None:
             versions, rows = await self.ids.give(key, before, versions)
@@ -311,7 +284,7 @@ class Schemas:
         return b""
 
     async def for_consumer(self, topic: Topic, schema: Schema | None, *, in_use: bool) -> None:
-        """Check a consumer's schema. It becomes the topic's if the topic was never used.
+        """Check a consumer's schema, or register it for a topic that was never used.
 
         Raises `RefusedError`.
         """
@@ -326,20 +299,15 @@ class Schemas:
         if strategy == ALWAYS_COMPATIBLE:
             return
         if not versions:
-            raise IncompatibleSchemaError(
-                "Failed to add schema to an active topic with empty(BYTES) schema: new schema type "
-                f"{kind_of(schema)}"
-            )
+            text = "Failed to add schema to an active topic with empty(BYTES) schema: "
+            raise IncompatibleSchemaError(f"{text}new schema type {kind_of(schema)}")
         check = partial(check_consumer, new=schema, strategy=strategy)
         await self.compare(check, [one.schema for one in versions])
 
     # -- deleting -------------------------------------------------------------------------------
 
     async def delete(self, topic: TopicName, *, force: bool = False) -> int:
-        """Delete a topic's schema and return the version of the deletion; durable on return.
-
-        With ``force`` all versions are removed, and the answer is -1.
-        """
+        """Delete a topic's schema, durably; return the deletion's version, -1 with ``force``."""
         key = _key(topic)
         if force:
             await self.forget(topic)
@@ -358,9 +326,9 @@ class Schemas:
     async def forget(
         self, topic: TopicName, check: Callable[[list[SchemaVersion]], None] = lambda _: None
     ) -> None:
-        """Forget the schemas of a deleted topic. A partition has none of its own.
+        """Forget the schemas of a deleted topic, if `check` does not refuse it by what is stored.
 
-        `check` may refuse it, by what is stored when it is done.
+        A partition has none of its own.
         """
         if topic.partition_index >= 0:
             return
@@ -415,23 +383,20 @@ class Schemas:
                 found.append((name, versions[version]))
         return found
 
-    async def over_all(self, read: Callable[[Iterable[tuple[str, Facts]]], T]) -> T:
+    async def over_all(self, read: Callable[[Iterable[tuple[str, Any]]], T]) -> T:
         """What `read` makes, in a thread, of all that Kafka's clients may see."""
         assert self.ids is not None, "without a registry nobody asks"
         prefixes = self.ids.prefixes
         if not self._are_identified:
-            await self._identify_all(prefixes)
+            # Once: give ids to what was registered before there was a registry.
+            for key, _ in await self._writer.in_turn(lambda: self._writer.items(FACTS_KIND)):
+                if key.startswith(prefixes):
+                    await self.identified(place_of(key))
+            self._are_identified = True
         stored = await self._writer.in_turn(lambda: self._writer.items(FACTS_KIND))
         seen = ((key, json.loads(facts)) for key, facts in stored if key.startswith(prefixes))
         made: T = await self._run_blocking(read, seen)
         return made
-
-    async def _identify_all(self, prefixes: tuple[str, ...]) -> None:
-        """Once: give ids to what was registered before there was a registry."""
-        for key, _ in await self._writer.in_turn(lambda: self._writer.items(FACTS_KIND)):
-            if key.startswith(prefixes):
-                await self.identified(place_of(key))
-        self._are_identified = True
 
     async def opening(self, topic: Topic) -> None:
         """Give a topic that is being opened its schemas' numbers. Raises `RefusedError`."""
@@ -510,44 +475,23 @@ def live_of(versions: Sequence[SchemaVersion]) -> list[SchemaVersion]:
 def _versions(schemas: list[Schema], facts: list[dict[str, Any]]) -> list[SchemaVersion]:
     """The versions; those that an earlier version of this project stored have no facts."""
     return [
-        SchemaVersion(
-            number,
-            schema,
-            fact.get("registered_ms", 0),
-            fact.get("is_deletion", False),
-            fact.get("fingerprint", ""),
-            fact.get("id", 0),
-            fact.get("is_hidden", False),
-            fact.get("text", ""),
-            tuple(Reference(*each) for each in fact.get("references", ())),
-        )
+        SchemaVersion(number, schema, **_restored(facts[number] if number < len(facts) else {}))
         for number, schema in enumerate(schemas)
-        for fact in (facts[number] if number < len(facts) else {},)
     ]
 
 
+def _restored(fact: dict[str, Any]) -> dict[str, Any]:
+    found = {name: fact[name] for name in _FACTS if name in fact}
+    found["references"] = tuple(Reference(*each) for each in found.get("references", ()))
+    return found
+
+
 def _facts_of(versions: Sequence[SchemaVersion]) -> bytes:
-    return json.dumps(
-        [
-            {
-                "registered_ms": one.registered_ms,
-                "is_deletion": one.is_deletion,
-                "fingerprint": one.fingerprint,
-                **_facts_of_registry(one),
-            }
-            for one in versions
-        ]
-    ).encode()
-
-
-def _facts_of_registry(one: SchemaVersion) -> dict[str, Any]:
-    facts = {
-        "id": one.id,
-        "is_hidden": one.is_hidden,
-        "text": one.text,
-        "references": one.references,
-    }
-    return {name: value for name, value in facts.items() if value}
+    rows = [
+        {name: fact for name in _FACTS if (fact := getattr(one, name)) or name in _ALWAYS_STORED}
+        for one in versions
+    ]
+    return json.dumps(rows).encode()
 
 
 def _same_bytes(versions: Sequence[SchemaVersion], wanted: Schema) -> int | None:
@@ -603,7 +547,7 @@ class SchemaRules:
         for found in (
             self._store.in_topic(name, STRATEGY),
             self._store.in_namespace(namespace, STRATEGY),
-            OF_OLD.get(self._store.in_namespace(namespace, OLD_STRATEGY) or ""),
+            AUTO_UPDATE_STRATEGIES.get(self._store.in_namespace(namespace, OLD_STRATEGY) or ""),
             self._config.schema_compatibility_strategy,
         ):
             if found is not None and found != UNDEFINED:
@@ -612,19 +556,15 @@ class SchemaRules:
 
     def allows_update(self, name: TopicName) -> bool:
         """Whether a producer or consumer may add a schema."""
-        return bool(
-            self._set(name, ALLOWS_UPDATE, self._config.is_allow_auto_update_schema_enabled)
-        )
+        update = self._config.is_allow_auto_update_schema_enabled
+        return bool(self._set(name, ALLOWS_UPDATE, update))
 
     def is_enforced(self, name: TopicName) -> bool:
         """Whether a producer needs a schema where the topic has one."""
         return self._config.is_schema_validation_enforced or bool(self._set(name, ENFORCED, False))
 
     def _set(self, name: TopicName, key: str, default: bool) -> Any:
-        for found in (
-            self._store.in_topic(name, key),
-            self._store.in_namespace(name.namespace, key),
-        ):
-            if found is not None:
-                return found
-        return default
+        found = self._store.in_topic(name, key)
+        if found is None:
+            found = self._store.in_namespace(name.namespace, key)
+        return default if found is None else found

@@ -6,8 +6,7 @@ A topic is open until `close`, and is never opened again. Code that got the topi
 waited meanwhile is refused (ServiceNotReady) when it adds a producer, a subscription or a consumer.
 The client then tries again and gets the topic that is open at that time.
 
-Everything here runs on the event loop. Blocking work (opening a ledger, the catalog) is done by
-`registry`.
+Everything here runs on the event loop. Blocking work is done by `registry`.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ log = logging.getLogger(__name__)
 
 #: Consumers whose subscribing is counted for a topic; those that subscribed last are kept.
 SUBSCRIBERS_MAX = 10_000
-
 #: Batches with a larger uncompressed size are not parsed on the event loop.
 MAX_OPENED_BYTES = 8 * 1024 * 1024
 
@@ -69,9 +67,7 @@ class TopicInUseError(Exception):
 
     def __init__(self, topic: str, producers: int, consumers: int) -> None:
         super().__init__(f"{topic} has {producers} producers and {consumers} consumers")
-        self.topic = topic
-        self.producers = producers
-        self.consumers = consumers
+        self.users = producers + consumers
 
 
 class Topic:
@@ -101,7 +97,12 @@ class Topic:
         self.keeps_asked = self.keeps_done = 0
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
-        self._take_subscriptions(ledger)
+        self.subscriptions: dict[str, Subscription] = {
+            name: Subscription(self, name, cursor, durable=True, is_stored=True)
+            for name, cursor in ledger.cursors.items()
+        }
+        #: New ones that are not durable yet: they are shown to nobody.
+        self._creating: dict[str, Subscription] = {}
         #: When the last message's id was found: the log's last position, that id, its tail's cuts.
         self._last_id: tuple[Position, MessageId, int] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
@@ -129,20 +130,9 @@ class Topic:
         self.admission: Admission | None = None
         self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
+        # What depends on the entry format, the stamp policy and the schemas, before they are known.
         #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
         self.schema_numbers: Mapping[int, int] | None = None
-        self._set_format_rules()
-
-    def _take_subscriptions(self, ledger: ManagedLedger) -> None:
-        self.subscriptions: dict[str, Subscription] = {
-            name: Subscription(self, name, cursor, durable=True, is_stored=True)
-            for name, cursor in ledger.cursors.items()
-        }
-        #: New ones that are not durable yet: they are shown to nobody.
-        self._creating: dict[str, Subscription] = {}
-
-    def _set_format_rules(self) -> None:
-        """What depends on the topic's entry format and stamp policy, before they are known."""
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
         #: How its log is cleaned: Kafka's cleanup policy "compact"; None: it has another one.
@@ -153,9 +143,9 @@ class Topic:
         self.delivered_fields: frozenset[int] = frozenset()
 
     def close(self) -> None:
-        """Refuse new producers and consumers and stop all dispatch. The store closes the ledger.
+        """Refuse new producers and consumers and stop all dispatch.
 
-        The caller disconnects connected clients with `disconnecting`, in pieces.
+        The store closes the ledger, and the caller disconnects the clients (`disconnect`).
         """
         self.is_open = False
         self.cleaning.compaction.ask_to_stop()
@@ -167,48 +157,47 @@ class Topic:
     def check_is_open(self) -> None:
         """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
         if not self.is_open:
-            raise RefusedError(
-                ServerError.ServiceNotReady, f"{self.name} is being closed; try again"
-            )
+            text = f"{self.name} is being closed; try again"
+            raise RefusedError(ServerError.ServiceNotReady, text)
 
     def check_is_unused(self) -> None:
         """Raise `TopicInUseError` if producers or consumers are connected."""
         producers = len(self.producers.by_name) + len(self.producers.waiting)
-        consumers = sum(len(s.consumers) for s in tuple(self.subscriptions.values()))
+        consumers = self._consumer_count()
         if producers or consumers:
             raise TopicInUseError(self.name, producers, consumers)
+
+    def _consumer_count(self) -> int:
+        return sum(len(each.consumers) for each in tuple(self.subscriptions.values()))
 
     def check_consumers(self, subscription: Subscription | None = None) -> None:
         """Raise `RefusedError` (ConsumerBusy) if there are all consumers that there may be."""
         most = self.rules.max_consumers
-        if most and sum(len(s.consumers) for s in tuple(self.subscriptions.values())) >= most:
+        if most and self._consumer_count() >= most:
             raise RefusedError(ServerError.ConsumerBusy, "Topic reached max consumers limit")
         most = self.rules.max_consumers_per_subscription
         if most and subscription is not None and len(subscription.consumers) >= most:
             raise RefusedError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
 
     def disconnect(self) -> Iterator[None]:
-        """Disconnect every producer and consumer from the broker's side, at once.
+        """Disconnect every producer and consumer at once.
 
         Return what notifies their clients and ends readers' subscriptions; it runs in pieces.
         """
-        notifying = [self.producers.disconnecting()]
-        next(notifying[0], None)
         subscriptions = tuple(self.subscriptions.values())
-        for subscription in subscriptions:
-            notifying.append(subscription.disconnecting())
-            next(notifying[-1], None)
-        return self._notifying(notifying, subscriptions)
-
-    def _notifying(
-        self, notifying: list[Iterator[None]], subscriptions: tuple[Subscription, ...]
-    ) -> Iterator[None]:
+        notifying = [self.producers.disconnecting()]
+        notifying += [subscription.disconnecting() for subscription in subscriptions]
         for pieces in notifying:
-            yield from pieces
-        for subscription in subscriptions:
-            subscription.end_if_unused()
-        if not self.is_open:
-            self.subscriptions.clear()
+            next(pieces, None)
+
+        def notify() -> Iterator[None]:
+            yield from chain.from_iterable(notifying)
+            for subscription in subscriptions:
+                subscription.end_if_unused()
+            if not self.is_open:
+                self.subscriptions.clear()
+
+        return notify()
 
     def update_rates(self, elapsed_s: float) -> None:
         """End a period of `elapsed_s`, and compute its rates."""
@@ -288,10 +277,8 @@ class Topic:
         if found is not None:
             if found.durable != command.durable:
                 kind = "Durable" if found.durable else "NonDurable"
-                raise RefusedError(
-                    ServerError.NotAllowedError,
-                    f"{kind} subscription with the same name already exists.",
-                )
+                text = f"{kind} subscription with the same name already exists."
+                raise RefusedError(ServerError.NotAllowedError, text)
             return found
         properties = {pair.key: pair.value for pair in command.subscription_properties}
         if start is None:
@@ -311,20 +298,17 @@ class Topic:
         durable: bool = True,
         properties: dict[str, str] | None = None,
     ) -> Subscription:
-        """Create a subscription whose first entry is at `start`.
+        """Create a subscription whose first entry is at `start`. Raises `RefusedError`.
 
-        It exists once `Subscription.stored` returns; if that fails, it never did. Raises
-        `RefusedError`.
+        It exists once `Subscription.stored` returns; if that fails, it never did.
         """
         self.check_is_open()
         if name in self._creating:
             return self._creating[name]
         limit = self.rules.max_subscriptions or self.config.max_subscriptions_per_topic
         if len(self.subscriptions) + len(self._creating) >= limit:
-            raise LimitReachedError(
-                ServerError.NotAllowedError,
-                f"Exceed the maximum number of subscriptions of the topic: {self.name}",
-            )
+            text = f"Exceed the maximum number of subscriptions of the topic: {self.name}"
+            raise LimitReachedError(ServerError.NotAllowedError, text)
         try:
             cursor = self.ledger.open_cursor(
                 name, initial=start, durable=durable, subscription_properties=properties
@@ -367,13 +351,9 @@ class Topic:
         return self.ledger.end_position
 
     def clamp(self, position: Position, compacted: CompactedLog | None = None) -> Position:
-        """`position`, or the first or end position if it is outside of the topic.
-
-        With ``compacted``, the positions of that form count.
-        """
+        """`position`, or the first or end position if it is outside of the log or `compacted`."""
         log = self.ledger if compacted is None else compacted
-        first = log.first_position
-        end = log.end_position
+        first, end = log.first_position, log.end_position
         if position >= end or position == LATEST:
             return end
         return max(position, first) if first is not None else end
@@ -403,11 +383,9 @@ class Topic:
     ) -> Generator[object, None, MessageId]:
         """The id of the last message consumers can get, in pieces; (-1, -1) if there is none.
 
-        A piece that gives a future is done with it: a large entry is converted in a thread.
-
-        `batch_index` is set for a batch. Control entries at the end are not messages. They are
-        skipped backwards, one in each piece, and only once: the result is remembered. With
-        ``compacted``, it is the last message of that form.
+        A piece that gives a future is done with it: a large entry is converted in a thread. Control
+        entries at the end are no messages: they are skipped backwards, one in each piece, and only
+        once. With ``compacted``, it is the last message of that form.
         """
         if compacted is not None:
             return (yield from self._finding_last_id_in(compacted))
@@ -416,8 +394,7 @@ class Topic:
             last = self.ledger.previous_position(end)
         known, cuts = self._last_id, self.ledger.tail_cuts
         if known is not None and (last is None or last < known[0] or cuts != known[2]):
-            # The topic's tail was truncated.
-            known = None
+            known = None  # the topic's tail was truncated
         found = None
         at = last
         while found is None and at is not None and first is not None and at >= first:
@@ -486,10 +463,7 @@ def last_kept_index(entry: Entry, last: int) -> int:
 
 
 class SubscribeLimits:
-    """How often each consumer may subscribe to a topic (the policy subscribeRate).
-
-    A consumer is known by host, name and id.
-    """
+    """How often each consumer, known by host, name and id, may subscribe (subscribeRate)."""
 
     __slots__ = ("_buckets", "_rate")
 

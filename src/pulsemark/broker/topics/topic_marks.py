@@ -15,9 +15,9 @@ another process, or an earlier one of this process. It does not matter how that 
 that this broker created has no such entries; its epoch is 0.
 
 The value is true or false, at three levels as `brokerEntryMetadata`. It is on by default for topics
-that take Kafka's record sets, as Kafka's clients expect. For others it is off by default, because
-the control entry takes an index, and consumers of Pulsar that count on indexes without gaps would
-miss it. If it is switched on for an open topic that was taken over before, the epoch begins then.
+that take Kafka's record sets, as Kafka's clients expect. For others it is off, because consumers
+that count on indexes without gaps would miss the control entry's. If it is switched on for an open
+topic that was taken over before, the epoch begins then.
 
 If the control entry cannot be stored, the topic is opened all the same, since its entries can be
 read. But no producer can be opened until the epoch has begun, and those that are open are closed.
@@ -113,9 +113,8 @@ class TopicMarks:
     async def terminate(self, topic: Topic) -> Position:
         """Terminate a topic after the entries that it has; the last one's position.
 
-        First no entry is accepted any more, then all are made durable, then the end is stored, and
-        then shown. If storing fails, entries are accepted again. The caller disconnects producers.
-        Raises `LedgerError`.
+        If storing that fails, entries are accepted again. The caller disconnects producers. Raises
+        `LedgerError`.
         """
         if topic.terminated_at is not None:
             return topic.terminated_at
@@ -123,7 +122,7 @@ class TopicMarks:
         await self._run_blocking(ledger.stop_appends)
         last = ledger.last_position
         end = Position(ledger.end_position.ledger_id, -1) if last is None else last
-        stored = f"{end.ledger_id}:{end.entry_id}".encode()
+        stored = str(end).encode()
 
         def show() -> None:
             self._ends[topic.name] = end
@@ -201,8 +200,7 @@ class LeaderEpochs(Levels[bool]):
 
     async def begin_in_topic(self, name: TopicName) -> None:
         """Begin the epochs that are due in a topic and its partitions. A failure is logged."""
-        partitions = range(self._topics.partitions_of(name))
-        await self._begin_in([str(name), *(str(name.partition(index)) for index in partitions)])
+        await self._begin_in(self._topics.partitioned.with_partitions(name))
 
     async def _begin_in(self, names: list[str]) -> None:
         """Begin the epochs of those topics that are open. Each one that fails is logged."""

@@ -1,10 +1,7 @@
 """The full names of topics: sorted by namespace, checked, and locked one by one.
 
-A broker can have a hundred thousand topics, and clients that subscribe to a pattern often ask for
-the topics of a namespace. So each namespace has its own sorted list, which is only copied: no
-search in all names, and no sorting.
-
-`invalid_name` says what is wrong with a name, in Pulsar's words: clients show these texts.
+A broker can have a hundred thousand topics, and clients often ask for those of a namespace. So each
+namespace has its own sorted list, which is only copied.
 """
 
 from __future__ import annotations
@@ -87,7 +84,7 @@ def _namespace_of(name: str) -> str:
 
 
 def invalid_name(name: str, error: InvalidTopicNameError) -> RefusedError:
-    """The refusal of a name that was found invalid with `error`."""
+    """The refusal of a name that was found invalid, in Pulsar's words: clients show these texts."""
     text = f"Invalid topic name: {_reason(name) or error}"
     return RefusedError(ServerError.InvalidTopicName, text)
 

@@ -1,13 +1,12 @@
 """Watchers of a namespace's topics: clients that are notified when topics come and go.
 
 A watcher names a pattern. It is notified of each created or deleted topic that matches, in the
-order of the changes, with the digest of all matching names. There can be many watchers, and the
-digest takes time in proportion to the number of topics. So the changes of a namespace are gathered
-in one place, and one work in pieces tells all its watchers. What a pattern matches is found once,
-for all watchers that have it. Nothing is kept for a single watcher meanwhile.
+order of the changes, with the digest of all matching names, which takes time in proportion to the
+number of topics. So the changes of a namespace are gathered, one work in pieces tells all its
+watchers, and what a pattern matches is found once for all that have it.
 
-A client's pattern, a regular expression, runs on the event loop, which serves all other clients,
-too. So only patterns that take about linear time are used (`compile_if_safe`).
+A client's pattern, a regular expression, runs on the event loop. So only patterns that take about
+linear time are used (`compile_if_safe`).
 """
 
 from __future__ import annotations
@@ -94,10 +93,7 @@ class TopicWatchers:
     def add(self, watcher: TopicWatcher) -> None:
         """Notify a watcher from now on, until it leaves."""
         watcher.home = self
-        name = watcher.namespace
-        place = self._by_namespace.get(name)
-        if place is None:
-            place = self._by_namespace[name] = _Watched(name)
+        place = self._by_namespace.setdefault(watcher.namespace, _Watched(watcher.namespace))
         place.by_pattern.setdefault(watcher.pattern, {})[watcher] = None
 
     def remove(self, watcher: TopicWatcher) -> None:

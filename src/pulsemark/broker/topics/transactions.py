@@ -1,9 +1,9 @@
 """The transaction coordinator of Pulsar's clients (PIP-31).
 
 A transaction sends messages to topics and acknowledges messages of subscriptions, and all of it
-counts, or nothing. Its messages are entries like any other, with the transaction's id in their
-stamps (`ledger.transactions`): consumers get them when it was committed. Its acknowledgements are
-pending until then (`subscriptions.pending_acks`).
+counts, or nothing. Its messages are entries with the transaction's id in their stamps
+(`ledger.transactions`): consumers get them when it was committed. Its acknowledgements are pending
+until then (`subscriptions.pending_acks`).
 
 The end of a transaction, in steps; each is repeated after a crash, until the next one is durable:
 
@@ -177,30 +177,23 @@ class Transactions:
         self.check_id(most)
         found = self.by_number.get(least)
         if found is None:
-            raise RefusedError(
-                ServerError.TransactionNotFound,
-                f"The transaction with this txdID `{id_text(most, least)}`not found ",
-            )
+            text = f"The transaction with this txdID `{id_text(most, least)}`not found "
+            raise RefusedError(ServerError.TransactionNotFound, text)
         return found
 
     def open_one(self, most: int, least: int) -> Transaction:
         """The open transaction with this id. Raises `RefusedError`."""
         transaction = self.get(most, least)
         if transaction.status is not Status.OPEN:
-            raise RefusedError(
-                ServerError.InvalidTxnStatus,
-                f"Expect transaction {transaction} to be in one of the states [OPEN], "
-                f"but it is in {transaction.status} state",
-            )
+            raise _wrong_state(transaction, "OPEN")
         return transaction
 
     async def begin(self, timeout_ms: int, owner: str | None) -> Transaction:
         """Begin a transaction; durable on return. Raises `RefusedError`."""
-        if len(self.by_number) >= self._config.max_active_transactions_per_coordinator:
+        if (count := len(self.by_number)) >= self._config.max_active_transactions_per_coordinator:
+            text = f"there are {count} transactions, the most that "
             raise RefusedError(
-                ServerError.NotAllowedError,
-                f"there are {len(self.by_number)} transactions, the most that "
-                "maxActiveTransactionsPerCoordinator allows",
+                ServerError.NotAllowedError, f"{text}maxActiveTransactionsPerCoordinator allows"
             )
         number, self.next_number = self.next_number, self.next_number + 1
         if self.next_number > self._reserved:
@@ -221,7 +214,7 @@ class Transactions:
     async def add_topics(
         self, transaction: Transaction, names: Iterable[tuple[TopicName, str]]
     ) -> None:
-        """It will send to these topics, which the client names so; durable on return.
+        """It will send to these topics; the client's names of them are the second ones. Durable.
 
         Raises `RefusedError`.
         """
@@ -238,8 +231,7 @@ class Transactions:
     async def join(self, most: int, least: int, topic: str, subscription: str | None = None) -> str:
         """Let a topic or subscription be in an open transaction, whose id is the answer.
 
-        Clients need not have said so before: Pulsar takes such messages, too. Raises
-        `RefusedError`.
+        As in Pulsar, clients need not have said so before. Raises `RefusedError`.
         """
         transaction = self.open_one(most, least)
         # What it has may not be durable yet.
@@ -258,11 +250,7 @@ class Transactions:
             # One for all who ask, also if the client goes away meanwhile.
             transaction.deciding = self._background.start(self._decide(transaction))
         elif transaction.status is not wanted:
-            raise RefusedError(
-                ServerError.InvalidTxnStatus,
-                f"Expect transaction {transaction} to be in one of the states [OPEN, {wanted}], "
-                f"but it is in {transaction.status} state",
-            )
+            raise _wrong_state(transaction, f"OPEN, {wanted}")
         if transaction.deciding is not None:
             await asyncio.shield(transaction.deciding)
         await asyncio.shield(self._finish(transaction))
@@ -309,9 +297,7 @@ class Transactions:
         places = tuple(transaction.subscriptions)
         # The messages first: who has acknowledged their inputs then finds them.
         await asyncio.gather(*topics)
-        await asyncio.gather(
-            *(end(TopicName.parse(name), subscription=one) for name, one in places)
-        )
+        await asyncio.gather(*(end(TopicName.parse(at), subscription=one) for at, one in places))
         await self._store(transaction, is_over=True)
         self.by_number.pop(transaction.number, None)
 
@@ -332,9 +318,8 @@ class Transactions:
 
     async def _store_changed(self) -> None:
         async with self._writing:
-            changes = [
-                (TRANSACTION_PROPERTY_KIND, key, value) for key, value in self._changed.items()
-            ]
+            changed = self._changed.items()
+            changes = [(TRANSACTION_PROPERTY_KIND, key, value) for key, value in changed]
             self._changed.clear()
             self._storing = None  # what changes from now on is stored later
             if self._is_over:
@@ -427,7 +412,7 @@ class Coordination:
         return await self.coordinator.join(**facts)
 
     async def announce(self, most: int, least: int, names: Iterable[TopicName]) -> None:
-        """Let the brokers of topics know that a client will send to them in a transaction.
+        """Tell the brokers of topics that a client will send to them in a transaction.
 
         If one cannot be told, its first message is refused until that broker has asked.
         """
@@ -523,10 +508,7 @@ class Coordination:
     async def ack_up_to(
         self, most: int, least: int, subscription: Subscription, message_id: MessageIdData
     ) -> None:
-        """Acknowledge all up to a message; durable on return. Raises `RefusedError`.
-
-        Shared types ignore it, as in Pulsar.
-        """
+        """Acknowledge all up to a message; Shared types ignore it. Raises `RefusedError`."""
         transaction, topic = await self._joined(most, least, subscription)
         if subscription.sub_type in SHARING:
             return
@@ -553,6 +535,14 @@ class Coordination:
             if topic.joined.get(key) is None:
                 raise RefusedError(ServerError.InvalidTxnStatus, f"{transaction} is being ended")
         return transaction, topic
+
+
+def _wrong_state(transaction: Transaction, expected: str) -> RefusedError:
+    return RefusedError(
+        ServerError.InvalidTxnStatus,
+        f"Expect transaction {transaction} to be in one of the states [{expected}], "
+        f"but it is in {transaction.status} state",
+    )
 
 
 def _not_found(coordinator_id: int) -> RefusedError:

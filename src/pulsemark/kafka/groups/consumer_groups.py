@@ -25,8 +25,7 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 
 from ..errors import Code, KafkaError
 from ..ports import KafkaOptions
-from .assignors import ASSIGNORS
-from .consumer_group import NOTHING, ConsumerGroup, ConsumerMember, by_topic
+from .consumer_group import ASSIGNORS, NOTHING, ConsumerGroup, ConsumerMember, by_topic
 from .group import Clock, Group, Joining, JoinResult, Member, State, SyncResult
 from .offsets import Partition
 
@@ -214,12 +213,6 @@ class ConsumerGroups:
         tells = beat.epoch == JOINS or beat.is_full or (says and before[1] != member.assigned)
         return Answer(member.member_id, member.epoch, member.assigned if tells else None)
 
-    def heartbeat(self, beat: Beat, classic: Group | None = None) -> Answer:
-        """`begin` and `finish`, with a target that is computed at once. Raises KafkaError."""
-        group, member = self.begin(beat, classic)
-        plan_now(group)
-        return self.finish(group, member, beat)
-
     # -- regexes ----------------------------------------------------------------------------------
 
     def regexes_due(self, beat: Beat, topics: int) -> set[str]:
@@ -367,7 +360,8 @@ class ConsumerGroups:
         classic.generation, classic.state = group.epoch, State.STABLE
         for each in tuple(group.members.values()):
             assert each.classic is not None, "a group of classic members"
-            member = Member(each.member_id, each.classic, _assignment(each.assigned), is_new=False)
+            assigned = assignment_of(each.assigned)
+            member = Member(each.member_id, each.classic, assigned, is_new=False)
             group.remove(each)
             classic.add(member)
         classic.protocol = classic.choose_protocol()
@@ -424,10 +418,6 @@ class ConsumerGroups:
             return Code.ILLEGAL_GENERATION
         self._expect(group, member)
         return member
-
-    def sync_classic(self, member: ConsumerMember) -> SyncResult:
-        """What a classic member has."""
-        return SyncResult(_assignment(member.assigned))
 
 
 def plan_now(group: ConsumerGroup) -> None:
@@ -567,7 +557,8 @@ def _assigned(data: bytes) -> frozenset[Partition]:
         return NOTHING
 
 
-def _assignment(assigned: frozenset[Partition]) -> bytes:
+def assignment_of(assigned: frozenset[Partition]) -> bytes:
+    """Partitions as a classic member gets them."""
     part = ConsumerProtocolAssignment.TopicPartition
     parts = [part(topic=topic, partitions=indexes) for topic, indexes in by_topic(assigned).items()]
     encoded: bytes = ConsumerProtocolAssignment(assigned_partitions=parts, user_data=b"").encode(

@@ -4,10 +4,9 @@ A group is kept while it has members. Its committed offsets live on in `offsets`
 members is one that has offsets. After a restart members are unknown (UNKNOWN_MEMBER_ID): they join
 again and go on at the committed offsets.
 
-A broker alone coordinates the groups from its start on. In a cluster it is the owner of the log of
-committed offsets: when a broker begins to own it, it reads the log; when it owns it no more, it
-forgets all, and members find the next coordinator (`Coordination`). They join again there, and go
-on at the committed offsets.
+A broker alone coordinates the groups from its start on. In a cluster the owner of the log of
+committed offsets does: when a broker begins to own the log, it reads it; when it owns it no more,
+it forgets all, and members join again at the next coordinator (`Coordination`).
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from .consumer_groups import (
     Beat,
     ConsumerGroups,
     LookedUp,
+    assignment_of,
 )
 from .group import (
     OVERHEAD_BYTES,
@@ -230,7 +230,7 @@ class Coordinator:
             if isinstance(found, Code):
                 reply(SyncResult(code=found))
             else:
-                reply(self.consumers.sync_classic(found))
+                reply(SyncResult(assignment_of(found.assigned)))
             return
         group = self.groups.get(name)
         code = self._check_generation(group, generation, member_id, instance_id)
@@ -418,6 +418,13 @@ class Coordinator:
             if not is_live and name in self.offsets.types:
                 yield name, self.offsets.types[name], State.EMPTY.value, CLASSIC
 
+    def type_of(self, name: str) -> str:
+        """A group's protocol type; "" if it is not known."""
+        if name in self.consumers.groups:
+            return CONSUMER
+        group = self.groups.get(name)
+        return group.protocol_type if group is not None else self.offsets.types.get(name, "")
+
     def deletable(self, name: str) -> Code:
         """Whether a group can be deleted: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or NONE."""
         group = self.groups.get(name)
@@ -494,10 +501,7 @@ def subscribes(member: Member, topic: str) -> bool:
 
 
 class Coordination:
-    """The groups and transactions, for as long as this broker coordinates them.
-
-    The coordinator and the offsets are empty while another broker has them.
-    """
+    """The groups and transactions; both are empty while another broker coordinates them."""
 
     def __init__(
         self,

@@ -7,30 +7,17 @@ happens (`KafkaSession.block`).
 from __future__ import annotations
 
 from ..endpoint import Handler
-from . import (
-    authenticating,
-    cluster,
-    consumers,
-    fetching,
-    grouping,
-    offsets,
-    producing,
-    topics,
-    transactions,
-)
+from . import authenticating, cluster, fetching, grouping, offsets, producing, topics, transactions
 
 __all__ = ["HANDLERS"]
 
-HANDLERS: dict[int, Handler] = {}
-for _module in (
-    authenticating,
-    cluster,
-    consumers,
-    fetching,
-    grouping,
-    offsets,
-    producing,
-    topics,
-    transactions,
-):
-    HANDLERS.update(_module.HANDLERS)
+HANDLERS: dict[int, Handler] = (
+    authenticating.HANDLERS
+    | cluster.HANDLERS
+    | fetching.HANDLERS
+    | grouping.HANDLERS
+    | offsets.HANDLERS
+    | producing.HANDLERS
+    | topics.HANDLERS
+    | transactions.HANDLERS
+)

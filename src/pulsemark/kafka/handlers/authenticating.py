@@ -20,13 +20,7 @@ from ..endpoint import Handler, KafkaSession, one_part
 from ..errors import Code
 from ..ports import Admitted
 from ..protocol import RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request
-from ..sasl import (
-    OAUTHBEARER,
-    TOKEN_REFUSED,
-    RefusedTokenError,
-    SaslError,
-    parse_claim,
-)
+from ..sasl import OAUTHBEARER, TOKEN_REFUSED, RefusedTokenError, SaslError, parse_claim
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +39,8 @@ def sasl_handshake(session: KafkaSession, request: Request) -> None:
     response = SaslHandshakeResponse(error_code=code, mechanisms=list(mechanisms))
     session.answer(request, response)
     if not known:
-        log.info(
-            "%s: the client asked for SASL mechanism %r, which is not served",
-            session.address,
-            str(asked)[:40],
-        )
+        name = str(asked)[:40]
+        log.info("%s: there is no SASL mechanism %r here", session.address, name)
         return
     session.sasl_mechanism = asked
     session.connection.takes_raw_sasl = request.version == 0
@@ -61,13 +52,16 @@ async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
         message = "SaslAuthenticate request received after successful authentication"
         if session.authenticated_by is None:
             message = "SaslAuthenticate request received before SaslHandshake"
-        session.answer(request, _response(Code.ILLEGAL_SASL_STATE, message))
+        code = Code.ILLEGAL_SASL_STATE
+        session.answer(request, SaslAuthenticateResponse(error_code=code, error_message=message))
         return
     try:
         admitted = await _authenticated(session, request.body.auth_bytes or b"")
     except RefusedTokenError as failure:
         log.info("%s: SASL authentication refused: %s", session.address, failure)
-        session.answer(request, _response(Code.NONE, None, challenge=_challenge(session)))
+        challenge = _challenge(session)
+        response = SaslAuthenticateResponse(error_message=None, auth_bytes=challenge)
+        session.answer(request, response)
         return
     except SaslError as failure:
         log.info("%s: SASL authentication refused: %s", session.address, failure)
@@ -75,12 +69,17 @@ async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
             f"Authentication failed during authentication due to invalid credentials with "
             f"SASL mechanism {session.sasl_mechanism}"
         )
-        session.answer(request, _response(Code.SASL_AUTHENTICATION_FAILED, message))
+        code = Code.SASL_AUTHENTICATION_FAILED
+        session.answer(request, SaslAuthenticateResponse(error_code=code, error_message=message))
         session.close_because("not authenticated")
         return
-    lifetime_ms = _lifetime_ms(session, admitted)
+    lifetime_ms = 0
+    if admitted.expires_at_ms is not None:
+        left_ms = admitted.expires_at_ms - session.endpoint.ports.now_ms()
+        lifetime_ms = min(max(left_ms, 1), LIFETIME_MAX_MS)
     _admit(session, admitted)
-    session.answer(request, _response(Code.NONE, None, lifetime_ms))
+    response = SaslAuthenticateResponse(error_message=None, session_lifetime_ms=lifetime_ms)
+    session.answer(request, response)
 
 
 async def raw_sasl(session: KafkaSession, request: Request) -> None:
@@ -131,24 +130,6 @@ def _challenge(session: KafkaSession) -> bytes:
 def _admit(session: KafkaSession, admitted: Admitted) -> None:
     session.authenticated_by, session.sasl_mechanism = session.sasl_mechanism, None
     session.admit(admitted)
-
-
-def _lifetime_ms(session: KafkaSession, admitted: Admitted) -> int:
-    if admitted.expires_at_ms is None:
-        return 0
-    left_ms = admitted.expires_at_ms - session.endpoint.ports.now_ms()
-    return min(max(left_ms, 1), LIFETIME_MAX_MS)
-
-
-def _response(
-    code: Code, message: str | None, lifetime_ms: int = 0, challenge: bytes = b""
-) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(
-        error_code=code,
-        error_message=message,
-        auth_bytes=challenge,
-        session_lifetime_ms=lifetime_ms,
-    )
 
 
 HANDLERS: dict[int, Handler] = {

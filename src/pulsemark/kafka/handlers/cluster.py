@@ -28,19 +28,14 @@ from kafka.protocol.admin import (
     ElectLeadersResponse,
     ListPartitionReassignmentsResponse,
 )
-from kafka.protocol.metadata import (
-    ApiVersionsResponse,
-    FindCoordinatorResponse,
-    MetadataResponse,
-)
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
 from ...ledger import LedgerError
-from ..access import Operation
 from ..endpoint import MANY_PARTS, PART_BYTES, Handler, KafkaSession, one_part, parts_of
 from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..messages import CONSUMER_PROTOCOL
 from ..partitions import shown_epoch
-from ..ports import NO_NODE, Node, reachable
+from ..ports import NO_NODE, Node, Operation
 from ..protocol import API_VERSIONS, APIS, HIGHEST_FOR, METADATA, Request
 from ..topic_settings import is_name
 
@@ -61,32 +56,35 @@ _Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 
 async def describe_cluster(session: KafkaSession, request: Request) -> None:
     """The brokers; the one that coordinates groups is the controller, too."""
-    options, version = session.options, request.version
     code, message = Code.NONE, None
-    kind = request.body.endpoint_type if version >= 1 else BROKERS
+    kind = request.body.endpoint_type if request.version >= 1 else BROKERS
     if kind != BROKERS:
         is_known = kind == CONTROLLERS
         code = Code.MISMATCHED_ENDPOINT_TYPE if is_known else Code.UNSUPPORTED_ENDPOINT_TYPE
         message = "this is the port of a broker, not of a controller"
-    cluster = session.endpoint.cluster
     brokers = [
         DescribeClusterResponse.DescribeClusterBroker(
-            broker_id=node.node_id, host=node.host, port=port, rack=None
+            broker_id=node.node_id, host=node.host, port=port
         )
-        for node, port in reachable(await cluster.nodes(), session.port, session.security_protocol)
+        for node, port in await _reachable(session)
     ]
-    controller = await cluster.coordinator()
+    controller = await session.endpoint.cluster.coordinator()
     response = DescribeClusterResponse(
-        throttle_time_ms=0,
         error_code=code,
         error_message=message,
         endpoint_type=BROKERS,
-        cluster_id=options.cluster,
+        cluster_id=session.options.cluster,
         controller_id=controller if code is Code.NONE else -1,
         brokers=brokers if code is Code.NONE else [],
-        authorized_operations=None,
     )
     session.answer(request, response)
+
+
+async def _reachable(session: KafkaSession) -> list[tuple[Node, int]]:
+    """The brokers that the client can use, each with its port: with TLS if its own is so."""
+    is_tls, nodes = "SSL" in session.security_protocol, await session.endpoint.cluster.nodes()
+    found = [(node, node.port_for(session.port, is_tls=is_tls)) for node in nodes.values()]
+    return [(node, port) for node, port in found if port >= 0]
 
 
 # ---- disks -------------------------------------------------------------------------------------
@@ -98,8 +96,7 @@ async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
         session.access.check_broker()
     except KafkaError as refusal:
         # Before version 3 there is no place for a code, and Kafka answers an empty list.
-        response = DescribeLogDirsResponse(throttle_time_ms=0, error_code=refusal.code, results=[])
-        session.answer(request, response)
+        session.answer(request, DescribeLogDirsResponse(error_code=refusal.code))
         return
     topics: list[Any] = []
     code, total, usable = Code.NONE, -1, -1
@@ -118,7 +115,7 @@ async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
         total_bytes=total,
         usable_bytes=usable,
     )
-    response = DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[found])
+    response = DescribeLogDirsResponse(results=[found])
     parts = sum(1 + len(topic.partitions) for topic in topics)
     await session.answer_by_size(request, response, parts)
 
@@ -147,7 +144,7 @@ async def _size(session: KafkaSession, name: str, index: int) -> list[Any]:
         return []  # it was deleted meanwhile
     return [
         _Dir.DescribeLogDirsTopic.DescribeLogDirsPartition(
-            partition_index=index, partition_size=size_bytes, offset_lag=0, is_future_key=False
+            partition_index=index, partition_size=size_bytes
         )
     ]
 
@@ -167,7 +164,7 @@ async def alter_replica_log_dirs(session: KafkaSession, request: Request) -> Non
             _Moved.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
         )
     results = [_Moved(topic_name=name, partitions=each) for name, each in topics.items()]
-    response = AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
+    response = AlterReplicaLogDirsResponse(results=results)
     await session.answer_by_size(request, response, sum(map(len, topics.values())))
 
 
@@ -195,9 +192,7 @@ async def elect_leaders(session: KafkaSession, request: Request) -> None:
         results = await _not_elected(session, kind, body.topic_partitions)
         if kind not in (PREFERRED, UNCLEAN):
             code = Code.INVALID_REQUEST
-    response = ElectLeadersResponse(
-        throttle_time_ms=0, error_code=code, replica_election_results=results
-    )
+    response = ElectLeadersResponse(error_code=code, replica_election_results=results)
     parts = sum(1 + len(each.partition_result) for each in results)
     await session.answer_by_size(request, response, parts)
 
@@ -242,7 +237,6 @@ async def alter_partition_reassignments(session: KafkaSession, request: Request)
             )
         )
     response = AlterPartitionReassignmentsResponse(
-        throttle_time_ms=0,
         error_code=code,
         error_message=None if code is Code.NONE else "Cluster authorization failed.",
         responses=[_Reassigned(name=name, partitions=each) for name, each in topics.items()],
@@ -265,12 +259,8 @@ def _check_replicas(session: KafkaSession, name: str | None, asked: Any) -> None
 def list_partition_reassignments(session: KafkaSession, request: Request) -> None:
     """None is ever in progress."""
     code = _code_of(session.access.check_broker)
-    response = ListPartitionReassignmentsResponse(
-        throttle_time_ms=0,
-        error_code=code,
-        error_message=None if code is Code.NONE else "Cluster authorization failed.",
-        topics=[],
-    )
+    message = None if code is Code.NONE else "Cluster authorization failed."
+    response = ListPartitionReassignmentsResponse(error_code=code, error_message=message)
     session.answer(request, response)
 
 
@@ -286,12 +276,7 @@ def describe_acls(session: KafkaSession, request: Request) -> None:
     """There is no authorizer of Kafka's kind."""
     refused = _failure_of(session.access.check_broker)
     refused = refused or KafkaError(Code.SECURITY_DISABLED, NO_ACLS)
-    response = DescribeAclsResponse(
-        throttle_time_ms=0,
-        error_code=refused.code,
-        error_message=refused.message,
-        resources=[],
-    )
+    response = DescribeAclsResponse(error_code=refused.code, error_message=refused.message)
     session.answer(request, response)
 
 
@@ -308,16 +293,16 @@ def _code_of(check: Callable[..., None], *args: Any) -> Code:
     return Code.NONE if failure is None else failure.code
 
 
-def _parts_of_topics(session: KafkaSession, request: Request) -> int:
-    if request.body.topics is None:
-        return session.endpoint.ports.topics.count()
-    return parts_of("topics", "partitions")(session, request)
+def _parts_or_all(field: str) -> Callable[[KafkaSession, Request], int]:
+    """As `parts_of` topics and their partitions; null means all that there are."""
+    count = parts_of(field, "partitions")
 
+    def parts(session: KafkaSession, request: Request) -> int:
+        if getattr(request.body, field) is None:
+            return session.endpoint.ports.topics.count()
+        return count(session, request)
 
-def _parts_of_election(session: KafkaSession, request: Request) -> int:
-    if request.body.topic_partitions is None:
-        return session.endpoint.ports.topics.count()
-    return parts_of("topic_partitions", "partitions")(session, request)
+    return parts
 
 
 def _parts_of_folders(_session: KafkaSession, request: Request) -> int:
@@ -374,7 +359,6 @@ def _versions(served: list[Any], features: Mapping[str, int], code: Code = Code.
     return ApiVersionsResponse(
         error_code=code,
         api_keys=served,
-        throttle_time_ms=0,
         supported_features=[
             _Supported(name=name, min_version=0, max_version=level)
             for name, level in features.items()
@@ -407,18 +391,14 @@ async def metadata(session: KafkaSession, request: Request) -> None:
                 asked, partial(_answer_bytes, session), key=attrgetter("name", "topic_id")
             )
         ]
-    cluster = session.endpoint.cluster
     brokers = [
-        MetadataResponse.MetadataResponseBroker(
-            node_id=node.node_id, host=node.host, port=port, rack=None
-        )
-        for node, port in reachable(await cluster.nodes(), session.port, session.security_protocol)
+        MetadataResponse.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=port)
+        for node, port in await _reachable(session)
     ]
     response = MetadataResponse(
-        throttle_time_ms=0,
         brokers=brokers,
         cluster_id=session.options.cluster,
-        controller_id=await cluster.coordinator(),
+        controller_id=await session.endpoint.cluster.coordinator(),
         topics=topics,
     )
     await session.answer_by_size(request, response, sum(1 + len(t.partitions) for t in topics))
@@ -497,7 +477,7 @@ async def _topic(session: KafkaSession, name: str | None, version: int, *, creat
 
 
 def _unknown(name: str | None, code: Code) -> Any:
-    return _Topic(error_code=code, name=name or "", is_internal=False, partitions=[])
+    return _Topic(error_code=code, name=name or "", partitions=[])
 
 
 async def _described(session: KafkaSession, name: str, count: int) -> Any:
@@ -521,16 +501,17 @@ async def _described(session: KafkaSession, name: str, count: int) -> Any:
                 leader_epoch=-1 if topic is None else shown_epoch(topic.ledger.epoch),
                 replica_nodes=replicas,
                 isr_nodes=replicas,
-                offline_replicas=[],
             )
         )
-    return _Topic(
-        error_code=Code.NONE,
-        name=name,
-        topic_id=session.endpoint.topic_ids.of(name),
-        is_internal=False,
-        partitions=partitions,
-    )
+    topic_id = session.endpoint.topic_ids.of(name)
+    return _Topic(error_code=Code.NONE, name=name, topic_id=topic_id, partitions=partitions)
+
+
+REASONS = {
+    Code.NONE: None,
+    Code.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    Code.COORDINATOR_NOT_AVAILABLE: "No broker coordinates groups at present.",
+}
 
 
 async def find_coordinator(session: KafkaSession, request: Request) -> None:
@@ -541,15 +522,13 @@ async def find_coordinator(session: KafkaSession, request: Request) -> None:
     if kind == GROUP:
         code = session.access.group_code(request.body.key or "")
     if code is Code.NONE:
-        cluster = session.endpoint.cluster
-        number = await cluster.coordinator()
-        nodes = reachable(await cluster.nodes(), session.port, session.security_protocol)
+        number = await session.endpoint.cluster.coordinator()
+        nodes = await _reachable(session)
         found = next((each for each in nodes if each[0].node_id == number), None)
         code = Code.NONE if found is not None else Code.COORDINATOR_NOT_AVAILABLE
     response = FindCoordinatorResponse(
-        throttle_time_ms=0,
         error_code=code,
-        error_message=_reason(code),
+        error_message=REASONS.get(code, "This broker coordinates groups only."),
         node_id=-1 if found is None else found[0].node_id,
         host="" if found is None else found[0].host,
         port=-1 if found is None else found[1],
@@ -557,18 +536,10 @@ async def find_coordinator(session: KafkaSession, request: Request) -> None:
     session.answer(request, response)
 
 
-def _reason(code: Code) -> str | None:
-    if code is Code.GROUP_AUTHORIZATION_FAILED:
-        return "Group authorization failed."
-    if code is Code.COORDINATOR_NOT_AVAILABLE:
-        return "No broker coordinates groups at present."
-    return None if code is Code.NONE else "This broker coordinates groups only."
-
-
 HANDLERS: dict[int, Handler] = {
     34: Handler(alter_replica_log_dirs, _parts_of_folders),
-    35: Handler(describe_log_dirs, _parts_of_topics),
-    43: Handler(elect_leaders, _parts_of_election),
+    35: Handler(describe_log_dirs, _parts_or_all("topics")),
+    43: Handler(elect_leaders, _parts_or_all("topic_partitions")),
     45: Handler(alter_partition_reassignments, parts_of("topics", "partitions")),
     46: Handler(list_partition_reassignments, one_part),
     60: Handler(describe_cluster, one_part),

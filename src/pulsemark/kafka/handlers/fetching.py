@@ -1,35 +1,31 @@
 """Fetch: reads the partitions that a request and its session name, and waits for new entries.
 
 A fetch that finds fewer than `min_bytes` waits until a commit adds entries to one of its
-partitions, or until its time is over. It registers with its partitions, and has one deadline among
-all deadlines of the endpoint: no thread and no timer for each client. The connection takes no other
-request meanwhile, so a client has one waiting fetch on each connection.
+partitions, or until its time is over. The connection takes no other request meanwhile.
 
 Reading is done in pieces (`reading`). They run at once while this turn of the event loop has time
 for them (`ports.Turns`), and otherwise in later turns, which all clients share. So hundreds of
-clients that fetch much hold up the others no longer than one does.
-
-An entry that is large and has to be converted would hold up all other clients for seconds. It is
-converted in a thread (`Conversions`): reading stops before it, and if it is the first one, the
-partitions are read again when it is there.
+clients that fetch much hold up the others no longer than one does. A large entry that has to be
+converted goes to a thread: reading stops before it, and if it is the first one, the partitions are
+read again when it is there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from kafka.protocol.consumer import FetchResponse
 
 from ...metadata import Buffer
-from ..access import Operation
 from ..deadlines import Deadline
 from ..endpoint import Handler, KafkaSession, parts_of
 from ..errors import Code, KafkaError
 from ..fetch_sessions import NO_SESSION, FetchContext, Key, Wanted
 from ..partitions import READ_COMMITTED
+from ..ports import Operation
 from ..protocol import RECORDS_MARK, Request
 from ..reading import Asked, PartitionsReader, Read, ShownEntries
 from ..records import max_magic_of
@@ -97,11 +93,11 @@ def _fetch(
     if len(context.wanted) > AT_ONCE_PARTITIONS:
         return _read_many(session, request, context)
     asked = [Asked(*key, *place) for key, place in context.wanted]
-    work = _work(session, request, context, asked)
+    work = FetchWork(session, request, context, asked)
     if work.needs_no_wait():
-        _begin(session, request, work)
+        work.begin()
         return None
-    return _open_and_begin(session, request, work)
+    return work.open_and_begin()
 
 
 def _context(
@@ -110,72 +106,14 @@ def _context(
     """Raises KafkaError: the session cannot go on."""
     sessions, body = session.endpoint.fetch_sessions, request.body
     if request.version < SESSIONS_VERSION:
-        return sessions.sessionless(wanted)
+        return FetchContext(sessions, wanted)
     principal = None if session.admitted is None else session.admitted.principal
     return sessions.context(principal, body.session_id, body.session_epoch, wanted, forgotten)
 
 
 async def _read_many(session: KafkaSession, request: Request, context: FetchContext) -> None:
     asked = [Asked(*key, *place) async for key, place in session.in_turns(context.wanted)]
-    await _open_and_begin(session, request, _work(session, request, context, asked))
-
-
-def _work(
-    session: KafkaSession, request: Request, context: FetchContext, asked: list[Asked]
-) -> FetchWork:
-    body, version = request.body, request.version
-
-    def answer(reads: list[Read]) -> Coroutine[Any, Any, None] | None:
-        return _answer(session, request, context, asked, reads)
-
-    max_bytes = max(body.max_bytes, 0) if version >= 3 else INT_MAX
-    return FetchWork(
-        session, version, asked, max_bytes, body.min_bytes, answer, _is_committed(request)
-    )
-
-
-async def _open_and_begin(session: KafkaSession, request: Request, work: FetchWork) -> None:
-    await work.open()
-    _begin(session, request, work)
-
-
-def _begin(session: KafkaSession, request: Request, work: FetchWork) -> None:
-    if not work.begin(request.body.max_wait_ms):
-        session.block(request, work.give_up)
-
-
-def _answer(
-    session: KafkaSession,
-    request: Request,
-    context: FetchContext,
-    asked: list[Asked],
-    reads: list[Read],
-) -> Coroutine[Any, Any, None] | None:
-    if len(asked) > AT_ONCE_PARTITIONS:
-        return _answer_many(session, request, context, asked, reads)
-    answer = _Answer(context, _is_committed(request))
-    for each, read in zip(asked, reads, strict=True):
-        answer.add(each, read)
-    session.answer(request, answer.response(), answer.records())
-    return None
-
-
-async def _answer_many(
-    session: KafkaSession,
-    request: Request,
-    context: FetchContext,
-    asked: list[Asked],
-    reads: list[Read],
-) -> None:
-    answer = _Answer(context, _is_committed(request))
-    async for each, read in session.in_turns(zip(asked, reads, strict=True)):
-        answer.add(each, read)
-    await session.answer_by_size(request, answer.response(), answer.parts, answer.records())
-
-
-def _is_committed(request: Request) -> bool:
-    """Whether a reader leaves out what was aborted, and needs the list of it."""
-    return request.version >= 4 and request.body.isolation_level == READ_COMMITTED
+    await FetchWork(session, request, context, asked).open_and_begin()
 
 
 def _refusal(code: Code, session_id: int) -> Any:
@@ -239,33 +177,25 @@ class FetchWork:
     """One Fetch request."""
 
     def __init__(
-        self,
-        session: KafkaSession,
-        version: int,
-        asked: list[Asked],
-        max_bytes: int,
-        min_bytes: int,
-        answer: Callable[[list[Read]], Coroutine[Any, Any, None] | None],
-        is_committed: bool,
+        self, session: KafkaSession, request: Request, context: FetchContext, asked: list[Asked]
     ) -> None:
-        self._session = session
-        endpoint = session.endpoint
-        self._version = version
+        self._session, self._request, self._context = session, request, context
+        body, version, endpoint = request.body, request.version, session.endpoint
+        #: The client leaves out what was aborted, and needs the list of it.
+        self._is_committed = version >= 4 and body.isolation_level == READ_COMMITTED
         self._shown = ShownEntries(endpoint.figures, endpoint.conversions, max_magic_of(version))
         self.asked = asked
-        limit_bytes = min(max_bytes, session.options.max_fetch_bytes)
-        output = session.endpoint.ports.output
+        max_bytes = max(body.max_bytes, 0) if version >= 3 else INT_MAX
         self._reader = PartitionsReader(
             lambda: session.access,
             self._shown,
-            output,
+            endpoint.ports.output,
             version,
             asked,
-            limit_bytes,
-            is_committed=is_committed,
+            min(max_bytes, session.options.max_fetch_bytes),
+            is_committed=self._is_committed,
         )
-        self._min_bytes = min_bytes
-        self._answer = answer
+        self._min_bytes: int = body.min_bytes
         self._deadline: Deadline | None = None
         self._is_woken = False
         #: Reads in later turns, or converts a large entry.
@@ -286,7 +216,7 @@ class FetchWork:
     def _may_read(self, asked: Asked) -> bool:
         return self._session.access.may(Operation.READ, asked.topic)
 
-    async def open(self) -> None:
+    async def open_and_begin(self) -> None:
         """Open the partitions. Those that cannot be opened are answered with an error."""
         turns = self._session.endpoint.ports.turns
         for asked in self.asked:
@@ -301,23 +231,20 @@ class FetchWork:
                     if refusal.code is Code.NOT_LEADER_OR_FOLLOWER:
                         asked.refusal = refusal.code
                     log.debug("%s: %s", self._session.address, refusal)
+        self.begin()
 
-    # -- waiting --------------------------------------------------------------------------------
-
-    def begin(self, max_wait_ms: int) -> bool:
-        """Answer if there is enough, or something is wrong; else begin to wait.
-
-        Return whether it was answered.
-        """
-        deadlines = self._session.endpoint.deadlines
-        unsent = self._session.unsent_records
-        max_wait_ms = unsent.wait_ms(self.asked, max_wait_ms, deadlines.now_s())
+    def begin(self) -> None:
+        """Answer if there is enough, or something is wrong; else begin to wait."""
+        deadlines, unsent = self._session.endpoint.deadlines, self._session.unsent_records
+        now_s = deadlines.now_s()
+        max_wait_ms = unsent.wait_ms(self.asked, self._request.body.max_wait_ms, now_s)
         if max_wait_ms > 0:
             self._deadline = deadlines.after(max_wait_ms / 1000, self._over)
         else:
             self._is_over = True
         self._look()
-        return self._is_answered and self._task is None
+        if not self._is_answered or self._task is not None:
+            self._session.block(self._request, self.give_up)
 
     def _look(self) -> None:
         """Read all partitions, at once or in turns; then answer, convert or wait."""
@@ -393,13 +320,29 @@ class FetchWork:
         if work is not None:
             self._start(work).add_done_callback(lambda _: self._reader.release())
 
+    def _answer(self, reads: list[Read]) -> Coroutine[Any, Any, None] | None:
+        answer = _Answer(self._context, self._is_committed)
+        if len(self.asked) > AT_ONCE_PARTITIONS:
+            return self._answer_many(answer, reads)
+        for each, read in zip(self.asked, reads, strict=True):
+            answer.add(each, read)
+        self._session.answer(self._request, answer.response(), answer.records())
+        return None
+
+    async def _answer_many(self, answer: _Answer, reads: list[Read]) -> None:
+        session = self._session
+        async for each, read in session.in_turns(zip(self.asked, reads, strict=True)):
+            answer.add(each, read)
+        records = answer.records()
+        await session.answer_by_size(self._request, answer.response(), answer.parts, records)
+
     def _count(self, reads: list[Read]) -> None:
         """Count the sets of an answer, by topic and by this request's version."""
         count = self._session.endpoint.figures.fetched
         for asked, read in zip(self.asked, reads, strict=True):
             if read.parts and asked.partition is not None:
                 counters = asked.partition.opened.counters
-                count(counters, self._version, read.stored_sets, read.converted_sets)
+                count(counters, self._request.version, read.stored_sets, read.converted_sets)
 
     def give_up(self) -> None:
         """The connection is lost: stop."""
@@ -416,8 +359,6 @@ class FetchWork:
         for asked in self.asked:
             if asked.partition is not None:
                 asked.partition.waiting.pop(self, None)
-
-    # -- large entries --------------------------------------------------------------------------
 
     async def _convert_and_answer(self) -> None:
         """Convert the first entry in a thread, read all again, and answer."""

@@ -1,22 +1,19 @@
 """Consumer groups: their members, their committed offsets, and what administrators ask of them.
 
 JoinGroup, SyncGroup, Heartbeat, LeaveGroup; OffsetCommit, OffsetFetch and OffsetDelete, of which a
-change is answered when it is durable; DescribeGroups, ListGroups and DeleteGroups.
+change is answered when it is durable; DescribeGroups, ListGroups and DeleteGroups; and the consumer
+protocol's ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any
 
-from kafka.protocol.admin import (
-    DeleteGroupsResponse,
-    DescribeGroupsResponse,
-    ListGroupsResponse,
-)
+from kafka.protocol.admin import DeleteGroupsResponse, DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import (
     HeartbeatResponse,
     JoinGroupResponse,
@@ -28,19 +25,37 @@ from kafka.protocol.consumer import (
 )
 
 from ...ledger import LedgerError
-from ..access import Operation
 from ..endpoint import (
+    ENCODED_AT_ONCE_PARTS,
     MANY_PARTS,
     PART_BYTES,
     Handler,
     KafkaSession,
+    named_partitions,
     one_part,
     parts_of,
 )
 from ..errors import Code, KafkaError
-from ..groups.consumer_groups import CONSUMER
+from ..groups.consumer_group import ConsumerGroup, ConsumerMember, by_topic
+from ..groups.consumer_groups import (
+    JOINS,
+    PLANNED_AT_ONCE,
+    Answer,
+    Beat,
+    LookedUp,
+    check_beat,
+    matching,
+    plan_now,
+)
 from ..groups.group import Group, Joining, JoinResult, State, SyncResult
 from ..groups.offsets import Committed, Partition
+from ..messages import (
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatResponse,
+)
+from ..ports import Operation
 from ..protocol import Request
 
 #: With more members in a LeaveGroup, they leave in turns.
@@ -88,7 +103,6 @@ def _joined(session: KafkaSession, request: Request, result: JoinResult) -> None
         for member_id, instance_id, metadata in result.members
     ]
     response = JoinGroupResponse(
-        throttle_time_ms=0,
         error_code=result.code,
         generation_id=result.generation,
         protocol_name=result.protocol,
@@ -118,10 +132,7 @@ def sync_group(session: KafkaSession, request: Request) -> None:
 
 
 def _synced(session: KafkaSession, request: Request, result: SyncResult) -> None:
-    session.answer(
-        request,
-        SyncGroupResponse(throttle_time_ms=0, error_code=result.code, assignment=result.assignment),
-    )
+    session.answer(request, SyncGroupResponse(error_code=result.code, assignment=result.assignment))
 
 
 def heartbeat(session: KafkaSession, request: Request) -> None:
@@ -134,7 +145,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
         body.member_id or "",
         body.group_instance_id if request.version >= 3 else None,
     )
-    session.answer(request, HeartbeatResponse(throttle_time_ms=0, error_code=code))
+    session.answer(request, HeartbeatResponse(error_code=code))
 
 
 def leave_group(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -144,13 +155,13 @@ def leave_group(session: KafkaSession, request: Request) -> Coroutine[Any, Any, 
     refused = session.group_code(group)
     if request.version < 3:
         code = refused or groups.leave(group, body.member_id or "", None)
-        session.answer(request, LeaveGroupResponse(throttle_time_ms=0, error_code=code))
+        session.answer(request, LeaveGroupResponse(error_code=code))
         return None
     members = body.members or ()
     if len(members) > LEFT_AT_ONCE:
         return _leave_in_turns(session, request, refused)
     left = [_leave(session, group, refused, each) for each in members]
-    response = LeaveGroupResponse(throttle_time_ms=0, error_code=refused, members=left)
+    response = LeaveGroupResponse(error_code=refused, members=left)
     session.answer(request, response)
     return None
 
@@ -159,7 +170,7 @@ async def _leave_in_turns(session: KafkaSession, request: Request, refused: Code
     group = request.body.group_id or ""
     leaving = session.in_turns(request.body.members)
     left = [_leave(session, group, refused, each) async for each in leaving]
-    response = LeaveGroupResponse(throttle_time_ms=0, error_code=refused, members=left)
+    response = LeaveGroupResponse(error_code=refused, members=left)
     await session.answer_by_size(request, response, len(left))
 
 
@@ -171,9 +182,6 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
         group_instance_id=instance_id,
         error_code=refused or leave(group, member_id or "", instance_id),
     )
-
-
-# -- administration -------------------------------------------------------------------------------
 
 
 async def describe_groups(session: KafkaSession, request: Request) -> None:
@@ -189,7 +197,7 @@ async def describe_groups(session: KafkaSession, request: Request) -> None:
 
     names = session.named(request.body.groups or (), answer_bytes)
     groups = [_description(session, name or "") async for name in names]
-    response = DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
+    response = DescribeGroupsResponse(groups=groups)
     await session.answer_by_size(request, response, total_bytes // PART_BYTES)
 
 
@@ -214,7 +222,6 @@ def _description(session: KafkaSession, name: str) -> Any:
         protocol_type=kind,
         protocol_data=protocol,
         members=members,
-        authorized_operations=None,
     )
 
 
@@ -247,8 +254,7 @@ async def list_groups(session: KafkaSession, request: Request) -> None:
         and (not states or state.lower() in states)
         and (not types or group_type in types)
     ]
-    response = ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=groups)
-    await session.answer_by_size(request, response, len(groups))
+    await session.answer_by_size(request, ListGroupsResponse(groups=groups), len(groups))
 
 
 async def _filter(session: KafkaSession, names: list[str | None] | None) -> set[str]:
@@ -275,7 +281,7 @@ async def delete_groups(session: KafkaSession, request: Request) -> None:
         DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code)
         for name, code in codes.items()
     ]
-    response = DeleteGroupsResponse(throttle_time_ms=0, results=results)
+    response = DeleteGroupsResponse(results=results)
     await session.answer_by_size(request, response, len(results))
 
 
@@ -329,13 +335,13 @@ def offset_commit(session: KafkaSession, request: Request) -> Coroutine[Any, Any
     if sum(len(topic.partitions or ()) for topic in body.topics or ()) > AT_ONCE_PARTITIONS:
         return _commit_in_turns(session, request)
     commit = _Commit(session, request)
-    for name, each in _named(body):
+    for name, each in named_partitions(body):
         commit.check(name, each)
 
     def answer(error: BaseException | None) -> None:
         commit.stored(error)
         topics = commit.topics()
-        session.answer(request, OffsetCommitResponse(throttle_time_ms=0, topics=topics))
+        session.answer(request, OffsetCommitResponse(topics=topics))
 
     session.block(request, lambda: None)
     commit.begin(answer)
@@ -344,20 +350,32 @@ def offset_commit(session: KafkaSession, request: Request) -> Coroutine[Any, Any
 
 async def _commit_in_turns(session: KafkaSession, request: Request) -> None:
     commit = _Commit(session, request)
-    async for name, each in session.in_turns(_named(request.body)):
+    async for name, each in session.in_turns(named_partitions(request.body)):
         commit.check(name, each)
     stored: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     commit.begin(lambda error: None if stored.done() else stored.set_result(error))
     commit.stored(await stored)
     topics = await session.endpoint.ports.run_blocking(commit.topics)
-    response = OffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    response = OffsetCommitResponse(topics=topics)
     await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
-def _named(body: Any) -> Iterator[tuple[str, Any]]:
-    for topic in body.topics or ():
-        for each in topic.partitions or ():
-            yield topic.name or "", each
+def offset_code(session: KafkaSession, at: Partition, text: str = "") -> Code:
+    """Why a client cannot commit this offset of a partition, or remove it."""
+    if not session.access.may(Operation.READ, at[0]):
+        return Code.TOPIC_AUTHORIZATION_FAILED
+    if not 0 <= at[1] < session.endpoint.ports.topics.partitions_of(at[0]):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    is_long = len(text.encode()) > MAX_METADATA_BYTES
+    return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
+
+
+def topics_of(codes: Mapping[Partition, Code], topic: Any, partition: Any) -> list[Any]:
+    """The topics of an answer that has a code for each partition."""
+    found: dict[str, list[Any]] = {}
+    for (name, index), code in codes.items():
+        found.setdefault(name, []).append(partition(partition_index=index, error_code=code))
+    return [topic(name=name, partitions=each) for name, each in found.items()]
 
 
 class _Commit:
@@ -372,19 +390,11 @@ class _Commit:
 
     def check(self, name: str, each: Any) -> None:
         """Take the offset of one partition."""
-        at = name, each.partition_index
-        text = each.committed_metadata or ""
-        code = Code.NONE
-        if not self._session.access.may(Operation.READ, name):
-            code = Code.TOPIC_AUTHORIZATION_FAILED
-        elif not 0 <= at[1] < self._session.endpoint.ports.topics.partitions_of(name):
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
-        elif len(text.encode()) > MAX_METADATA_BYTES:
-            code = Code.OFFSET_METADATA_TOO_LARGE
-        else:
+        at, text = (name, each.partition_index), each.committed_metadata or ""
+        self._codes[at] = code = offset_code(self._session, at, text)
+        if code is Code.NONE:
             epoch = each.committed_leader_epoch if self._version >= 6 else -1
             self._offsets[at] = Committed(each.committed_offset, epoch, text, self._now_ms)
-        self._codes[at] = code
 
     def begin(self, done: Callable[[BaseException | None], None]) -> None:
         """Store the offsets; `done` is called when they are durable, or cannot be stored."""
@@ -402,12 +412,8 @@ class _Commit:
         if not self._offsets:
             done(None)
             return
-        known = endpoint.groups.groups.get(group)
-        kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
-        if group in endpoint.groups.consumers.groups:
-            kind = CONSUMER
         try:
-            endpoint.offsets.commit(group, kind, self._offsets, done)
+            endpoint.offsets.commit(group, endpoint.groups.type_of(group), self._offsets, done)
         except (KafkaError, LedgerError) as error:
             done(error)
 
@@ -415,19 +421,17 @@ class _Commit:
         """It is durable, or there is an error."""
         if error is None:
             return
-        code = error.code if isinstance(error, KafkaError) else self._session.group_storage_code
+        is_alone = self._session.endpoint.ports.cluster is None
+        code = Code.KAFKA_STORAGE_ERROR if is_alone else Code.NOT_COORDINATOR  # it may be another's
+        if isinstance(error, KafkaError):
+            code = error.code
         if isinstance(error, LedgerError):
             self._session.storage_failed(error)
         self._codes.update(dict.fromkeys(self._offsets, code))
 
     def topics(self) -> list[Any]:
         """The answer's topics, each partition once."""
-        by_topic: dict[str, list[Any]] = {}
-        for (name, index), code in self._codes.items():
-            by_topic.setdefault(name, []).append(
-                _Topic.OffsetCommitResponsePartition(partition_index=index, error_code=code)
-            )
-        return [_Topic(name=name, partitions=each) for name, each in by_topic.items()]
+        return topics_of(self._codes, _Topic, _Topic.OffsetCommitResponsePartition)
 
 
 async def offset_fetch(session: KafkaSession, request: Request) -> None:
@@ -437,7 +441,7 @@ async def offset_fetch(session: KafkaSession, request: Request) -> None:
         topics, code, count = await _fetched_group(
             session, request.body, _FetchedTopic, is_stable=is_stable
         )
-        response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=code)
+        response = OffsetFetchResponse(topics=topics, error_code=code)
         await session.answer_by_size(request, response, count)
         return
     groups, total = [], 0
@@ -450,7 +454,7 @@ async def offset_fetch(session: KafkaSession, request: Request) -> None:
         topics, code, count = await _fetched_group(session, asked, kind, is_stable=is_stable)
         total += 1 + count
         groups.append(_FetchedGroup(group_id=asked.group_id, topics=topics, error_code=code))
-    response = OffsetFetchResponse(throttle_time_ms=0, groups=groups)
+    response = OffsetFetchResponse(groups=groups)
     await session.answer_by_size(request, response, total)
 
 
@@ -476,7 +480,8 @@ async def _fetched_group(
         else kind.OffsetFetchResponsePartitions
     )
     async for topic, index in session.named(_fetched_of(asked, offsets), answer_bytes):
-        found = _code(session, code, topic)
+        may_see = code is not Code.NONE or session.access.may(Operation.DESCRIBE, topic)
+        found = code if may_see else Code.TOPIC_AUTHORIZATION_FAILED
         if asked.topics is None and found is not Code.NONE:
             continue
         if found is Code.NONE and (topic, index) in unstable:
@@ -508,13 +513,6 @@ def _fetched_of(body: Any, offsets: Mapping[Partition, Committed]) -> Iterable[P
     )
 
 
-def _code(session: KafkaSession, code: Code, topic: str) -> Code:
-    """The error of one topic: the group's, or that of a topic that the client may not see."""
-    if code is Code.NONE and not session.access.may(Operation.DESCRIBE, topic):
-        return Code.TOPIC_AUTHORIZATION_FAILED
-    return code
-
-
 def _fetched(kind: Any, index: int, committed: Committed | None, code: Code) -> Any:
     found = NOT_COMMITTED if committed is None or code is not Code.NONE else committed
     return kind(
@@ -533,11 +531,12 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
     codes: dict[Partition, Code] = {}
     reads = cache(partial(endpoint.groups.reads, group))
     async for topic, each in session.named(
-        _named(body), key=lambda named: (named[0], named[1].partition_index)
+        named_partitions(body), key=lambda named: (named[0], named[1].partition_index)
     ):
-        code = _deletable(session, topic, each.partition_index)
+        at = topic, each.partition_index
+        code = offset_code(session, at)
         is_read = code is Code.NONE and reads(topic)
-        codes[topic, each.partition_index] = Code.GROUP_SUBSCRIBED_TO_TOPIC if is_read else code
+        codes[at] = Code.GROUP_SUBSCRIBED_TO_TOPIC if is_read else code
     code = session.group_code(group) or endpoint.groups.forgettable(group)
     dropped = [at for at, refusal in codes.items() if refusal is Code.NONE]
     if code is Code.NONE and dropped:
@@ -555,15 +554,8 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
                 )
             )
     topics = [_DeletedTopic(name=name, partitions=each) for name, each in by_topic.items()]
-    response = OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=topics)
+    response = OffsetDeleteResponse(error_code=code, topics=topics)
     await session.answer_by_size(request, response, len(codes))
-
-
-def _deletable(session: KafkaSession, topic: str, index: int) -> Code:
-    if not session.access.may(Operation.READ, topic):
-        return Code.TOPIC_AUTHORIZATION_FAILED
-    exists = 0 <= index < session.endpoint.ports.topics.partitions_of(topic)
-    return Code.NONE if exists else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _parts_of_fetch(session: KafkaSession, request: Request) -> int:
@@ -580,6 +572,189 @@ def _count_of(session: KafkaSession, asked: Any) -> int:
     return 1 + sum(1 + len(topic.partition_indexes or ()) for topic in asked.topics)
 
 
+# -- the consumer protocol (KIP-848) ---------------------------------------------------------------
+
+_Assignment = ConsumerGroupHeartbeatResponse.Assignment
+_ConsumerGroup = ConsumerGroupDescribeResponse.DescribedGroup
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+async def consumer_group_heartbeat(session: KafkaSession, request: Request) -> None:
+    """A member joins, lives, or leaves; the answer has its partitions, if they have changed."""
+    code, reason, assignment = Code.NONE, None, None
+    answer = Answer(None, 0)
+    try:
+        refused = session.group_code(request.body.group_id or "")
+        if refused is not Code.NONE:
+            raise KafkaError(refused, refused.name)
+        answer = await _beaten(session, await _beat_of(session, request))
+    except KafkaError as refusal:
+        code, reason = refusal.code, refusal.message
+    if answer.assigned is not None:
+        assignment = await _shown(session, answer.assigned)
+    response = ConsumerGroupHeartbeatResponse(
+        error_code=code,
+        error_message=reason,
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=session.options.consumer_heartbeat_interval_ms
+        if answer.epoch > 0
+        else 0,
+        assignment=assignment,
+    )
+    await session.answer_by_size(request, response, len(answer.assigned or ()))
+
+
+async def _shown(session: KafkaSession, assigned: frozenset[Partition]) -> Any:
+    """A member's partitions, as an answer has them."""
+    ids = session.endpoint.topic_ids
+
+    def make() -> Any:
+        parts = [
+            _Assignment.TopicPartitions(topic_id=ids.of(topic), partitions=indexes)
+            for topic, indexes in by_topic(assigned).items()
+        ]
+        return _Assignment(topic_partitions=parts)
+
+    is_small = len(assigned) <= ENCODED_AT_ONCE_PARTS
+    return make() if is_small else await session.endpoint.ports.run_blocking(make)
+
+
+async def _beat_of(session: KafkaSession, request: Request) -> Beat:
+    """What a heartbeat says. Raises KafkaError."""
+    body, ids = request.body, session.endpoint.topic_ids
+    topics, parts = body.subscribed_topic_names, body.topic_partitions
+    owned: frozenset[Partition] | None = None
+    if parts is not None:
+        # A topic whose id is not known was not assigned since the start of this broker.
+        owned = frozenset(
+            [
+                (ids.name(each.topic_id) or f"?{each.topic_id}", index)
+                async for each in session.in_turns(parts)
+                for index in each.partitions or ()
+            ]
+        )
+    beat = Beat(
+        group=body.group_id or "",
+        member_id=body.member_id or "",
+        epoch=body.member_epoch,
+        instance_id=body.instance_id,
+        rack_id=body.rack_id,
+        rebalance_timeout_ms=body.rebalance_timeout_ms,
+        topics=None if topics is None else frozenset(name or "" for name in topics),
+        regex=body.subscribed_topic_regex if request.version >= 1 else None,
+        assignor=body.server_assignor,
+        owned=owned,
+        client_id=request.client_id,
+        client_host=session.host,
+        needs_id=request.version >= 1,
+    )
+    check_beat(beat)
+    async for name in session.in_turns(beat.topics or ()):
+        session.access.check(Operation.DESCRIBE, name)
+    return beat
+
+
+async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
+    """What a heartbeat does. Raises KafkaError."""
+    ports, coordinator = session.endpoint.ports, session.endpoint.groups
+    if beat.epoch < JOINS:
+        return coordinator.leave_consumer(beat)
+    groups, topics = coordinator.consumers, ports.topics.count()
+    due = groups.regexes_due(beat, topics)
+    looked_up: LookedUp | None = None
+    if due:
+        names = [
+            name
+            async for name in session.in_turns(ports.topics.names())
+            if session.access.may(Operation.DESCRIBE, name)
+        ]
+        found = await ports.run_blocking(lambda: {regex: matching(regex, names) for regex in due})
+        looked_up = found, topics
+    group, member = coordinator.begin_consumer(beat, looked_up)
+    if group.size > PLANNED_AT_ONCE and group.is_outdated:
+        epoch = group.epoch
+        group.install(epoch, await ports.run_blocking(group.plan()))
+    else:
+        plan_now(group)
+    return groups.finish(group, member, beat)
+
+
+async def consumer_group_describe(session: KafkaSession, request: Request) -> None:
+    """The state of groups of this protocol, with their members."""
+    coordinator, total_bytes = session.endpoint.groups, 0
+
+    def answer_bytes(name: str | None) -> int:
+        nonlocal total_bytes
+        group = coordinator.consumers.groups.get(name or "")
+        size_bytes = PART_BYTES + len(name or "") + (0 if group is None else 2 * group.size_bytes)
+        total_bytes += size_bytes
+        return size_bytes
+
+    names = session.named(request.body.group_ids or (), answer_bytes)
+    groups = [_consumer_group(session, name or "") async for name in names]
+    response = ConsumerGroupDescribeResponse(groups=groups)
+    await session.answer_by_size(request, response, total_bytes // PART_BYTES)
+
+
+def _consumer_group(session: KafkaSession, name: str) -> Any:
+    code = session.group_code(name)
+    group = session.endpoint.groups.consumers.groups.get(name) if code is Code.NONE else None
+    reason = None if code is Code.NONE else code.name
+    if code is Code.NONE and not name:
+        code, reason = Code.INVALID_GROUP_ID, "GroupId can't be empty."
+    elif code is Code.NONE and group is None:
+        code, reason = Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group."
+    if group is None:
+        return _ConsumerGroup(error_code=code, error_message=reason, group_id=name)
+    return _ConsumerGroup(
+        error_code=code,
+        error_message=reason,
+        group_id=name,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=[_consumer(session, group, each) for each in group.members.values()],
+    )
+
+
+def _consumer(session: KafkaSession, group: ConsumerGroup, member: ConsumerMember) -> Any:
+    def shown(kind: Any, partitions: frozenset[Partition]) -> Any:
+        return kind(
+            topic_partitions=[
+                kind.TopicPartitions(
+                    topic_id=session.endpoint.topic_ids.of(topic),
+                    topic_name=topic,
+                    partitions=indexes,
+                )
+                for topic, indexes in by_topic(partitions).items()
+            ]
+        )
+
+    return _ConsumerGroup.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.regex or "",
+        assignment=shown(_ConsumerGroup.Member.Assignment, member.assigned | member.revoking),
+        target_assignment=shown(
+            _ConsumerGroup.Member.TargetAssignment, group.target.get(member.member_id, frozenset())
+        ),
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _parts_of_beat(session: KafkaSession, request: Request) -> int:
+    """Topics and partitions that a heartbeat names."""
+    owned = parts_of("topic_partitions", "partitions")(session, request)
+    return owned + parts_of("subscribed_topic_names")(session, request)
+
+
 HANDLERS: dict[int, Handler] = {
     11: Handler(join_group, parts_of("protocols")),
     12: Handler(heartbeat, one_part),
@@ -591,4 +766,6 @@ HANDLERS: dict[int, Handler] = {
     8: Handler(offset_commit, parts_of("topics", "partitions")),
     9: Handler(offset_fetch, _parts_of_fetch),
     47: Handler(offset_delete, parts_of("topics", "partitions")),
+    CONSUMER_GROUP_HEARTBEAT: Handler(consumer_group_heartbeat, _parts_of_beat),
+    CONSUMER_GROUP_DESCRIBE: Handler(consumer_group_describe, parts_of("group_ids")),
 }

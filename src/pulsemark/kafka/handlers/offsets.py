@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -15,10 +13,10 @@ from ...finder import Found, IndexOutOfRangeError
 from ...ledger import EntryKind, LedgerError
 from ...ledger.epochs import epoch_runs
 from ...ledger.would_block import when_read
-from ..access import Operation
-from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of
+from ..endpoint import PART_BYTES, Handler, KafkaSession, named_partitions, parts_of
 from ..errors import Code, KafkaError
 from ..partitions import READ_COMMITTED, KafkaPartition, shown_epoch
+from ..ports import Operation
 from ..protocol import Request
 
 LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
@@ -40,42 +38,25 @@ async def list_offsets(session: KafkaSession, request: Request) -> None:
     topics: dict[str, list[Any]] = {}
     is_old = request.version == 0  # then one partition may be asked for several times
     named = await session.gathered(
-        _named(request.body),
+        named_partitions(request.body),
         lambda named: (named[0], named[1].partition_index, is_old and named[1].timestamp),
     )
     async for _, ((name, asked), *others) in session.named(
         named.items(),
-        lambda item: PART_BYTES + (_old_style_bytes(item[1][0][1]) if is_old else 0),
+        lambda item: PART_BYTES + (8 * _old_style_count(item[1][0][1]) if is_old else 0),
         key=itemgetter(0),
     ):
         is_repeated = bool(others) and not is_old
         found = await _list_one(session, request, name, asked, is_repeated=is_repeated)
         topics.setdefault(name, []).append(found)
-    response = ListOffsetsResponse(
-        throttle_time_ms=0,
-        topics=[_Listed(name=name, partitions=each) for name, each in topics.items()],
-    )
-    await session.answer_by_size(request, response, len(named))
-
-
-def _named(body: Any) -> Iterator[tuple[str, Any]]:
-    """Each partition that a request names, with its topic."""
-    for topic in body.topics or ():
-        for each in topic.partitions or ():
-            yield topic.name or "", each
+    listed = [_Listed(name=name, partitions=each) for name, each in topics.items()]
+    await session.answer_by_size(request, ListOffsetsResponse(topics=listed), len(named))
 
 
 async def _list_one(
     session: KafkaSession, request: Request, topic: str, asked: Any, *, is_repeated: bool
 ) -> Any:
-    answer = _Listed.ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
-        error_code=Code.NONE,
-        old_style_offsets=[],
-        timestamp=-1,
-        offset=-1,
-        leader_epoch=-1,
-    )
+    answer = _Listed.ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         session.access.check(Operation.DESCRIBE, topic)
         if is_repeated:
@@ -88,10 +69,12 @@ async def _list_one(
             now_ms = session.endpoint.ports.now_ms()
             answer.old_style_offsets = _old_style(partition, asked.timestamp, now_ms)[:count]
         else:
-            _check_time(request.version, asked.timestamp)
-            is_committed = request.version >= 2 and request.body.isolation_level == READ_COMMITTED
+            time_ms, version = asked.timestamp, request.version
+            if time_ms < 0 and version < SPECIAL_TIMES.get(time_ms, version + 1):
+                raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
+            is_committed = version >= 2 and request.body.isolation_level == READ_COMMITTED
             end = partition.stable_offset if is_committed else partition.end_offset
-            await _by_time(session, partition, asked.timestamp, end, answer)
+            await _by_time(session, partition, time_ms, end, answer)
     except KafkaError as refusal:
         answer.error_code = refusal.code
     except (LedgerError, OSError):
@@ -103,10 +86,6 @@ def _old_style_count(asked: Any) -> int:
     return min(max(int(asked.max_num_offsets), 0), MAX_OLD_STYLE_OFFSETS)
 
 
-def _old_style_bytes(asked: Any) -> int:
-    return 8 * _old_style_count(asked)
-
-
 async def _by_time(
     session: KafkaSession, partition: KafkaPartition, time_ms: int, end: int, answer: Any
 ) -> None:
@@ -114,23 +93,17 @@ async def _by_time(
     if time_ms == LATEST:
         answer.offset, answer.leader_epoch = end, partition.epoch
     elif time_ms in (EARLIEST, EARLIEST_LOCAL):
+        runs = partition.ledger.segments()
         answer.offset = partition.first_offset
-        answer.leader_epoch = _first_epoch(partition)
+        answer.leader_epoch = shown_epoch(runs[0].header.epoch) if runs else partition.epoch
     elif time_ms == NEWEST or time_ms >= 0:
-        find: Callable[[], Found | None] = partial(_find, partition, time_ms)
-        found = await session.endpoint.ports.run_blocking(find)
+        found = await session.endpoint.ports.run_blocking(_find, partition, time_ms)
         if found is not None and not found.end and found.first_index < end:
             answer.timestamp = found.time_ms
             answer.offset = max(found.first_index, partition.first_offset)
             begins = epoch_runs(partition.ledger.segments())
             number = bisect_right(begins, found.position, key=attrgetter("first_position"))
             answer.leader_epoch = shown_epoch(begins[number - 1].header.epoch) if number else 0
-
-
-def _check_time(version: int, time_ms: int) -> None:
-    """Raise KafkaError if a request of this version cannot ask for a time below 0."""
-    if time_ms < 0 and version < SPECIAL_TIMES.get(time_ms, version + 1):
-        raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
 
 
 def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
@@ -151,11 +124,6 @@ def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
             break
         offset = entry.first_index
     return finder.by_time(place.time_ms)
-
-
-def _first_epoch(partition: KafkaPartition) -> int:
-    runs = partition.ledger.segments()
-    return shown_epoch(runs[0].header.epoch) if runs else partition.epoch
 
 
 def _old_style(partition: KafkaPartition, time_ms: int, now_ms: int) -> list[int]:
@@ -183,17 +151,13 @@ async def offset_for_leader_epoch(session: KafkaSession, request: Request) -> No
     )
     async for name, each in session.named(asked, key=lambda named: (named[0], named[1].partition)):
         topics.setdefault(name, []).append(await _end_of_epoch(session, request, name, each))
-    response = OffsetForLeaderEpochResponse(
-        throttle_time_ms=0,
-        topics=[_Epochs(topic=name, partitions=each) for name, each in topics.items()],
-    )
-    await session.answer_by_size(request, response, sum(map(len, topics.values())))
+    ends = [_Epochs(topic=name, partitions=each) for name, each in topics.items()]
+    parts = sum(map(len, topics.values()))
+    await session.answer_by_size(request, OffsetForLeaderEpochResponse(topics=ends), parts)
 
 
 async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
-    answer = _Epochs.EpochEndOffset(
-        error_code=Code.NONE, partition=asked.partition, leader_epoch=-1, end_offset=-1
-    )
+    answer = _Epochs.EpochEndOffset(partition=asked.partition)
     try:
         session.access.check(Operation.DESCRIBE, topic)
         partition = await session.endpoint.partitions.open(topic, asked.partition)
@@ -209,21 +173,18 @@ async def delete_records(session: KafkaSession, request: Request) -> None:
     """Delete the records before an offset; -1 is all. A batch that has the offset stays."""
     topics: dict[str, list[Any]] = {}
     named = await session.gathered(
-        _named(request.body), lambda named: (named[0], named[1].partition_index)
+        named_partitions(request.body), lambda named: (named[0], named[1].partition_index)
     )
     # Of several offsets for one partition Kafka takes the last one, too.
     async for (name, _), asked in session.named(named.items(), key=itemgetter(0)):
         topics.setdefault(name, []).append(await _delete_one(session, name, asked[-1][1]))
-    response = DeleteRecordsResponse(
-        throttle_time_ms=0,
-        topics=[_Deleted(name=name, partitions=each) for name, each in topics.items()],
-    )
-    await session.answer_by_size(request, response, len(named))
+    deleted = [_Deleted(name=name, partitions=each) for name, each in topics.items()]
+    await session.answer_by_size(request, DeleteRecordsResponse(topics=deleted), len(named))
 
 
 async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
     answer = _Deleted.DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=-1, error_code=Code.NONE
+        partition_index=asked.partition_index, low_watermark=-1
     )
     endpoint = session.endpoint
     try:

@@ -7,9 +7,9 @@ publishes of Pulsar's clients.
 
 What the check of a set costs is decided by its records and by its size after decompression, which a
 client may make large with few bytes. So a set is checked on the event loop within narrow bounds
-(`ON_LOOP`). A set that exceeds them is checked in a thread within wider bounds, and one that
-exceeds those in a thread without bounds but the topic's. Only a few of each are checked at the same
-time, over all clients: that bounds the memory, and the time that threads take from the loop.
+(`ON_LOOP`), else in a thread within wider ones, else in a thread within the topic's. Only a few of
+each are checked at the same time, over all clients: that bounds the memory, and the time that
+threads take from the loop.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kafka.protocol.producer import ProduceResponse
 
 from ...ledger import Appended, Batch, EntryTooLargeError, LedgerError
 from ...metadata import BrokerEntryMetadata, Buffer, Sender, StampError
-from ..access import Operation
 from ..endpoint import Handler, KafkaSession, parts_of
 from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..partitions import Batch as SentBatch
 from ..partitions import KafkaPartition
+from ..ports import Operation
 from ..protocol import Request
 from ..records import (
     NO_PRODUCER,
@@ -84,7 +84,7 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
     body = request.body
     if sum(len(topic.partition_data or ()) for topic in body.topic_data or ()) > AT_ONCE_PARTS:
         return _produce_many(session, request)
-    publish = _publish(session, request, list(_parts(session, request)))
+    publish = Publish(session, request, list(_parts(session, request)))
     refusal = _refusal(session, request)
     if refusal is not None:
         for part in publish.parts:
@@ -95,11 +95,6 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
         _run(session, request, publish)
         return None
     return _prepare_and_run(session, request, publish)
-
-
-def _publish(session: KafkaSession, request: Request, parts: list[Part]) -> Publish:
-    transactional_id = request.body.transactional_id if request.version >= 3 else None
-    return Publish(session, request.version, request.client_id, parts, transactional_id)
 
 
 def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
@@ -143,7 +138,7 @@ def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
 
 async def _produce_many(session: KafkaSession, request: Request) -> None:
     """Sets for very many partitions: all steps in turns. Later requests wait for the answer."""
-    publish = _publish(
+    publish = Publish(
         session, request, [part async for part in session.in_turns(_parts(session, request))]
     )
     refusal = _refusal(session, request)
@@ -243,19 +238,11 @@ class Part:
 class Publish:
     """One Produce request."""
 
-    def __init__(
-        self,
-        session: KafkaSession,
-        version: int,
-        client_id: str,
-        parts: list[Part],
-        transactional_id: str | None,
-    ) -> None:
-        self._session = session
-        self._transactional_id = transactional_id
-        self._endpoint = session.endpoint
-        self._version = version
-        self._sender = Sender(client_id, client_version="kafka", address=session.address)
+    def __init__(self, session: KafkaSession, request: Request, parts: list[Part]) -> None:
+        self._session, self._endpoint = session, session.endpoint
+        self._version = request.version
+        self._transactional_id = request.body.transactional_id if request.version >= 3 else None
+        self._sender = Sender(request.client_id, client_version="kafka", address=session.address)
         self.parts = parts
         self.size_bytes = sum(len(part.records or b"") for part in parts)
         #: For how long the connection is not read, because of topics' publish rates.
@@ -267,8 +254,6 @@ class Publish:
         #: Of the partitions whose next offset a set of this request has inside.
         self._numbering: list[asyncio.Lock] = []
         self._unnumbered: list[Part] = []
-
-    # -- before ---------------------------------------------------------------------------------
 
     def needs_no_wait(self) -> bool:
         """Whether all partitions are open, their epochs have begun, and all sets are checked now.
@@ -452,39 +437,33 @@ class Publish:
                 limits = replace(rules, max_raw_bytes=raw_bytes)
         try:
             produced = validate_produced(part.records, self._version, limits, is_given=True)
-        except RecordSetTooLargeError as error:
-            if limits is not rules:
-                return False
-            part.refuse(error.code, error.reason)
         except RecordSetError as error:
-            part.refuse(error.code, error.reason)
+            if isinstance(error, RecordSetTooLargeError) and limits is not rules:
+                return False
+            part.refuse(error.code, str(error))
         else:
             part.rules, part.produced = rules, produced
         part.is_checked = True
         return True
 
-    # -- appending ------------------------------------------------------------------------------
-
     def run(self, done: Callable[[], None]) -> None:
         """Append all sets at once; call `done` when each is durable or refused."""
-        self._begin(done)
+        self._done = done
+        self._count()
         for part in self.parts:
             self._run_one(part)
         self._end()
 
     async def run_in_turns(self, done: Callable[[], None]) -> None:
         """As `run`, for very many sets: others may append between two of them."""
-        self._begin(done)
+        self._done = done
+        self._count()
         try:
             async for part in self._session.in_turns(self.parts):
                 self._run_one(part)
         finally:
             # The connection may be lost meanwhile: what was appended is counted all the same.
             self._end()
-
-    def _begin(self, done: Callable[[], None]) -> None:
-        self._done = done
-        self._count()
 
     def _count(self) -> None:
         """The sets are in memory until they are durable."""
@@ -546,10 +525,7 @@ class Publish:
                 part.base_offset, part.time_ms = repeated.base_offset, repeated.time_ms
                 return
         appended = partition.ledger.append(
-            produced.stored,
-            message_count=produced.message_count,
-            base=tags,
-            sender=self._sender,
+            produced.stored, message_count=produced.message_count, base=tags, sender=self._sender
         )
         part.appended = appended
         throttle_ms = topics.published(
@@ -611,8 +587,6 @@ class Publish:
         else:
             self._session.storage_failed(error)
             part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
-
-    # -- after ----------------------------------------------------------------------------------
 
     def _settled(self) -> None:
         """One more batch is durable or failed."""
@@ -729,6 +703,4 @@ def _sent_batch(produced: Produced) -> SentBatch | None:
     return SentBatch(state.producer_id, state.epoch, state.base_sequence, produced.message_count)
 
 
-HANDLERS: dict[int, Handler] = {
-    0: Handler(produce, parts_of("topic_data", "partition_data")),
-}
+HANDLERS: dict[int, Handler] = {0: Handler(produce, parts_of("topic_data", "partition_data"))}

@@ -19,13 +19,13 @@ from kafka.protocol.producer import (
 )
 
 from ...ledger import LedgerError
-from ..access import Operation
-from ..endpoint import PART_BYTES, Handler, KafkaSession, one_part, parts_of
+from ..endpoint import PART_BYTES, Handler, KafkaSession, named_partitions, one_part, parts_of
 from ..errors import Code, KafkaError
 from ..groups.offsets import Committed, Partition, State, Transaction
+from ..ports import Operation
 from ..protocol import Request
 from ..records import NO_PRODUCER, Producer
-from .grouping import MAX_METADATA_BYTES
+from .grouping import offset_code, topics_of
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +95,7 @@ def _answer_producer(
 ) -> None:
     producer = found or NO_PRODUCER
     response = kind(
-        throttle_time_ms=0,
-        error_code=code,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
+        error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch
     )
     session.answer(request, response)
 
@@ -136,7 +133,7 @@ async def add_partitions(session: KafkaSession, request: Request) -> None:
             )
         )
     results = [_Added(name=name, results_by_partition=each) for name, each in by_topic.items()]
-    response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+    response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     await session.answer_by_size(request, response, len(codes))
 
 
@@ -154,7 +151,7 @@ async def add_offsets(session: KafkaSession, request: Request) -> None:
         )
 
     code = await _code_of(request, work())
-    session.answer(request, AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code))
+    session.answer(request, AddOffsetsToTxnResponse(error_code=code))
 
 
 async def end(session: KafkaSession, request: Request) -> None:
@@ -179,35 +176,18 @@ async def commit_offsets(session: KafkaSession, request: Request) -> None:
     codes: dict[Partition, Code] = {}
     offsets: dict[Partition, Committed] = {}
     now_ms = session.endpoint.ports.now_ms()
-    topics = request.body.topics or ()
-    named = ((topic.name or "", each) for topic in topics for each in topic.partitions or ())
+    named = named_partitions(request.body)
     async for name, each in session.named(named, key=lambda at: (at[0], at[1].partition_index)):
         at, text = (name, each.partition_index), each.committed_metadata or ""
-        codes[at] = _offset_code(session, at, text)
+        codes[at] = offset_code(session, at, text)
         if codes[at] is Code.NONE:
             epoch = each.committed_leader_epoch if request.version >= 2 else -1
             offsets[at] = Committed(each.committed_offset, epoch, text, now_ms)
     if offsets:
         code = await _code_of(request, _commit(session, request, offsets))
         codes.update(dict.fromkeys(offsets, code))
-    by_topic: dict[str, list[Any]] = {}
-    for (name, index), code in codes.items():
-        by_topic.setdefault(name, []).append(
-            _Offsets.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
-        )
-    answered = [_Offsets(name=name, partitions=each) for name, each in by_topic.items()]
-    response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=answered)
-    await session.answer_by_size(request, response, len(codes))
-
-
-def _offset_code(session: KafkaSession, at: Partition, text: str) -> Code:
-    """Why an offset of a partition cannot be committed."""
-    if not session.access.may(Operation.READ, at[0]):
-        return Code.TOPIC_AUTHORIZATION_FAILED
-    if not 0 <= at[1] < session.endpoint.ports.topics.partitions_of(at[0]):
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
-    is_long = len(text.encode()) > MAX_METADATA_BYTES
-    return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
+    topics = topics_of(codes, _Offsets, _Offsets.TxnOffsetCommitResponsePartition)
+    await session.answer_by_size(request, TxnOffsetCommitResponse(topics=topics), len(codes))
 
 
 async def _commit(
@@ -223,8 +203,7 @@ async def _commit(
         code = _member_code(session, group, body)
     if code:
         raise KafkaError(code, f"no offset of group {group!r} can be committed")
-    known = endpoint.groups.groups.get(group)
-    kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
+    kind = endpoint.groups.type_of(group)
     name, producer = body.transactional_id or "", _producer(body)
     if request.version >= ADDING_VERSION:
         await endpoint.transactions.add(name, producer, groups=[group])
@@ -243,15 +222,12 @@ def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
     return Code.ILLEGAL_GENERATION if is_other else code
 
 
-# -- administration -------------------------------------------------------------------------------
-
-
 async def describe(session: KafkaSession, request: Request) -> None:
     """The states of transactional ids (KIP-664)."""
     named = (name or "" for name in request.body.transactional_ids or ())
     names = session.named(named, lambda name: _answer_bytes(session, name))
     states = [_description(session, name) async for name in names]
-    response = DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+    response = DescribeTransactionsResponse(transaction_states=states)
     await session.answer_by_size(request, response, len(states))
 
 
@@ -321,8 +297,6 @@ async def list_all(session: KafkaSession, request: Request) -> None:
     except KafkaError:
         found = []  # as Kafka, which shows each client its own
     response = ListTransactionsResponse(
-        throttle_time_ms=0,
-        error_code=Code.NONE,
         unknown_state_filters=sorted(states - {each.value for each in State}),
         transaction_states=found,
     )

@@ -10,8 +10,7 @@ Pure functions on bytes: no sockets, no ledgers, no state. What each module is a
 `scan`              the check of a produced set's records, which every set in place costs
 `rules`             what a topic asks of sets, and what deletes a key (KIP-87)
 `batch`, `legacy`   the bytes of magic 2 (control batches too), and of magic 0 and 1
-`layout`            the bytes that all magics share
-`record`            one record, the numbers that all magics share, the errors
+`layout`            what all magics share: bytes, one record, the errors
 `compression`       the codecs, with a limit on what comes out
 ==================  =========================================================================
 
@@ -34,15 +33,11 @@ from .fetched import (
     max_magic_of,
     read,
 )
-from .produced import check_mirrored, validate_produced
-from .pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar, to_pulsar
-from .record import (
-    NO_TIME_MS,
+from .layout import (
     TOMBSTONE_FLAG,
     Codec,
     CodecError,
     CorruptRecordSetError,
-    FormatTooOldError,
     Headers,
     InvalidRecordSetError,
     Record,
@@ -51,6 +46,8 @@ from .record import (
     RecordTimeError,
     Work,
 )
+from .produced import check_mirrored, validate_produced
+from .pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar, to_pulsar
 from .rules import (
     MAX_BATCH_BYTES,
     MAX_RAW_BYTES,
@@ -66,14 +63,12 @@ __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_RAW_BYTES",
     "NO_PRODUCER",
-    "NO_TIME_MS",
     "TOMBSTONE_FLAG",
     "Codec",
     "CodecError",
     "CorruptRecordSetError",
     "EntryRules",
     "Fetched",
-    "FormatTooOldError",
     "Headers",
     "InvalidRecordSetError",
     "Produced",

@@ -8,10 +8,9 @@ A record, all its numbers zigzag varints, a size of -1 meaning null::
 The functions take one batch, whose bytes are whole (`layout.spans`). Bytes that are not records
 raise `InvalidRecordSetError`; no size or count is believed before it was compared with the bytes.
 
-**Control batches** are how a control entry looks to Kafka's consumers (KIP-98, KIP-595).
-A control entry takes an index, so Kafka's consumers have to get past its offset. In magic 2 it is a
-control batch, which they skip without showing it. Magic 0 and 1 have nothing like it: their clients
-get no bytes, and go on with the next entry of the same answer.
+**Control batches** (KIP-98, KIP-595) let Kafka's consumers get past the offset of a control entry:
+they skip them. Magic 0 and 1 have nothing like it: their clients get no bytes, and go on with the
+next entry of the same answer.
 
 The one record's key is version and type, two i16. The types are Kafka's where it has one, with
 Kafka's values: commit and abort (version 0, coordinator epoch 0) and leader change (version 0, no
@@ -31,22 +30,20 @@ from .compression import compress, decompress
 from .layout import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
-    BatchHeader,
-    int64,
-    read_varint,
-    read_varlong,
-    varint,
-)
-from .record import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     NO_TIME_MS,
+    BatchHeader,
     Codec,
     CorruptRecordSetError,
     Headers,
     InvalidRecordSetError,
     Record,
     Work,
+    int64,
+    read_varint,
+    read_varlong,
+    varint,
 )
 
 LEAST_RECORD_BYTES = 7
@@ -59,10 +56,7 @@ _UNKNOWN = -1
 
 
 def read_header(batch: Buffer) -> BatchHeader:
-    """The header, without a check of the checksum.
-
-    Raises CorruptRecordSetError: it is cut off.
-    """
+    """The header; its checksum is not checked. Raises CorruptRecordSetError: it is cut off."""
     if len(batch) < BATCH_HEADER_BYTES:
         raise CorruptRecordSetError(f"a batch of {len(batch)} bytes has no whole header")
     return BatchHeader._make(BATCH_HEADER.unpack_from(batch))
@@ -101,10 +95,7 @@ def raw_records(batch: Buffer, header: BatchHeader, max_bytes: int, work: Work) 
 
 
 def read_records(header: BatchHeader, raw: bytes, base_offset: int = 0) -> Iterator[Record]:
-    """The records of a batch, their offsets from ``base_offset`` on.
-
-    Raises InvalidRecordSetError: they are not what the header says.
-    """
+    """The records of a batch, from ``base_offset`` on. Raises InvalidRecordSetError."""
     check_count(header, len(raw))
     time_ms = header.max_time_ms if header.attributes & LOG_APPEND_TIME else None
     at = 0
@@ -179,6 +170,18 @@ class BatchFields(NamedTuple):
     producer_id: int = layout.NO_PRODUCER_ID
     producer_epoch: int = -1
     base_sequence: int = -1
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> BatchFields:
+        """Codec, attributes, time and producer of a batch that is built again."""
+        return cls(
+            codec=header.attributes & CODEC_MASK,
+            attributes=header.attributes & ~CODEC_MASK,
+            base_time_ms=header.base_time_ms,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
 
 
 def build(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
@@ -283,7 +286,7 @@ def control_batch(
     leader_epoch: int = 0,
     name: str = "",
 ) -> bytes:
-    """The control batch of a control entry.
+    """The batch of magic 2 for a control entry; nothing for clients of magic 0 and 1.
 
     Args:
         offset: the entry's index.
@@ -292,9 +295,6 @@ def control_batch(
         max_magic: the newest magic that the client understands (`max_magic_of`).
         leader_epoch: of its prefix.
         name: of its prefix. The end of a Kafka client's transaction names its producer.
-
-    Returns:
-        A batch of magic 2; nothing for clients of magic 0 and 1.
     """
     if max_magic < 2:
         return b""
@@ -313,10 +313,7 @@ def control_batch(
 def empty_batch(
     base_offset: int, message_count: int, max_magic: int, leader_epoch: int = 0
 ) -> bytes:
-    """A batch without records over some offsets: consumers go on after them.
-
-    For entries that no Kafka client can read. Nothing for clients of magic 0 and 1.
-    """
+    """A batch without records, over which consumers go; nothing for clients of magic 0 and 1."""
     if max_magic < 2:
         return b""
     fields = BatchFields(

@@ -16,12 +16,11 @@ came out is never touched. The libraries' plain ``decompress`` has no such limit
 
 cramjam is installed with the extra ``kafka``, and imported when it is first needed.
 
-**Headers of lz4 frames** (the LZ4 frame format; KIP-57). A frame begins with a magic number (4
-bytes), a descriptor (flags, block size, a content size of 8 bytes if the flags say so) and one byte
-of checksum: the second byte of XXH32 over the descriptor. Clients before Kafka 0.10 computed it
-over magic number and descriptor. They write that wrong byte and refuse the right one, so it stayed
-for all messages of magic 0. The library accepts only the right byte. So a frame of magic 0 gets it
-before it is decompressed, whatever it has: Kafka does not check this byte there either.
+**Headers of lz4 frames** (KIP-57). A frame begins with a magic number (4 bytes), a descriptor
+(flags, block size, a content size of 8 bytes if the flags say so) and one byte of checksum: the
+second byte of XXH32 over the descriptor. Clients before Kafka 0.10 compute it over magic number and
+descriptor, and refuse the right byte; so magic 0 has the wrong one. The library accepts only the
+right one. So a frame of magic 0 gets it before it is decompressed: Kafka does not check it either.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ import mmap
 import struct
 import zlib
 from collections.abc import Callable
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 from ...extras import install_command
 from ...metadata import Buffer
-from .record import Codec, CodecError, InvalidRecordSetError, RecordSetTooLargeError, Work
+from .layout import Codec, CodecError, InvalidRecordSetError, RecordSetTooLargeError, Work
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -153,20 +152,14 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
     return bytes(output[:written])
 
 
-def _unlz4(data: Buffer, max_bytes: int) -> bytes:
-    return _bounded(Codec.LZ4, _cramjam(Codec.LZ4).lz4.decompress_into, data, max_bytes)
-
-
-def _unzstd(data: Buffer, max_bytes: int) -> bytes:
-    return _bounded(Codec.ZSTD, _cramjam(Codec.ZSTD).zstd.decompress_into, data, max_bytes)
-
-
-def _bounded(codec: Codec, into: Callable[..., int], data: Buffer, max_bytes: int) -> bytes:
-    """Decompress into a small buffer, and if that fails into one of the whole limit.
+def _bounded(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
+    """Decompress lz4 or zstd into a small buffer; if that fails, into one of the whole limit.
 
     The large buffer is an anonymous map: its pages cost nothing until they are written.
     """
-    error: type[Exception] = _cramjam(codec).DecompressionError
+    cramjam = _cramjam(codec)
+    into: Callable[..., int] = getattr(cramjam, codec.name.lower()).decompress_into
+    error: type[Exception] = cramjam.DecompressionError
     guess = min(max_bytes, max(_GUESS_BYTES, _GUESS_RATIO * len(data)))
     try:
         small = bytearray(guess)
@@ -204,16 +197,9 @@ def _cramjam(codec: Codec) -> Any:
     try:
         import cramjam
     except ImportError as error:
-        raise CodecError(
-            f"{codec.name.lower()} needs a library that is not installed: "
-            f"{install_command('kafka')}"
-        ) from error
-    module: ModuleType = cramjam
-    return module
-
-
-def _gzip(data: Buffer) -> bytes:
-    return zlib.compress(data, wbits=_GZIP)
+        needs = f"{codec.name.lower()} needs a library that is not installed"
+        raise CodecError(f"{needs}: {install_command('kafka')}") from error
+    return cramjam
 
 
 def _snappy(data: Buffer) -> bytes:
@@ -232,21 +218,17 @@ def _lz4(data: Buffer) -> bytes:
     return bytes(stream.finish())
 
 
-def _zstd(data: Buffer) -> bytes:
-    return bytes(_cramjam(Codec.ZSTD).zstd.compress(data))
-
-
 _DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,
-    Codec.LZ4: _unlz4,
-    Codec.ZSTD: _unzstd,
+    Codec.LZ4: partial(_bounded, Codec.LZ4),
+    Codec.ZSTD: partial(_bounded, Codec.ZSTD),
 }
 _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
-    Codec.GZIP: _gzip,
+    Codec.GZIP: lambda data: zlib.compress(data, wbits=_GZIP),
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,
-    Codec.ZSTD: _zstd,
+    Codec.ZSTD: lambda data: bytes(_cramjam(Codec.ZSTD).zstd.compress(data)),
 }
 
 
@@ -263,17 +245,19 @@ def check_frame(frame: Buffer) -> None:
 
 def header_for_cramjam(frame: Buffer) -> bytes:
     """The frame with the right checksum of its header. Raises as `check_frame`."""
-    end = _descriptor_end(frame)
-    fixed = bytearray(frame)
-    fixed[end] = _second_byte(xxh32(memoryview(fixed)[_FLAGS_AT:end]))
-    return bytes(fixed)
+    return _with_checksum(frame, _FLAGS_AT)
 
 
 def header_for_magic_0(frame: Buffer) -> bytes:
     """The frame with the checksum that clients before Kafka 0.10 insist on."""
+    return _with_checksum(frame, 0)
+
+
+def _with_checksum(frame: Buffer, begin: int) -> bytes:
+    """The frame, its header's checksum made of the bytes from ``begin`` on."""
     end = _descriptor_end(frame)
     fixed = bytearray(frame)
-    fixed[end] = _second_byte(xxh32(memoryview(fixed)[:end]))
+    fixed[end] = xxh32(memoryview(fixed)[begin:end]) >> 8 & 0xFF
     return bytes(fixed)
 
 
@@ -295,10 +279,6 @@ def xxh32(data: Buffer) -> int:
 def _rotate(value: int, bits: int) -> int:
     value &= _MASK
     return (value << bits | value >> 32 - bits) & _MASK
-
-
-def _second_byte(value: int) -> int:
-    return value >> 8 & 0xFF
 
 
 def _descriptor_end(frame: Buffer) -> int:

@@ -9,16 +9,13 @@ What each direction loses, and what it makes of the rest:
 
 Records go through one by one. What is in memory is the source, decompressed, and the result.
 
-**After compaction** some records of a set are gone, the others keep their offsets (KIP-31). The
-offsets of removed records are holes. What stays of a set:
+**After compaction** the records that are left keep their offsets (KIP-31); those of removed ones
+are holes. What stays of a set:
 
-- magic 2: the same batch with fewer records. Its last offset delta, producer and sequence stay, so
-  offsets and duplicates are still known; without any record it is an empty batch.
+- magic 2: the batch with fewer records, or none; last offset delta, producer and sequence stay.
 - magic 1 and 0, plain: the messages that stay, byte for byte.
 - wrapper: a wrapper of those that stay, the offsets inside as they were; its own offset is the last
   one of them. Consumers count back from it, so holes do no harm.
-
-Sets are not merged: each stays an entry of its own with its own place, time and source format.
 """
 
 from __future__ import annotations
@@ -30,17 +27,17 @@ from ...metadata import Buffer
 from . import batch as batches
 from . import legacy
 from .batch import BatchFields, build
-from .layout import stored_magic, whole_spans
-from .legacy import pack_wrapper, plain_message
-from .record import (
-    CODEC_MASK,
+from .layout import (
     LOG_APPEND_TIME,
     Codec,
     CodecError,
     CorruptRecordSetError,
     Record,
     Work,
+    stored_magic,
+    whole_spans,
 )
+from .legacy import pack_wrapper, plain_message
 from .rules import MAX_RAW_BYTES, to_new, to_old
 
 
@@ -64,13 +61,12 @@ def to_legacy(
         records: of any magic; offsets count from ``base`` on.
         magic: 0 or 1.
         codec: of the source.
-        work: what it costs.
+        work: counts what it costs.
         base: the offset of the entry's first message; 0 for the form that is stored.
         bits: further attributes of the messages: `LOG_APPEND_TIME`.
-        inner_base: as `pack_wrapper`.
+        inner_base: as in `pack_wrapper`.
 
-    Raises:
-        CodecError: zstd, or the library of the codec is not installed.
+    Raises CodecError: zstd, or the codec's library is not installed.
     """
     if codec == Codec.ZSTD:
         raise CodecError(f"zstd cannot be sent as magic {magic}")
@@ -99,19 +95,10 @@ def renumbered(records: Iterable[Record]) -> Iterator[Record]:
 def keep(
     body: Buffer, kept: Container[int], work: Work, max_raw_bytes: int = MAX_RAW_BYTES
 ) -> bytes:
-    """A stored set with the records that are kept, and holes for the others.
+    """A stored set with the records at the ``kept`` offsets, and holes for the others.
 
-    Args:
-        body: the set as stored.
-        kept: offsets of records, from the set's first message on.
-        work: what it costs is counted there.
-        max_raw_bytes: the most that is decompressed.
-
-    Returns:
-        The set as it is to be stored. Nothing if it is of magic 0 or 1 and nothing is kept.
-
-    Raises:
-        RecordSetError: the stored bytes are not a record set.
+    Offsets count from the set's first message. Empty if a set of magic 0 or 1 keeps nothing.
+    Raises RecordSetError: the stored bytes are not a record set.
     """
     view = memoryview(body)
     try:
@@ -151,13 +138,5 @@ def _keep_of_batch(view: memoryview, kept: Container[int], work: Work, max_raw_b
     header = batches.read_whole_header(view)
     raw = batches.raw_records(view, header, max_raw_bytes, work)
     records = (record for record in batches.read_records(header, raw) if record.offset in kept)
-    fields = BatchFields(
-        codec=header.attributes & CODEC_MASK,
-        attributes=header.attributes & ~CODEC_MASK,
-        last_offset_delta=header.last_offset_delta,
-        base_time_ms=header.base_time_ms,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-    )
-    return batches.build(counted(records, work), fields, work)
+    fields = BatchFields.of(header)._replace(last_offset_delta=header.last_offset_delta)
+    return build(counted(records, work), fields, work)

@@ -17,9 +17,8 @@ magic 1, 2 with LogAppendTime   also the attributes' bit, the time, the checksum
 ==============================  ===============================================================
 
 Down from magic 2, as Kafka's ``RecordsUtil``: the codec stays (zstd cannot: `CodecError`), headers
-are lost, a tombstone's value is lost, and of an uncompressed set the records before the offset that
-was asked for are left out. Memory: the entry, decompressed, and the result. So convert one entry,
-send it, and only then take the next.
+and a tombstone's value are lost, and of an uncompressed set the records before the offset that was
+asked for are left out.
 """
 
 from __future__ import annotations
@@ -32,9 +31,19 @@ from ...metadata import Buffer
 from . import batch as batches
 from . import layout, legacy
 from .convert import counted, to_legacy
-from .layout import MAX_MAGIC, Span, stored_magic, whole_spans
+from .layout import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAX_MAGIC,
+    Codec,
+    CorruptRecordSetError,
+    Record,
+    Span,
+    Work,
+    stored_magic,
+    whole_spans,
+)
 from .legacy import pack_wrapper, patch_message, read_message
-from .record import CODEC_MASK, LOG_APPEND_TIME, Codec, CorruptRecordSetError, Record, Work
 from .rules import MAX_RAW_BYTES
 
 _MAGIC_OF_VERSION = ((4, 2), (2, 1))
@@ -70,10 +79,7 @@ class Fetched:
 
 
 def fetch(
-    stored: StoredSet,
-    max_magic: int,
-    fetch_offset: int = 0,
-    max_raw_bytes: int = MAX_RAW_BYTES,
+    stored: StoredSet, max_magic: int, fetch_offset: int = 0, max_raw_bytes: int = MAX_RAW_BYTES
 ) -> Fetched:
     """Make a stored set what a client understands.
 
@@ -83,9 +89,8 @@ def fetch(
         fetch_offset: the offset asked for.
         max_raw_bytes: the most that is decompressed at once.
 
-    Raises:
-        CodecError: zstd for a client of magic 0 or 1, or a missing library.
-        RecordSetError: the stored bytes are not a record set.
+    Raises CodecError: zstd for a client of magic 0 or 1, or a missing library. Raises
+    RecordSetError: the stored bytes are not a record set.
     """
     work = Work()
     body = memoryview(stored.body)
@@ -109,7 +114,9 @@ def _parts(
         if magic == 2:
             return _batch(stored, body)
         return _messages(stored, body, fetch_offset, max_raw_bytes, work)
-    records = _records(stored, body, max_raw_bytes, work)
+    records = read(body, max_raw_bytes=max_raw_bytes, work=work)
+    if (time_ms := stored.broker_time_ms) is not None:
+        records = (record._replace(time_ms=time_ms) for record in records)
     codec = codec_of(body, magic)
     if codec == Codec.NONE:
         first = fetch_offset - stored.base_offset
@@ -191,16 +198,6 @@ def _message(stored: StoredSet, body: memoryview, span: Span) -> tuple[Buffer, .
     return (message,)
 
 
-def _records(
-    stored: StoredSet, body: memoryview, max_raw_bytes: int, work: Work
-) -> Iterator[Record]:
-    records = read(body, max_raw_bytes=max_raw_bytes, work=work)
-    if stored.broker_time_ms is None:
-        return records
-    time_ms = stored.broker_time_ms
-    return (record._replace(time_ms=time_ms) for record in records)
-
-
 def is_hole(body: Buffer) -> bool:
     """Whether a stored set has no records. Raises RecordSetError."""
     return stored_magic(body) == MAX_MAGIC and not batches.read_whole_header(body).record_count
@@ -224,10 +221,7 @@ def _has_broker_time(stored: StoredSet, body: memoryview, magic: int) -> bool:
 def read(
     body: Buffer, base_offset: int = 0, max_raw_bytes: int = MAX_RAW_BYTES, work: Work | None = None
 ) -> Iterator[Record]:
-    """The records of a stored set of any magic, with absolute offsets; holes are left out.
-
-    Raises RecordSetError: the stored bytes are not a record set.
-    """
+    """The records of a stored set, with absolute offsets, without holes. Raises RecordSetError."""
     work = work or Work()
     view = memoryview(body)
     if stored_magic(view) == 2:

@@ -1,4 +1,12 @@
-"""The bytes that all magics share: fields of messages and batches, splitting a set, varints.
+"""What all magics share: the bytes of messages and batches, varints, one record, and the errors.
+
+========  =======================================  ==========================================
+magic     one message is                           a compressed set is
+========  =======================================  ==========================================
+0         key, value                               one message, whose value is the set
+1         the same with a time (KIP-32)            the same, its inner offsets relative (KIP-31)
+2         the same with headers; part of a batch   the same batch, records compressed (KIP-98)
+========  =======================================  ==========================================
 
 All integers are big-endian. In every magic, byte 0 has an offset, byte 8 the size of what follows
 byte 12, byte 16 the magic::
@@ -20,16 +28,119 @@ a part of a batch: Kafka's answers to fetch requests do, and old producers' sets
 Records of magic 2 have zigzag varints (Protocol Buffers' sint32 and sint64). A varint has at most 5
 bytes, a varlong 10. What is longer, or cut off, raises ValueError or IndexError, which the readers
 of records turn into their own errors.
+
+Each error has the code that a Kafka client gets, as from Apache Kafka 3.9.2. But a codec number
+from 5 to 7 and bytes that do not decompress are 87 here; Kafka answers -1, unknown. Programs read
+`code`; the text is for people.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from ...metadata import Buffer
-from .record import CorruptRecordSetError
+
+Headers: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
+"""A record's headers in their order: name (UTF-8, as it came) and value."""
+
+NO_TIME_MS = -1
+"""The time of a record that has none: every record of magic 0."""
+
+TOMBSTONE_FLAG = 0x20
+"""Bit 5 of a RECORD's attributes: it deletes its key, whatever its value is (KIP-87)."""
+
+LOG_APPEND_TIME = 0x08
+"""Bit 3 of the attributes of a message (magic 1) or batch (magic 2): the time is the broker's."""
+
+CODEC_MASK = 0x07
+MAX_RECORDS = 2**20
+"""The most records of a set; what an entry of a ledger can count."""
+
+
+class Codec(IntEnum):
+    """Kafka's numbers of the codecs, as in the attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class Record(NamedTuple):
+    """One record. Its offset is absolute, or counts from the entry's first message."""
+
+    offset: int
+    time_ms: int
+    """Milliseconds since the epoch by the producer, or the broker if the set says so; or -1."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    attributes: int = 0
+    """Of magic 2: only `TOMBSTONE_FLAG` has a meaning."""
+
+    @property
+    def flagged(self) -> bool:
+        """Whether its tombstone flag is set (KIP-87)."""
+        return bool(self.attributes & TOMBSTONE_FLAG)
+
+
+@dataclass(slots=True)
+class Work:
+    """What a call cost beyond looking at headers: the counters of the metrics page."""
+
+    decompressions: int = 0
+    compressions: int = 0
+    """Zero wherever a set is stored or sent in place."""
+    converted_records: int = 0
+    """Records written again, because offsets, codec or magic could not stay."""
+
+
+class RecordSetError(ValueError):
+    """A record set cannot be stored, read or converted; ``code`` is Kafka's error code."""
+
+    code: ClassVar[int] = -1
+
+
+class CorruptRecordSetError(RecordSetError):
+    """A checksum is wrong, or the bytes are not a message of any magic (CORRUPT_MESSAGE)."""
+
+    code = 2
+
+
+class RecordSetTooLargeError(RecordSetError):
+    """Larger than the topic takes, as sent or decompressed (MESSAGE_TOO_LARGE)."""
+
+    code = 10
+
+
+class RecordTimeError(RecordSetError):
+    """The producer set the bit that says the broker's time is given (INVALID_TIMESTAMP)."""
+
+    code = 32
+
+
+class FormatTooOldError(RecordSetError):
+    """The topic's entry format cannot hold it (UNSUPPORTED_FOR_MESSAGE_FORMAT)."""
+
+    code = 43
+
+
+class CodecError(RecordSetError):
+    """The codec cannot be used here (UNSUPPORTED_COMPRESSION_TYPE)."""
+
+    code = 76
+
+
+class InvalidRecordSetError(RecordSetError):
+    """The record set breaks a rule (INVALID_RECORD)."""
+
+    code = 87
+
 
 OFFSET = struct.Struct(">q")
 SIZE = struct.Struct(">i")
@@ -89,10 +200,7 @@ class Span(NamedTuple):
 
 
 def spans(records: Buffer) -> Iterator[Span]:
-    """The whole batches of a set; a part of one at its end is left out.
-
-    Raises CorruptRecordSetError: a size below 14, or an unknown magic.
-    """
+    """The whole batches of a set. Raises CorruptRecordSetError: a size below 14, unknown magic."""
     start, total = 0, len(records)
     while start + LOG_OVERHEAD_BYTES <= total:
         (size,) = SIZE.unpack_from(records, start + SIZE_AT)
@@ -111,7 +219,7 @@ def spans(records: Buffer) -> Iterator[Span]:
 
 
 def stored_magic(body: Buffer) -> int:
-    """The magic of a stored set. Raises CorruptRecordSetError: it has none, or an unknown one."""
+    """The magic of a stored set. Raises CorruptRecordSetError if there is none, or another one."""
     if len(body) < LOG_OVERHEAD_BYTES + LEAST_SIZE_BYTES:
         raise CorruptRecordSetError(f"a stored set of {len(body)} bytes")
     magic = body[MAGIC_AT]
@@ -121,10 +229,7 @@ def stored_magic(body: Buffer) -> int:
 
 
 def whole_spans(body: Buffer) -> Iterator[Span]:
-    """The batches of a stored set, which ends with one.
-
-    Raises CorruptRecordSetError: it does not, it is empty, or as `spans`.
-    """
+    """The batches of a stored set. Raises CorruptRecordSetError: it does not end with one."""
     end = 0
     for span in spans(body):
         end = span.end
@@ -136,7 +241,7 @@ def whole_spans(body: Buffer) -> Iterator[Span]:
 def read_unsigned(data: Buffer, at: int, most_bits: int = MOST_BITS_32) -> tuple[int, int]:
     """A number before its zigzag is undone, and where it ends. Raises ValueError, IndexError.
 
-    It has 32 or 64 bits: those beyond are dropped, as by Java.
+    Bits beyond 32 or 64 are dropped, as by Java.
     """
     value = bits = 0
     byte = 0x80

@@ -24,17 +24,22 @@ from typing import NamedTuple
 from ...metadata import Buffer
 from . import layout
 from .compression import compress, decompress
-from .layout import MESSAGE_HEADER, MESSAGE_KEY_AT, SIZE, Span, spans, whole_spans
-from .record import (
+from .layout import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     MAX_RECORDS,
+    MESSAGE_HEADER,
+    MESSAGE_KEY_AT,
     NO_TIME_MS,
+    SIZE,
     Codec,
     CorruptRecordSetError,
     InvalidRecordSetError,
     Record,
+    Span,
     Work,
+    spans,
+    whole_spans,
 )
 
 _UNCOVERED = struct.Struct(">qiI")
@@ -59,11 +64,7 @@ class Message(NamedTuple):
 
 
 def read_message(records: Buffer, span: Span) -> Message:
-    """A message of a set, its checksum checked.
-
-    Raises:
-        CorruptRecordSetError: the checksum is wrong, or sizes point beyond the message.
-    """
+    """A message of a set. Raises CorruptRecordSetError: wrong checksum, or sizes beyond it."""
     start, end, magic = span
     if end - start < MESSAGE_KEY_AT[magic] + 2 * SIZE.size:
         raise CorruptRecordSetError(f"a message of {end - start} bytes, of magic {magic}")
@@ -98,10 +99,7 @@ def _read_bytes(records: Buffer, at: int, end: int) -> tuple[bytes | None, int]:
 def open_wrapper(wrapper: Message, max_bytes: int, work: Work) -> bytes:
     """The set in a wrapper, decompressed; `inner_messages` reads it.
 
-    Raises:
-        InvalidRecordSetError: it has no value, an unknown codec, bytes that do not decompress; or
-            zstd, which only magic 2 has.
-        RecordSetTooLargeError, CodecError: as `decompress`.
+    Raises as `decompress`, and InvalidRecordSetError: no value, or zstd, which only magic 2 has.
     """
     if not wrapper.value:
         raise InvalidRecordSetError("a compressed message without value")
@@ -113,10 +111,8 @@ def open_wrapper(wrapper: Message, max_bytes: int, work: Work) -> bytes:
 def inner_messages(raw: bytes, magic: int) -> Iterator[Message]:
     """The messages of a wrapper's set, offsets as stored.
 
-    Raises:
-        InvalidRecordSetError: it is empty, cut off, of another magic, has a wrapper in it, or more
-            than `MAX_RECORDS` messages.
-        CorruptRecordSetError: the checksum of a message is wrong.
+    Raises InvalidRecordSetError: it is empty, cut off, of another magic, has a wrapper in it, or
+    more than `MAX_RECORDS` messages; and as `read_message`.
     """
     count = end = 0
     for span in spans(raw):
@@ -136,10 +132,7 @@ def inner_messages(raw: bytes, magic: int) -> Iterator[Message]:
 
 
 def wrapped_records(wrapper: Message, raw: bytes) -> Iterator[Record]:
-    """The records of a wrapper, on the same base as the wrapper's own offset.
-
-    ``raw`` is its set, decompressed. Raises as `inner_messages`.
-    """
+    """The records of a wrapper of the set ``raw``, on its base. Raises as `inner_messages`."""
     last = last_inner_offset(raw)
     own_time = not (wrapper.magic and wrapper.attributes & LOG_APPEND_TIME)
     for message in inner_messages(raw, wrapper.magic):
@@ -160,10 +153,7 @@ def last_inner_offset(raw: bytes) -> int:
 
 
 def read_records(records: Buffer, max_bytes: int, work: Work) -> Iterator[Record]:
-    """The records of a stored set of magic 0 or 1, plain or one wrapper.
-
-    Raises as `read_message`, `open_wrapper` and `inner_messages`.
-    """
+    """The records of a stored set of magic 0 or 1. Raises as `inner_messages`, `open_wrapper`."""
     for span in whole_spans(records):
         message = read_message(records, span)
         if message.codec:
@@ -172,22 +162,15 @@ def read_records(records: Buffer, max_bytes: int, work: Work) -> Iterator[Record
             yield Record(message.offset, message.time_ms, message.key, message.value)
 
 
-def pack_message(message: Message) -> bytes:
-    """The bytes of a message, with its checksum."""
-    return _pack(*message)
-
-
 def plain_message(record: Record, magic: int, bits: int = 0, base: int = 0) -> bytes:
-    """A record as a plain message. Magic 0 loses its time, both lose its headers.
-
-    ``bits`` are attributes; ``base`` is added to the offset.
-    """
-    return _pack(base + record.offset, magic, bits, record.time_ms, record.key, record.value)
+    """A record as a plain message with these attribute ``bits``, ``base`` added to its offset."""
+    return pack_message(base + record.offset, magic, bits, record.time_ms, record.key, record.value)
 
 
-def _pack(
+def pack_message(
     offset: int, magic: int, attributes: int, time_ms: int, key: bytes | None, value: bytes | None
 ) -> bytes:
+    """The bytes of a message, with its checksum."""
     key_size, value_size = -1 if key is None else len(key), -1 if value is None else len(value)
     if magic:
         head = _COVERED_1.pack(magic, attributes, time_ms, key_size)
@@ -208,9 +191,9 @@ def pack_wrapper(
 ) -> bytes:
     """A wrapper of these records, whose offsets count from ``base`` on; empty without records.
 
-    Magic 0 gets the absolute offsets in it, magic 1 only in the wrapper; ``inner_base`` is another
-    base of those inside. The wrapper's time is the latest inner one. ``bits`` are attributes beside
-    the codec. Raises CodecError.
+    Magic 0 has the absolute offsets inside, or those from ``inner_base`` on; magic 1 has them only
+    in the wrapper. Its time is the latest inner one. ``bits`` are attributes beside the codec.
+    Raises CodecError.
     """
     raw = bytearray()
     last, time_ms = -1, NO_TIME_MS
@@ -222,7 +205,7 @@ def pack_wrapper(
     if last < 0:
         return b""
     value = compress(codec, raw, magic, work)
-    return pack_message(Message(base + last, magic, bits | codec, time_ms, None, value))
+    return pack_message(base + last, magic, bits | codec, time_ms, None, value)
 
 
 def patch_message(

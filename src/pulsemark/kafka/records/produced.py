@@ -23,10 +23,8 @@ it is compressed again here, once, as in KIP-31's first phase, and not at each f
 Where Kafka differs: an uncompressed batch of magic 2 whose records are not numbered 0, 1, 2 ... is
 refused; Kafka stores it, and its consumers then see the wrong offsets.
 
-**Sets from another cluster's log** (`check_mirrored`; KIP-31, mirrored topics) were checked when
-they were produced, so they are not opened again. Compaction may have left holes in their numbers:
-they stay, with the offsets that they take. So a mirror neither decompresses nor numbers again, and
-no set becomes larger than it was.
+**Sets from another cluster's log** (`check_mirrored`) were checked when they were produced, so they
+are not opened again. Holes that compaction has left in their numbers stay.
 """
 
 from __future__ import annotations
@@ -39,7 +37,24 @@ from . import batch as batches
 from . import layout, legacy
 from .batch import BatchFields
 from .convert import counted, renumbered, to_legacy, to_magic_2
-from .layout import BatchHeader, spans, stored_magic, whole_spans
+from .layout import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAX_RECORDS,
+    TOMBSTONE_FLAG,
+    BatchHeader,
+    Codec,
+    CodecError,
+    FormatTooOldError,
+    InvalidRecordSetError,
+    Record,
+    RecordSetTooLargeError,
+    RecordTimeError,
+    Work,
+    spans,
+    stored_magic,
+    whole_spans,
+)
 from .legacy import (
     Message,
     open_wrapper,
@@ -49,28 +64,7 @@ from .legacy import (
     read_records,
     wrapped_records,
 )
-from .record import (
-    CODEC_MASK,
-    LOG_APPEND_TIME,
-    MAX_RECORDS,
-    TOMBSTONE_FLAG,
-    Codec,
-    CodecError,
-    FormatTooOldError,
-    InvalidRecordSetError,
-    Record,
-    RecordSetTooLargeError,
-    RecordTimeError,
-    Work,
-)
-from .rules import (
-    EntryRules,
-    Produced,
-    ProducerState,
-    TombstoneStage,
-    magic_of,
-    says_tombstone,
-)
+from .rules import EntryRules, Produced, ProducerState, TombstoneStage, magic_of, says_tombstone
 from .scan import Scan, scan_messages, scan_records, suits_view
 
 ONE_BATCH_VERSION = 3
@@ -87,16 +81,12 @@ def validate_produced(
     Args:
         records: the set, as the request has it for one partition; None: null. A part of a batch
             at its end is dropped.
-        produce_version: of the request. Below 3 a set may be empty.
+        produce_version: of the request. Below 3 a set may be empty: nothing is to be stored (None).
         rules: the topic's.
         is_given: the caller gives ``records`` away. Where they can be written to, what is stored
             may be made in them, and be a view of them.
 
-    Returns:
-        None if there is nothing to store, which is no error below version 3 (offset -1).
-
-    Raises:
-        RecordSetError: refused, nothing is to be stored; its ``code`` is Kafka's.
+    Raises RecordSetError: the set is refused.
     """
     view = memoryview(records if records is not None else b"")
     first_two = list(islice(spans(view), 2))
@@ -117,10 +107,7 @@ def validate_produced(
 
 
 def store_legacy(records: memoryview, rules: EntryRules) -> Produced:
-    """Check a set whose first message is of magic 0 or 1; a cut message at its end is dropped.
-
-    Raises RecordSetError.
-    """
+    """Check a set of magic 0 or 1; a cut message at its end is dropped. Raises RecordSetError."""
     first = next(spans(records))
     attributes = records[layout.MESSAGE_ATTRIBUTES_AT]
     if not attributes & CODEC_MASK:
@@ -135,10 +122,7 @@ def store_legacy(records: memoryview, rules: EntryRules) -> Produced:
 
 
 def check_stored(body: bytes, rules: EntryRules) -> bytes:
-    """The body, if no batch in it grew above the limit when it was converted.
-
-    Raises RecordSetTooLargeError.
-    """
+    """The body, unless a batch has grown above the limit. Raises RecordSetTooLargeError."""
     for span in spans(body):
         _check_size(span.end - span.start, rules)
     return body
@@ -197,18 +181,11 @@ def _store_wrapper(records: memoryview, wrapper: Message, rules: EntryRules) -> 
         return _produced(bytes(stored), scan, len(raw), True, rules, work)
     inner = renumbered(wrapped_records(wrapper, raw))
     if same:
-        bits = wrapper.attributes & LOG_APPEND_TIME
-        body = check_stored(
-            pack_wrapper(
-                counted(inner, work),
-                rules.magic,
-                wrapper.codec,
-                work,
-                bits=bits,
-                inner_base=inner_base(rules),
-            ),
-            rules,
+        bits, base = wrapper.attributes & LOG_APPEND_TIME, inner_base(rules)
+        packed = pack_wrapper(
+            counted(inner, work), rules.magic, wrapper.codec, work, bits=bits, inner_base=base
         )
+        body = check_stored(packed, rules)
     else:
         body = _converted(inner, wrapper.codec, rules, work)
     return _produced(body, scan, len(raw), False, rules, work)
@@ -239,14 +216,14 @@ def _produced(
         raw_size_bytes=raw_size,
         tombstone=scan.nulls == scan.count,
         in_place=in_place,
-        inner_base_offset=_inner_base_of(body, rules),
+        inner_base_offset=None if rules.magic else _inner_base_of(body, rules),
         work=work,
     )
 
 
 def _inner_base_of(body: Buffer, rules: EntryRules) -> int | None:
-    is_wrapper = not rules.magic and body[layout.MESSAGE_ATTRIBUTES_AT] & CODEC_MASK
-    return rules.base_offset if is_wrapper else None
+    """The offset that a set of magic 0 has inside; None: it is no wrapper."""
+    return rules.base_offset if body[layout.MESSAGE_ATTRIBUTES_AT] & CODEC_MASK else None
 
 
 def store_batch(
@@ -282,7 +259,7 @@ def store_batch(
         tombstone=scan.flags + (scan.nulls if null_deletes else 0) == header.record_count,
         in_place=in_place,
         producer=_producer_of(header),
-        inner_base_offset=_inner_base_of(body, rules),
+        inner_base_offset=None if rules.magic else _inner_base_of(body, rules),
         work=work,
     )
 
@@ -343,10 +320,7 @@ def _check_header(
         raise InvalidRecordSetError("a transactional batch without producer id")
     if header.base_offset:
         raise InvalidRecordSetError(f"a batch with base offset {header.base_offset}")
-    if len(batch) > rules.max_batch_bytes:
-        raise RecordSetTooLargeError(
-            f"a batch of {len(batch)} bytes; the limit is {rules.max_batch_bytes}"
-        )
+    _check_size(len(batch), rules)
     batches.check_crc(batch, header)
     if attributes & layout.CONTROL:
         raise InvalidRecordSetError("a control batch from a producer")
@@ -358,14 +332,11 @@ def _check_header(
     if not 0 < count <= MAX_RECORDS or count != last + 1:
         raise InvalidRecordSetError(f"{count} records, and {last} as the last offset delta")
     if rules.magic < 2:
-        _check_older_format(header, rules.magic)
-
-
-def _check_older_format(header: BatchHeader, magic: int) -> None:
-    if header.producer_id >= 0:
-        raise FormatTooOldError(f"producer id {header.producer_id} on a topic of format {magic}")
-    if header.attributes & CODEC_MASK == Codec.ZSTD:
-        raise CodecError(f"zstd on a topic of format {magic}")
+        where = f"on a topic of format {rules.magic}"
+        if header.producer_id >= 0:
+            raise FormatTooOldError(f"producer id {header.producer_id} {where}")
+        if codec == Codec.ZSTD:
+            raise CodecError(f"zstd {where}")
 
 
 def _check_records(header: BatchHeader, scan: Scan, rules: EntryRules) -> None:
@@ -407,27 +378,14 @@ def _rebuilt(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, wor
         return check_stored(
             to_legacy(records, rules.magic, codec, work, bits=bits, inner_base=base), rules
         )
-    fields = BatchFields(
-        codec=codec,
-        attributes=header.attributes & ~CODEC_MASK,
-        base_time_ms=header.base_time_ms,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-    )
+    fields = BatchFields.of(header)
     return check_stored(batches.build(counted(records, work), fields, work), rules)
 
 
 def check_mirrored(body: Buffer, source_format: int, message_count: int) -> None:
-    """Check the bytes of a stored set against what its tags say.
+    """Check a stored set against the prefix's ``source_format``, and the offsets that it takes.
 
-    Args:
-        body: the set, in its stored form: as if its first message had offset 0.
-        source_format: the field of the prefix.
-        message_count: how many offsets it takes, holes included.
-
-    Raises:
-        RecordSetError: another magic, a wrong checksum, cut bytes, or offsets that do not fit.
+    Raises RecordSetError: another magic, a wrong checksum, cut bytes, or offsets that do not fit.
     """
     view = memoryview(body)
     magic = stored_magic(view)

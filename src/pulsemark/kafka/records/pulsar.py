@@ -22,21 +22,15 @@ Pulsar's markers, and bytes that are not a message. Kafka's consumers get an `em
 **To Pulsar** (`to_pulsar`). A stored set becomes one entry: an ordinary message if it counts one
 record, else a batch. Each record keeps its place, so batch index = offset - base. Holes are members
 that say ``compacted_out``, which Pulsar's clients skip. The key is the partition key, in base64
-with its flag if it is not UTF-8. What Pulsar requires and Kafka lacks comes from the caller:
-publish time (the broker's), producer name, sequence id.
+with its flag if it is not UTF-8.
 
 Pulsar knows no tombstone with a value. Where the topic's policy names a property for it, such a
 record keeps its value and has that property. Elsewhere its value is null, as for old Kafka clients.
 
-**Headers are properties.** A property is text; a header's value is bytes or null. Text stays text.
-What is not UTF-8, null, or text that looks like an escape, is written with one of two marks in
-front, so that every header comes back as it was:
-
-- ``base64:AAECAw==`` is the bytes 00 01 02 03;
-- ``null:`` is null.
-
-So a Pulsar producer can send binary headers too. A property that begins with ``base64:`` but goes
-on with something else is text.
+**Headers are properties.** A property is text; a header's value is bytes or null. Null is written
+as ``null:``, and what is not UTF-8, or looks like an escape, in base64: ``base64:AAECAw==``. So
+every header comes back as it was, and a Pulsar producer can send binary headers, too. A property
+that begins with ``base64:`` but goes on with something else is text.
 
 **Schemas.** Kafka's serializers write a zero byte and a schema's id (u32) in front of each value;
 Pulsar's clients say the schema's version once for an entry. Where the topic's versions have ids
@@ -71,7 +65,7 @@ from ...metadata.message import batch_members, pack_batch_member
 from ...proto.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from .batch import BatchFields, build
 from .convert import to_legacy
-from .record import LOG_APPEND_TIME, TOMBSTONE_FLAG, Codec, Headers, Record, Work
+from .layout import LOG_APPEND_TIME, TOMBSTONE_FLAG, Codec, Headers, Record, Work
 from .rules import MAX_RAW_BYTES, TOMBSTONE_VALUE, says_tombstone
 
 _Header = MessageMetadata | SingleMessageMetadata
@@ -81,15 +75,7 @@ _FRAMING, _VERSION = Struct(">BI"), Struct(">Q")
 
 
 class UnconvertibleEntryError(ValueError):
-    """An entry that cannot be shown to the other protocol's clients.
-
-    Attributes:
-        reason: why, as text.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """An entry that cannot be shown to the other protocol's clients."""
 
 
 def read_pulsar(
@@ -111,8 +97,7 @@ def read_pulsar(
         schema_numbers: versions of the topic's schemas by their ids.
         max_raw_bytes: the most that is decompressed.
 
-    Raises:
-        UnconvertibleEntryError: see above.
+    Raises UnconvertibleEntryError.
     """
     try:
         metadata = read_message_metadata(body)
@@ -315,9 +300,7 @@ def to_pulsar(
         schema_numbers: as in `read_pulsar`.
         max_bytes: the largest payload that consumers take, uncompressed.
 
-    Raises:
-        UnconvertibleEntryError: larger than that.
-        RecordSetError: from ``records``.
+    Raises UnconvertibleEntryError: larger than that; and RecordSetError, from ``records``.
     """
     header = MessageMetadata(
         producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms

@@ -27,7 +27,7 @@ from enum import IntEnum
 
 from ...metadata import Buffer
 from ...proto.broker_entry_pb2 import SourceFormat
-from .record import TOMBSTONE_FLAG, Headers, Record, Work
+from .layout import TOMBSTONE_FLAG, Headers, Record, Work
 
 MAX_BATCH_BYTES = 1_048_588
 """Kafka's default of max.message.bytes: a megabyte, and the 12 bytes of offset and size."""

@@ -20,15 +20,19 @@ from typing import NamedTuple
 from ...metadata import Buffer
 from . import layout
 from .batch import read_headers
-from .layout import MESSAGE_KEY_AT, MOST_BITS_64, int64, read_unsigned, spans
-from .record import (
+from .layout import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     MAX_RECORDS,
+    MESSAGE_KEY_AT,
+    MOST_BITS_64,
     NO_TIME_MS,
     TOMBSTONE_FLAG,
     CorruptRecordSetError,
     InvalidRecordSetError,
+    int64,
+    read_unsigned,
+    spans,
 )
 
 _ONE_BYTE = 0x7F
@@ -171,9 +175,8 @@ def _scan(raw: bytes | memoryview, count: int, begin: int) -> tuple[Scan, int, i
 def scan_messages(records: Buffer, magic: int) -> Scan:
     """Check plain messages of magic 0 or 1: a produced set, or the set in a wrapper.
 
-    Raises:
-        CorruptRecordSetError: a checksum is wrong, or sizes point beyond their message.
-        InvalidRecordSetError: a message of another magic, a wrapper, or more than `MAX_RECORDS`.
+    Raises CorruptRecordSetError: a wrong checksum, or sizes that point beyond their message. Raises
+    InvalidRecordSetError: a message of another magic, a wrapper, or more than `MAX_RECORDS`.
     """
     scan = Scan()
     view = memoryview(records)

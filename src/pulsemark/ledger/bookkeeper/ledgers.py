@@ -31,6 +31,7 @@ from ..run import Run, RunHeader
 from .client.errors import FAILURES, BackPressureError, NotEnoughBookiesError
 from .logs import Logs
 from .metadata import ZooKeeperMetadata
+from .nodes import header_metadata
 from .read_ahead import LedgerAccess
 from .run import BookKeeperRun
 from .stored_entry import payloads
@@ -106,10 +107,7 @@ class LedgerCreation:
         return errors
 
     async def _make(self, run: BookKeeperRun) -> None:
-        """Create a run's ledger; with fewer bookies if there are too few, down to the ack quorum.
-
-        What is acknowledged is on that many bookies in any case.
-        """
+        """Create a run's ledger, on as few bookies as the ack quorum if there are no more."""
         options = self._options
         ensemble, quorum = options.ensemble_size, options.write_quorum_size
         while True:
@@ -118,7 +116,7 @@ class LedgerCreation:
                     ensemble_size=ensemble,
                     write_quorum_size=quorum,
                     ack_quorum_size=options.ack_quorum_size,
-                    custom_metadata=self._logs.metadata_of(run.header),
+                    custom_metadata=header_metadata(run.header),
                     ledger_id=run.ledger_id,
                 )
             except NotEnoughBookiesError:
@@ -154,10 +152,7 @@ class LedgerOptions:
 
 
 class BookKeeperLedgers:
-    """Ledgers on bookies, and their lists in ZooKeeper. Creating it takes the store over.
-
-    Raises CatalogError, UnsupportedVersionError.
-    """
+    """Ledgers on bookies, owned when made. Raises CatalogError, UnsupportedVersionError."""
 
     def __init__(
         self,
@@ -228,7 +223,7 @@ class BookKeeperLedgers:
         """Close the ledger once its pending entries are written."""
         mine = cast("BookKeeperRun", run)
         mine.is_sealed = True
-        self._loop_call(self.close_if_sealed, mine)
+        self.thread.call(self.close_if_sealed, mine)
 
     def void(self, run: Run) -> None:
         """Remove the run from the list, and its ledger, unless nothing was written yet."""
@@ -238,9 +233,6 @@ class BookKeeperLedgers:
         mine.assigned_count = 0
         with suppress(StoreClosedError):  # the next owner finds it
             self._begin(self._void(mine))
-
-    def _loop_call(self, call: Callable[[BookKeeperRun], None], run: BookKeeperRun) -> None:
-        self.thread.call(call, run)
 
     async def _void(self, run: BookKeeperRun) -> None:
         await self.creation.forget(run)
@@ -482,10 +474,7 @@ class BookKeeperWriter(EntryWriter):
         return adds
 
     async def _failed(self, outcome: Outcome) -> None:
-        """Decide durably that the entries of failed groups do not count.
-
-        Raises OwnershipLostError if another owner has fenced their ledgers.
-        """
+        """Decide durably that failed groups' entries do not count. Raises OwnershipLostError."""
         ledgers = self._ledgers
         error = outcome.error
         is_owner = not isinstance(error, OwnershipLostError)
@@ -511,10 +500,7 @@ class BookKeeperWriter(EntryWriter):
             )
 
     async def _soon(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What ``work`` returns; None if it takes longer than other topics' entries may wait.
-
-        It then goes on. It asks ZooKeeper, and other topics' entries need only bookies.
-        """
+        """What ``work`` returns; None if it goes on longer than other topics' entries may wait."""
         task = asyncio.ensure_future(work)
         done, _ = await asyncio.wait([task], timeout=_METADATA_WAIT_S)
         if done:

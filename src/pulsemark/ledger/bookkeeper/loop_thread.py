@@ -15,10 +15,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a daemon thread. Threads of any kind run coroutines on it and wait.
-
-    What is begun before ``stop`` ends or is cancelled; what comes later is refused.
-    """
+    """An event loop in a daemon thread, until ``stop``; other threads run coroutines on it."""
 
     def __init__(self, name: str) -> None:
         self.loop = _new_loop()
@@ -33,10 +30,7 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end; returns or raises what it does. Never call it on the loop.
-
-        Raises StoreClosedError if the loop ends before.
-        """
+        """Run a coroutine on the loop and wait for it. Raises StoreClosedError if the loop ends."""
         future = self.begin(work)
         try:
             return future.result()

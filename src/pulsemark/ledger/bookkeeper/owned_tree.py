@@ -96,10 +96,7 @@ class OwnedTree:
     # Owning
 
     async def take_over(self) -> None:
-        """Become the owner; the one before cannot change anything from now on.
-
-        Raises CatalogError, UnsupportedVersionError.
-        """
+        """Become the only owner. Raises CatalogError, UnsupportedVersionError."""
         await self._make_root()
         while True:
             data, version = await self._asked(lambda: self.coordination.get(self.paths.owner))
@@ -153,20 +150,14 @@ class OwnedTree:
         return self._lost is None
 
     async def check_owner(self) -> None:
-        """Raise OwnershipLostError if another owner has taken over. Raises CatalogError.
-
-        What was read before this call was read while the store was this owner's.
-        """
+        """Raise OwnershipLostError if another owner has taken over, or CatalogError."""
         if not await self.is_owner():
             raise OwnershipLostError(self.paths.root)
 
     # Changing
 
     async def change(self, operations: Sequence[Operation]) -> None:
-        """Make all these changes, or none.
-
-        Raises OwnershipLostError; CatalogError: nothing has changed then.
-        """
+        """Make all of these changes, or none. Raises OwnershipLostError, CatalogError."""
         size = sum(
             len(one.path) + len(getattr(one, "data", b"")) + _OF_OPERATION_BYTES
             for one in operations

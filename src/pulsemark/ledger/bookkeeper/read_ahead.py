@@ -90,12 +90,7 @@ class _Fetch:
 
 
 class Fetches:
-    """The fetches of one store.
-
-    Args:
-        begin: starts a coroutine on the client's loop. Raises StoreClosedError.
-        read: reads entries of a ledger there: ledger id, first, last, most bytes.
-    """
+    """The fetches of one store. ``begin`` starts a coroutine, ``read``, on the client's loop."""
 
     def __init__(self, begin: Begin, read: Read) -> None:
         self._begin = begin
@@ -276,10 +271,7 @@ def _ahead_of(first: int, until: int) -> int:
 
 
 def _entries_of(fetch: _Fetch, first: int) -> list[LedgerEntry]:
-    """What an ended fetch has from an entry on; [] if it is to be read again.
-
-    Raises why that entry could not be read, if that was a moment ago.
-    """
+    """Entries of an ended fetch; [] if it is to be read again. Raises its error for a moment."""
     future = fetch.future
     if future.cancelled():
         return []

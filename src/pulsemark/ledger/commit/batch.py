@@ -55,10 +55,7 @@ class Wakeup:
         self.is_asleep = False
 
     def wake(self) -> None:
-        """Have the thread commit what is pending and wake waiting threads, even beside others.
-
-        Where it is not asleep it does so in its next turn.
-        """
+        """Wake waiting threads, and have the committer's thread look for work."""
         self.is_led = False
         self.is_urgent = True
         if self.is_asleep:
@@ -144,11 +141,7 @@ class Batch(_Awaited[Callable[[], None]]):
         """For the engine: the batch could not be made durable, and never will be."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when every commit of the batch is done; at once if all are done.
-
-        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do, and
-        raises as their registration does.
-        """
+        """Call ``callback()`` when every commit of the batch is done, as `Commit` does."""
         if not self._keep(callback):
             callback()
 
@@ -185,10 +178,7 @@ class Commit(_Awaited[DoneCallback]):
             callback(self.error)
 
     def settle(self, error: BaseException | None) -> list[Callable[[], None]]:
-        """Mark it as done: durable, or failed with ``error``. Returns the callbacks to call.
-
-        The caller holds the committer's ``settling`` lock.
-        """
+        """Mark it as done or failed, under ``settling``. Returns the callbacks to call."""
         self.error = error
         self.done = True
         callbacks, self.callbacks = self.callbacks, []
@@ -218,12 +208,7 @@ class Group(Commit):
     __slots__ = ("buffers", "offset", "owner", "rows", "run")
 
     def __init__(
-        self,
-        committer: Committer | None,
-        batch: Batch,
-        owner: Owner,
-        run: Run,
-        offset: int,
+        self, committer: Committer | None, batch: Batch, owner: Owner, run: Run, offset: int
     ) -> None:
         """``offset``: where the group begins in the run."""
         super().__init__(committer, batch)
@@ -258,10 +243,7 @@ class Group(Commit):
             self.buffers = [b"".join(buffers)]
 
     def show(self, count: int | None = None) -> None:
-        """Let readers see the run up to the group's end, or up to its entry ``count``.
-
-        Its rows must be in the run's index already.
-        """
+        """Show readers the group, or its first ``count`` entries, whose rows are in the index."""
         end = len(self.rows) if count is None else count * ROW_FIELDS
         append_time_ms, _, next_message, _ = self.rows[end - ROW_FIELDS : end]
         self.run.show_group(self.run.written_count, next_message, append_time_ms)
@@ -301,10 +283,7 @@ class Appended:
 
     @property
     def error(self) -> BaseException | None:
-        """Once ``commit`` is done: why this entry is not stored; None if it is.
-
-        Who sends it again because its commit failed has it in the log twice, if it is stored.
-        """
+        """Once ``commit`` is done: why this entry is not stored; None if it is."""
         error = self.commit.error
         if isinstance(error, FencedError) and self.entry_id < error.stored_end_id:
             return None
@@ -383,13 +362,7 @@ class EntryWriter(Protocol):
 
 
 class PendingLedgers:
-    """What is appended to runs before these are ready.
-
-    Args:
-        committer: commits it later.
-        writer: makes runs ready.
-        wakeup: wakes the committer's thread once some are.
-    """
+    """What is appended to runs that ``writer`` has still to make ready."""
 
     def __init__(self, committer: Committer, writer: EntryWriter, wakeup: Wakeup) -> None:
         self._committer = committer
@@ -455,14 +428,7 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Pending:
-    """Batches that gather and wait, and the one that is on its way to the disk.
-
-    Args:
-        committer: commits them.
-        wakeup: wakes its thread.
-        pending_ledgers: has what is appended to runs that are not ready.
-        max_bytes: appends wait while more is not yet durable.
-    """
+    """Batches that gather and wait, and the one on its way. Appends wait above ``max_bytes``."""
 
     def __init__(
         self,
@@ -516,10 +482,7 @@ class Pending:
     # Everything below is called under ``lock``
 
     def group(self, owner: Owner, run: Run, offset: int, wakes: bool) -> Group:
-        """The group that gathers for ``run``; a new one begins at ``offset``.
-
-        ``wakes``: a new one wakes the committer's thread, if that sleeps.
-        """
+        """The group that gathers for ``run``. ``wakes``: a new one wakes the committer's thread."""
         if not run.is_ready:
             return self.pending_ledgers.group(owner, run, offset)
         batch = self.gathering
@@ -538,10 +501,7 @@ class Pending:
         return group
 
     def take(self, *, waits: bool = False) -> Batch | None:
-        """Take out the oldest batch, if it has something to commit.
-
-        With ``waits`` also one whose runs are not ready: writing it waits until they are.
-        """
+        """Take out the oldest batch with entries; ``waits``: also one whose runs are not ready."""
         if self.pending_ledgers.is_ready or (waits and self.pending_ledgers.batches):
             self.join_pending_ledgers(at_once=waits)
         batch = self._batches[0]

@@ -94,12 +94,7 @@ Notify = Callable[[Callable[[], None]], object]
 
 
 class Delivery:
-    """Calls callbacks.
-
-    Args:
-        notify: schedules them; None: the store calls them itself.
-        threaded: whether the store has a thread for that.
-    """
+    """Calls callbacks: by ``notify``, or in a thread of the store, or where a commit ends."""
 
     def __init__(self, notify: Notify | None, *, threaded: bool) -> None:
         self._notify = notify
@@ -146,10 +141,7 @@ class Delivery:
         return self._thread is threading.current_thread()
 
     def stop(self) -> None:
-        """End the thread once every callback was called; wait for that, but not for ever.
-
-        A callback that does not return must not keep the store from giving up its folder.
-        """
+        """End the thread after its callbacks; one that does not return is not waited for."""
         self._calls.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CALLBACKS_TIMEOUT_S)
@@ -196,10 +188,7 @@ class Waiters:
         return not self._locks
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Block until ``is_over()`` is true. Returns its result: False after the time-out.
-
-        ``is_over`` is called again after each ``wake``.
-        """
+        """Wait until ``is_over()``, which is asked after each ``wake``; False: time is over."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not is_over():
             turn = threading.Lock()
@@ -213,10 +202,7 @@ class Waiters:
         return True
 
     def wake(self) -> None:
-        """Let every thread that waits ask again. To be called after the change.
-
-        The longest waiting first: a thread that comes meanwhile has seen the change.
-        """
+        """Let every thread that waits ask again, the longest waiting first."""
         for _ in range(len(self._locks)):
             try:
                 turn = self._locks.popleft()
@@ -349,13 +335,8 @@ class CommitterThread:
 class GroupCommit:
     """Commits what is pending, a batch at a time.
 
-    Args:
-        writer: where batches go.
-        state: the store's; it is stopped if a batch fails in a way that has no repair.
-        delivery: who calls the callbacks.
-        max_pending_bytes: appends wait while more is not yet durable.
-        interval_ms: see above; 0: each batch is synced before it is acknowledged.
-        threaded: False: no thread is started; the threads that wait for batches commit them.
+    ``state`` is stopped if a batch fails beyond repair. Appends wait while more than
+    ``max_pending_bytes`` are not durable. Unless it is ``threaded``, threads that wait commit.
     """
 
     def __init__(
@@ -522,10 +503,7 @@ class GroupCommit:
             self.wakeup.wake()
 
     def _commit_plainly(self) -> bool:
-        """Commit the oldest batch, in the plain case; False: it is not plain, or not finished.
-
-        An exception may end it anywhere; ``commit_next`` carries on from there.
-        """
+        """Commit the oldest batch, if it is a plain one; an exception may end this anywhere."""
         pending = self.pending
         with self.lock:
             if pending.taken is not None:
@@ -663,10 +641,7 @@ class GroupCommit:
 
     @contextmanager
     def all_durable(self) -> Iterator[None]:
-        """As ``between_batches``, once all that is pending is committed and synced.
-
-        Raises StoreFailedError.
-        """
+        """As ``between_batches``, with all that is pending synced. Raises StoreFailedError."""
         with self.between_batches():
             self.commit_all()
             self._sync_now()
@@ -678,10 +653,7 @@ class GroupCommit:
             self._show_or_fence(Outcome(error=error), owners)
 
     def write_now(self, group: Group) -> None:
-        """Make one group durable and show it, between two batches and under the lock.
-
-        Raises FencedError if that fails: its owner goes on as it was, in a new ledger.
-        """
+        """Make a group durable and show it, under the lock. Raises FencedError."""
         outcome = self._writer.write(group.batch, [group])
         self.pending.count_out([group], ends=False)
         if outcome.failed:

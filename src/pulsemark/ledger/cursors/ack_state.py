@@ -72,10 +72,7 @@ class AckedPlace:
             position = self._log.next_position(Position(position.ledger_id, last))
 
     def nth_unacked(self, count: int) -> Position | None:
-        """The ``count``-th unacknowledged entry, from 1 on; the last entry if there are fewer.
-
-        None on an empty topic. Control entries do not count.
-        """
+        """The ``count``-th unacknowledged entry, from 1 on, or the last; None without entries."""
         passed = 0
         while True:
             found = self._nth_entry(count + passed)
@@ -110,10 +107,7 @@ class AckedPlace:
 
     @property
     def backlog_messages(self) -> int:
-        """Messages not yet acknowledged, batches counted whole; control entries do not count.
-
-        Raises what reading the log raises: only this counts messages that are not in memory.
-        """
+        """Messages not yet acknowledged, batches counted whole. Raises as reading the log."""
         first = self._settle()
         return max(data_messages(self._log, first, LATEST) - self._acked.weight, 0)
 
@@ -148,10 +142,7 @@ class AckedPlace:
 
 
 class CursorLog(Protocol):
-    """What a cursor needs from its log: a topic's log, or its compacted form.
-
-    See `TopicLog` for what each one means.
-    """
+    """What a cursor needs from its log, a `TopicLog` or its compacted form."""
 
     @property
     def tail_cuts(self) -> object:
@@ -186,10 +177,7 @@ def entries_between(start: Position, end: Position) -> Iterator[Position]:
 
 
 def count_marked(log: CursorLog, start: Position, bits: int) -> int:
-    """How many set bits are entries of the log; the lowest bit is the entry at ``start``.
-
-    Acknowledged entries may have been cut off the log's tail, or left out of its compacted form.
-    """
+    """How many set bits, from ``start`` on, are entries that the log still has."""
     ledger_id, first = start
     length = bits.bit_length()
     if log.count_entries(start, Position(ledger_id, first + length)) == length:

@@ -323,10 +323,7 @@ class Cursor(AckedPlace):
     # Keeping
 
     def persist(self) -> Commit:
-        """Write what changed; durable when the returned commit is done.
-
-        Raises nothing else: a record that the ledger refuses is a failed commit.
-        """
+        """Write what changed. Raises nothing: a refused record is a failed commit."""
         self._check_not_closed()
         if self._write is None or not self._dirty:
             return self._last_commit
@@ -433,11 +430,7 @@ class Cursor(AckedPlace):
                 yield position, changed
 
     def apply(self, record: CursorRecord) -> None:
-        """Take over a record as it was written: used when a store is opened.
-
-        What lies at or below the mark delete position, or cannot be a range of entries, is left
-        out.
-        """
+        """Take over a stored record, without what it has at or below the mark delete position."""
         if record.kind == CursorRecord.SNAPSHOT:
             self._acked.clear()
             self._batches.clear()

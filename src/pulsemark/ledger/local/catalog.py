@@ -35,12 +35,7 @@ from typing import Any
 
 from ...metadata import crc32c
 from ...sqlite_transactions import DoubtfulCommitError, transaction
-from ..errors import (
-    CatalogError,
-    CatalogFullError,
-    CorruptCatalogError,
-    UnsupportedVersionError,
-)
+from ..errors import CatalogError, CatalogFullError, CorruptCatalogError, UnsupportedVersionError
 from ..store import DELETING_KIND, MetadataStore
 from .io.files import Files, OsFiles, shared_with
 from .io.folder import SegmentId
@@ -73,11 +68,7 @@ class Catalog(MetadataStore):
     """One connection, one user at a time."""
 
     def __init__(self, path: Path, files: Files | None = None) -> None:
-        """Open or create the catalog.
-
-        Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError if it cannot be used
-        now, though it may not be damaged.
-        """
+        """Open or create it. Raises CorruptCatalogError, UnsupportedVersionError, CatalogError."""
         self._path = path
         self._lock = threading.RLock()
         self._doubt: DoubtfulCommitError | None = None
@@ -245,10 +236,7 @@ class Catalog(MetadataStore):
         return set(self._rows("SELECT ledger_id, segment_no FROM segment"))
 
     def add_segments(self, segments: Iterable[tuple[int, int, int]]) -> None:
-        """List segments: (topic id, ledger id, segment number) each.
-
-        Listed ones are ignored, and so are those that were removed before they were listed.
-        """
+        """List segments: (topic id, ledger id, number) each; known and removed ones are ignored."""
         with self._transaction() as db:
             _add_segments(db, segments)
 

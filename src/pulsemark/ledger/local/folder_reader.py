@@ -57,10 +57,7 @@ class FolderLog(TopicLog):
             self.refresh()
 
     def refresh(self) -> None:
-        """Load what was added or removed since. Raises TopicNotFoundError.
-
-        Takes time for what is new, not for what was there. Other threads may read meanwhile.
-        """
+        """Load what was added or removed since. Raises TopicNotFoundError."""
         with self._refreshing:
             self._segments = self._reader.load(
                 self.name, known=cast("Sequence[Segment]", self._segments)
@@ -171,12 +168,9 @@ class FolderReader:
         return segments
 
     def logs(self, topics: Iterable[str], *, lost: Collection[int] = ()) -> dict[str, FolderLog]:
-        """Several topics as they are now; the folder is listed once.
+        """Several topics as they are now, without those that have no readable segment.
 
-        Args:
-            topics: their names; those without a readable segment are left out of the answer.
-            lost: ledgers that should be there and are missing. A topic's older ledgers are then
-                shown too; else the gap would be taken for the end of a trimmed log.
+        ``lost`` are missing ledgers: such a gap is not taken for the end of a trimmed log.
         """
         with self._lock:
             self._scan_headers()
@@ -234,10 +228,7 @@ class FolderReader:
     def open(
         self, mine: Sequence[SegmentHeader], known: Sequence[Segment], lost: Collection[int] = ()
     ) -> tuple[Segment, ...]:
-        """The segments of one topic that count, of those with these headers.
-
-        Segments whose files were removed since are left out; all of them may have been.
-        """
+        """The segments of one topic that count and still exist, of those with these headers."""
         while mine:
             try:
                 return self._opened(mine, known, lost)

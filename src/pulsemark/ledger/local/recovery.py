@@ -54,10 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 def recover(filer: Filer, catalog: Catalog) -> int:
-    """Recover a folder that this process has locked; returns the highest journal id found.
-
-    Raises UnsupportedVersionError, CatalogError, OSError.
-    """
+    """Recover a locked folder. Raises UnsupportedVersionError, CatalogError, OSError."""
     files, folder = filer.files, filer.folder
     started_s = time.monotonic()
     removed = catalog.removed()
@@ -145,10 +142,7 @@ def _drop_short_indexes(filer: Filer, touched: set[SegmentId]) -> None:
 
 
 def _write_second_headers(filer: Filer, touched: set[SegmentId]) -> None:
-    """Give each segment without an index file one with the second copy of its header.
-
-    Not synced: opening the topic completes and syncs it.
-    """
+    """Make missing index files with second headers; opening the topic completes and syncs them."""
     for segment_id in sorted(touched):
         path = index_path(filer.path(segment_id))
         if filer.files.exists(path):
@@ -177,10 +171,7 @@ def _unlisted(
 
 
 def _has_unknown_topics(unlisted: dict[SegmentId, SegmentHeader], catalog: Catalog) -> bool:
-    """Whether there are topics that the catalog never had, so that it is an old copy.
-
-    A topic that it had, and has no longer, was deleted.
-    """
+    """Whether there are topics that the catalog never had, so that it is an old copy."""
     names = {topic_id: name for name, topic_id in catalog.topics().items()}
     highest = catalog.highest_topic_id()
     return any(
@@ -195,10 +186,7 @@ def _list(
     unlisted: dict[SegmentId, SegmentHeader],
     touched: set[SegmentId],
 ) -> None:
-    """List the segments in the journal's blocks, and those that a lost journal would have named.
-
-    Segments of deleted topics, written from the journal, are removed.
-    """
+    """List the segments in the journal and of a lost one; remove those of deleted topics."""
     topic_ids = set(catalog.topics().values())
     deleted = {each for each, header in unlisted.items() if header.topic_id not in topic_ids}
     filer.remove_files(sorted(deleted & touched))
@@ -235,10 +223,7 @@ def is_older_than_folder(files: Files, folder: Path, catalog: Catalog) -> bool:
 
 
 def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
-    """Add the folder's topics and segments to a catalog that does not have them.
-
-    Raises CatalogError, UnsupportedVersionError, OSError; then nothing has changed.
-    """
+    """Add what the catalog lacks. Raises CatalogError, UnsupportedVersionError, OSError."""
     removed, deleted = catalog.removed(), catalog.deleted_topics()
     with FolderReader(folder, files=files) as reader:
         present = [h for h in reader.headers() if (h.ledger_id, h.segment_no) not in removed]

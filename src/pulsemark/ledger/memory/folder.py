@@ -18,10 +18,7 @@ from ..run import RunHeader, chain_of
 
 
 class Content:
-    """The entries of one run, and their rows. It is only appended to; a cut makes a new one.
-
-    Readers take no lock: they read only rows that were shown. It is a `Rows`, too.
-    """
+    """The `Rows` of one run, read without a lock. It only grows; a cut makes another one."""
 
     first_row = 0
     next_before = 0
@@ -127,10 +124,7 @@ class MemoryFolder:
         self._ledgers.pop(topic_id, None)
 
     def counting(self, topic_id: int) -> list[Content]:
-        """The runs that make a topic's log, oldest first, cut to the entries that count.
-
-        All others are dropped (see `ledger.run.chain_of`).
-        """
+        """The runs of a topic's log, oldest first (`ledger.run.chain_of`); others are dropped."""
         by_header = {id(each.header): each for each in self._ledgers.get(topic_id, [])}
         counting = []
         for link in chain_of(content.header for content in by_header.values()):

@@ -177,10 +177,7 @@ class Modelled(EngineTests):
 
 
 def play_histories(make_engine: MakeEngine, count: int = 25, *, shrinks: bool = True) -> None:
-    """Play so many random histories. Raises what the first one raised that breaks a promise.
-
-    ``shrinks``: look for a shorter one then, which takes a while.
-    """
+    """Play random histories; raises the first fault, made shorter if it ``shrinks``."""
     run_state_machine_as_test(
         partial(StoreMachine, partial(make_engine, SMALL)),  # type: ignore[arg-type]
         settings=settings(

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from pulsemark.coordination.errors import ConnectionLossError
+from pulsemark.coordination import ConnectionLossError
 from pulsemark.ledger.bookkeeper.client import ClientOptions
 from pulsemark.ledger.bookkeeper.client.errors import (
     InvalidRequestError,

@@ -8,7 +8,7 @@ import gc
 
 import pytest
 
-from pulsemark.coordination.errors import ConnectionLossError
+from pulsemark.coordination import ConnectionLossError
 from pulsemark.ledger.bookkeeper.client import LedgerState
 from pulsemark.ledger.bookkeeper.client.errors import (
     BackPressureError,

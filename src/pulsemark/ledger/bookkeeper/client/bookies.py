@@ -40,12 +40,7 @@ class _Link:
 
 
 class Bookies:
-    """All connections of one client, one for each bookie.
-
-    Args:
-        resolve: finds the host and port of a bookie's id.
-        tls: the context of a new connection; None: connections are in plain.
-    """
+    """The connections of a client, at most one to a bookie. Without ``tls`` they are in plain."""
 
     def __init__(
         self,
@@ -197,10 +192,7 @@ class Bookies:
 def ask_all(
     bookies: Bookies, places: Mapping[int, str], request: Outgoing
 ) -> asyncio.Queue[tuple[int, Answer]]:
-    """Send a request to several bookies; the queue gets each one's answer, with its place.
-
-    A caller that needs no more answers just drops the queue.
-    """
+    """Send a request to several bookies; the queue gets each one's answer, with its place."""
     answers: asyncio.Queue[tuple[int, Answer]] = asyncio.Queue()
     for place, bookie in places.items():
         bookies.send(bookie, request, lambda got, place=place: answers.put_nowait((place, got)))  # type: ignore[misc]

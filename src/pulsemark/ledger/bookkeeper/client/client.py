@@ -28,14 +28,8 @@ _KNOWN_MS = 500
 class BookKeeperClient:
     """A client of one cluster, for one event loop. The coordination session stays its caller's.
 
-    Args:
-        coordination: a session with the cluster's ZooKeeper.
-        root: the path of the cluster's metadata.
-        options: limits and times.
-        random: what bookies and tokens are chosen by; a seeded one in simulations.
-        clock_ms: milliseconds since 1970, for creation times.
-        tls: connections to bookies are TLS, with these files; TlsFilesError if they are no good.
-        rules: changed only by control runs that must lose entries.
+    ``random`` chooses bookies and makes tokens; it is seeded in simulations. ``rules`` are changed
+    only by control runs that must lose entries. Raises TlsFilesError if ``tls`` is no good.
     """
 
     def __init__(
@@ -150,10 +144,7 @@ class BookKeeperClient:
         return await self._core.registry.writable()
 
     async def has_any(self, ledger_ids: Iterable[int]) -> bool:
-        """Whether a bookie has entries of one of these ledgers, also of one that has no node.
-
-        Bookies that do not answer at once are not waited for.
-        """
+        """Whether a bookie that answers at once has entries of one of these ledgers."""
         bookies, ids = await self._core.registry.readable(), tuple(ledger_ids)
         asked = [
             asyncio.ensure_future(
@@ -169,10 +160,7 @@ class BookKeeperClient:
         return None in [one.exception() for one in done]
 
     async def delete_ledger(self, ledger_id: int) -> None:
-        """Delete a ledger. Bookies delete its entries some time later. Raises LedgerMissingError.
-
-        What reads or writes it is not stopped; delete a closed ledger that is in no list any more.
-        """
+        """Delete a closed ledger; bookies drop its entries later. Raises LedgerMissingError."""
         await self._core.nodes.delete(ledger_id)
 
     async def close(self) -> None:

@@ -33,10 +33,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """A ledger's metadata. It never changes: a change is a new value and a new node version.
-
-    Raises InvalidRequestError where values contradict one another.
-    """
+    """A ledger's metadata. Raises InvalidRequestError where values contradict one another."""
 
     ledger_id: int
     ensemble_size: int
@@ -105,10 +102,7 @@ class LedgerMetadata:
         return tuple(bookies[place] for place in self.write_set(entry_id))
 
     def with_ensemble(self, first_entry_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
-        """Another ensemble from an entry on; it replaces a last segment that begins there.
-
-        Raises InvalidRequestError before the last segment: those entries are where they are.
-        """
+        """With another ensemble from an entry on. Raises InvalidRequestError for an earlier one."""
         if first_entry_id < self.last_segment.first_entry_id:
             raise self._invalid(f"entry {first_entry_id} is before the last segment")
         kept = tuple(one for one in self.segments if one.first_entry_id < first_entry_id)
@@ -282,10 +276,7 @@ def _decode_lines(ledger_id: int, text: str) -> LedgerMetadata:
 
 
 def enough_answers(metadata: LedgerMetadata, answered: Collection[int]) -> bool:
-    """Whether no entry can have its ack quorum among the places that have not answered.
-
-    Of every write set, fewer places than the ack quorum are then unknown.
-    """
+    """Whether in every write set fewer places than the ack quorum have not answered."""
     return all(
         sum(place not in answered for place in metadata.write_set(first)) < metadata.ack_quorum_size
         for first in range(metadata.ensemble_size)

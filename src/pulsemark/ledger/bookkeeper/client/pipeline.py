@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import accumulate
 
-from ....coordination.errors import CoordinationError
+from ....coordination import CoordinationError
 from ....metadata.crc import Buffer
 from .adds import AddEncoder, AddRun
 from .connection import Answer
@@ -134,13 +134,9 @@ CommitEnsemble = Callable[[LedgerMetadata], Awaitable[LedgerMetadata]]
 
 
 class WritePipeline:
-    """Writes entries of one ledger, from the entry after `confirmed` on.
+    """Writes entries of one ledger after ``confirmed``, where the ledger has ``length`` bytes.
 
-    Args:
-        commit_ensemble: called with the metadata of each new ensemble.
-        recovery: entries are written again, past a fence.
-        confirmed: the last entry that is written already, and confirmed.
-        length: the ledger's with that entry.
+    Recovery writes them again, past a fence. ``commit_ensemble`` stores each new ensemble.
     """
 
     def __init__(
@@ -295,10 +291,7 @@ class WritePipeline:
         first: int,
         answer: int | BookKeeperError,
     ) -> None:
-        """A bookie holds so many of the entries that were sent to it, from `first` on; or failed.
-
-        An answer of a bookie that is not at its place any more counts for nothing.
-        """
+        """Count an answer, entries held or an error, of a bookie that is still at its place."""
         if self.error is not None or self._ensemble[place] != bookie:
             return
         if not isinstance(answer, BookKeeperError):
@@ -361,10 +354,7 @@ class WritePipeline:
                 entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
-        """Fail what is pending, after an ensemble change that is under way; no other one begins.
-
-        A change that has written nothing yet is given up: its choice may wait for ZooKeeper.
-        """
+        """Fail what is pending, after an ensemble change that has written something."""
         self._is_ending = True
         if self._change is not None:
             if not self._is_frozen:
@@ -441,10 +431,7 @@ class WritePipeline:
             self._resend(replaced.keys(), again)
 
     async def _writable(self) -> list[str]:
-        """The bookies that may be chosen; none while nobody says which there are.
-
-        What has a quorum without them goes on: the next look is made later.
-        """
+        """The bookies that may be chosen; none if the registry does not answer."""
         try:
             return await self.core.registry.writable()
         except CoordinationError:

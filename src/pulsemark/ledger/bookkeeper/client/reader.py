@@ -42,10 +42,7 @@ _NO_WAIT_MS = 1
 
 
 async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> int:
-    """The last confirmed entry that the last ensemble's bookies know of.
-
-    Raises NotEnoughBookiesError if none answers.
-    """
+    """The last entry that the last ensemble knows is confirmed. Raises NotEnoughBookiesError."""
     request = read_lac_request(metadata.ledger_id, timeout_ms=core.options.read_timeout_ms)
     bookies = metadata.last_segment.bookies
     answers = ask_all(core.bookies, dict(enumerate(bookies)), request)
@@ -208,10 +205,7 @@ class EntryReads:
         self._core.bookies.send(bookie, one.request, partial(self._answered, one, bookie))
 
     def _speculate(self, reads: list[_Read], delay_s: float) -> None:
-        """Ask the next replica of what has no answer yet, and again after the same time.
-
-        A replica that is silent is asked last by later reads, or each of them would wait for it.
-        """
+        """Ask the next replica, at intervals; later reads ask a silent replica last."""
         if self._done is None or self._done.done():
             return
         for one in reads:
@@ -298,10 +292,7 @@ class LedgerReader:
         return self._last_confirmed
 
     def know_confirmed(self, entry_id: int) -> None:
-        """The caller knows from the ledger's writer that this entry and all before it may be read.
-
-        Bookies learn of an entry's confirmation only with the next entry.
-        """
+        """Learn from the ledger's writer that all entries up to this one may be read."""
         self._last_confirmed = max(self._last_confirmed, entry_id)
 
     async def read(
@@ -359,11 +350,7 @@ class LedgerReader:
         return found.metadata
 
     async def refresh_last_confirmed(self) -> int:
-        """Ask metadata and bookies how far the ledger may be read now; returns that entry.
-
-        Of an open ledger it can be less than the writer knows: a bookie hears of an entry's
-        confirmation with the next entry. Raises NotEnoughBookiesError if no bookie answers.
-        """
+        """Ask how far the ledger may be read now. Raises NotEnoughBookiesError."""
         metadata = await self.refresh_metadata()
         if not metadata.is_closed:
             found = await read_last_confirmed(self._core, metadata, self._digest)
@@ -371,10 +358,7 @@ class LedgerReader:
         return self._last_confirmed
 
     async def wait_last_confirmed(self, beyond: int, timeout_ms: int) -> int:
-        """Wait until an entry beyond this one may be read, or the ledger is closed.
-
-        Returns the last confirmed entry, which is not beyond it if the time was over first.
-        """
+        """Wait until an entry beyond this may be read, the ledger is closed, or time is over."""
         if timeout_ms < 0:
             raise InvalidRequestError(f"timeout_ms {timeout_ms}", ledger_id=self.ledger_id)
         loop = asyncio.get_running_loop()

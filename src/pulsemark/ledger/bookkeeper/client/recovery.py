@@ -11,15 +11,7 @@ import asyncio
 from typing import Any, NamedTuple
 
 from .bookies import ask_all
-from .entries import (
-    NO_ENTRY,
-    Digest,
-    LedgerEntry,
-    bad_copies,
-    digest_of,
-    master_key,
-    unpack_entry,
-)
+from .entries import NO_ENTRY, Digest, LedgerEntry, bad_copies, digest_of, master_key, unpack_entry
 from .errors import (
     BookieError,
     BookKeeperError,
@@ -78,11 +70,7 @@ class _Recovery:
     """One attempt, which ends with a MetadataConflictError if it is not the only one."""
 
     def __init__(
-        self,
-        core: ClientCore,
-        found: VersionedMetadata,
-        password: bytes,
-        rules: RecoveryRules,
+        self, core: ClientCore, found: VersionedMetadata, password: bytes, rules: RecoveryRules
     ) -> None:
         self._core = core
         self._metadata = found.metadata.in_recovery()

@@ -12,7 +12,7 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from ....coordination.errors import ConnectionLossError, NodeMissingError, SessionExpiredError
+from ....coordination import ConnectionLossError, NodeMissingError, SessionExpiredError
 from ....coordination.protocol import Coordination
 from ....proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
 from .bookies import Bookies
@@ -70,10 +70,7 @@ _READ_ONLY = "readonly"
 
 
 def parse_service_info(bookie: str, data: bytes) -> tuple[str, int]:
-    """Host and port in a bookie's node; an empty node means that the id says them.
-
-    Raises MetadataError.
-    """
+    """Host and port in a bookie's node, or in its id if that is empty. Raises MetadataError."""
     if not data:
         host, _, port = bookie.rpartition(":")
         if not host or not port.isdigit() or int(port) > 65_535:
@@ -113,10 +110,7 @@ class BookieRegistry:
             return []
 
     async def address(self, bookie: str) -> tuple[str, int]:
-        """Host and port of a bookie; without an answer those that were found before.
-
-        Raises BookieUnreachableError if it is not registered.
-        """
+        """Host and port, or those found before. Raises BookieUnreachableError."""
         known = self._known.get(bookie)
         try:
             found = await self._find(bookie, is_repeated=known is None)

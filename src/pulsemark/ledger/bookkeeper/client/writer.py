@@ -6,12 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ....metadata.crc import Buffer
-from .errors import (
-    BookKeeperError,
-    LedgerClosedError,
-    LedgerFencedError,
-    MetadataConflictError,
-)
+from .errors import BookKeeperError, LedgerClosedError, LedgerFencedError, MetadataConflictError
 from .ledger_nodes import VersionedMetadata
 from .metadata import LedgerMetadata, LedgerState
 from .pipeline import WritePipeline

@@ -170,10 +170,7 @@ class BatchWriter(EntryWriter):
             _log.warning("%s: the next checkpoint removes it: %s", segment.path, error)
 
     def plain_write(self, groups: Sequence[Group]) -> PlainWrite | None:
-        """What writes these so that every step can be done again, if an exception ends it.
-
-        None if a file has to be opened, or a file or a chunk of an index begun.
-        """
+        """A write in steps that can be repeated; None if it opens a file or begins a chunk."""
         if not self.journal.is_plain:
             return None
         for group in groups:
@@ -235,10 +232,7 @@ class BatchWriter(EntryWriter):
         return written
 
     def _show_whole_records(self, group: Group) -> int:
-        """Show the whole records of a failed write: a reader of the folder may have seen them.
-
-        Returns their size in bytes, with that of the segment's header if it comes first.
-        """
+        """Show the whole records of a failed write, which readers may have seen; their size."""
         written = self._dirty.get(_segment(group))
         if written is None:
             return 0
@@ -288,10 +282,7 @@ class BatchWriter(EntryWriter):
         return self.journal.is_syncing
 
     def sync(self) -> None:
-        """Sync what was written to the journal without a sync; if that fails, the segments.
-
-        Raises OSError if that fails, too.
-        """
+        """Sync the journal; if that fails, the segments. Raises OSError if that fails, too."""
         try:
             self.journal.sync()
         except OSError as error:

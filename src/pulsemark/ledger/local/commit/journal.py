@@ -317,10 +317,7 @@ class Journal:
         journal.is_broken = journal.is_lost = False
 
     def _write_and_grow(self, journal: _OpenJournal, block: list[Buffer]) -> int:
-        """Write a block and zeros after it; returns how many zeros.
-
-        A disk that has room only for the block gets only the block.
-        """
+        """Write a block and, if there is room, zeros after it; returns how many zeros."""
         at = 0 if journal.header else journal.end
         try:
             write_all(self._files, journal.fd, [*block, _ZEROS], at)
@@ -392,10 +389,7 @@ class Journal:
         self.write((), ())
 
     def sync(self) -> None:
-        """Make the blocks written without a sync durable.
-
-        After an OSError they may be lost. `begin` must be called, once they are durable elsewhere.
-        """
+        """Make written blocks durable. After an OSError `begin` must be called."""
         journal = self._open
         if journal is None or journal.synced_end == journal.end:
             return
@@ -454,10 +448,7 @@ class Journal:
             self._files.close(fd)
 
     def free(self, first_id: int, last_id: int) -> None:
-        """Free the files of the ended journals ``first_id`` to ``last_id``, synced elsewhere.
-
-        Frees all that it can; raises OSError if some could not be freed.
-        """
+        """Free ended journals that are synced elsewhere. Raises OSError if some could not be."""
         error: OSError | None = None
         for slot, journal_id in list(self._in_use.items()):
             if not first_id <= journal_id <= last_id:
@@ -543,10 +534,7 @@ class JournalBlock:
 def replay(
     files: Files, folder: Path, apply: Callable[[GroupRef, memoryview], None]
 ) -> ReplayReport:
-    """Give ``apply`` every group of every block that counts, oldest first.
-
-    Replaying is idempotent: it writes the same bytes to the same places.
-    """
+    """Give ``apply`` every group of every block that counts, oldest first. May be repeated."""
     found = _headers(files, folder)
     report = ReplayReport(last_id=max(found, default=0))
     for journal in _chain(found):

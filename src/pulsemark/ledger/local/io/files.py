@@ -101,10 +101,7 @@ class Files(Protocol):
         """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
 
     def try_lock_folder(self, path: Path) -> int | None:
-        """Lock a folder itself, exclusively, while the descriptor that is returned is open.
-
-        None: its file system locks no folders. Raises BlockingIOError: it is taken.
-        """
+        """Lock a folder; None: its file system cannot. Raises BlockingIOError: it is taken."""
 
     def connect(self, path: Path) -> sqlite3.Connection:
         """A connection to an SQLite database, for all threads, which begins no transaction by
@@ -262,10 +259,7 @@ virtual machine often has to get from its host first: seven times slower (bench_
 
 
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write all ``buffers`` one after another at ``offset``; returns the bytes written.
-
-    Goes on after short writes and interruptions; any other ``OSError`` is raised.
-    """
+    """Write all ``buffers`` at ``offset``, in as many calls as it takes; returns the size."""
     start, size = offset, sum(map(len, buffers))
     for portion in _portions(buffers, size):
         part = portion

@@ -143,10 +143,7 @@ def _without_marker(files: Files, folder: Path) -> str:
 
 
 def prepare_folder(files: Files, folder: Path) -> None:
-    """Make sure ``folder`` is a data folder: a new or empty one becomes one.
-
-    Raises ForeignFolderError for a folder with something else in it.
-    """
+    """Make an empty or missing ``folder`` a data folder. Raises ForeignFolderError for others."""
     try:
         make_folder_durably(files, folder)
         held = files.hold_folder(folder)
@@ -193,10 +190,7 @@ def warn_if_public(folder: Path) -> None:
 
 
 def make_folder_durably(files: Files, folder: Path) -> None:
-    """Make a folder with its parents, unless it is there, and make the names of new ones durable.
-
-    Only this user may read new ones. Raises OSError.
-    """
+    """Make a folder and its parents durably, for this user only. Raises OSError."""
     folder = folder.absolute()
     missing = []
     while not files.exists(folder) and folder != folder.parent:
@@ -232,10 +226,7 @@ class FolderLock:
 
 
 def lock_folder(files: Files, folder: Path) -> FolderLock:
-    """Take the folder's lock.
-
-    Raises FolderLockedError. The kernel frees the lock when its owner dies, however it dies.
-    """
+    """Take the folder's lock; it ends with its owner's process. Raises FolderLockedError."""
     with ExitStack() as on_failure:
         fds = [files.hold_folder(folder)]
         on_failure.callback(files.close, fds[0])
@@ -321,10 +312,7 @@ class Reserve:
         return self._whole
 
     def with_space_for(self, work: Callable[[], T]) -> T:
-        """Do ``work``. If the disk is full, free a part and do it again, until nothing is left.
-
-        ``work`` must have changed nothing when it raises. Its last error is raised here.
-        """
+        """Do ``work``; while the disk is full, free a part of the reserve and do it again."""
         while True:
             try:
                 return work()

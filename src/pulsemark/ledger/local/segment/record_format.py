@@ -179,11 +179,7 @@ class BadRecordError(Exception):
 
 
 def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordFields:
-    """Check marker, sizes and checksum of the record at ``offset``; raises BadRecordError.
-
-    Needs header, prefix and up to six body bytes; `whole_record` and `body_damage` check the rest
-    of the body.
-    """
+    """Check header, prefix and up to six body bytes of a record. Raises BadRecordError."""
     start = offset + RECORD_HEADER_SIZE
     if start > len(data):
         raise BadRecordError("the record header is cut off", short=True)
@@ -203,11 +199,7 @@ def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordField
 
 
 def whole_record(data: Buffer, view: memoryview, at: int, key: RecordKey) -> RecordTuple:
-    """The header of the record at ``at``, after header and body have passed their checksums.
-
-    The fast way, for reading thousands of records; ``view`` is a view on ``data``.
-    Raises BadRecordError.
-    """
+    """The fast way: the header of a record with good checksums. Raises BadRecordError."""
     try:
         record: RecordTuple = RECORD_HEADER.unpack_from(data, at)
         marker, crc, size, prefix_size, _, body_check, _, _, _, _ = record

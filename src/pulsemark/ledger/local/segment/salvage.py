@@ -57,10 +57,7 @@ def read_segment_header(files: Files, path: Path) -> SegmentHeader:
 
 
 def read_named_header(files: Files, folder: Path, segment_id: SegmentId) -> SegmentHeader:
-    """The header of a segment's file, which must be of that segment.
-
-    Raises CorruptFileError, UnsupportedVersionError, OSError.
-    """
+    """The header of a segment's file. Raises CorruptFileError, UnsupportedVersionError, OSError."""
     path = segment_path(folder, *segment_id)
     header = read_segment_header(files, path)
     if header.segment_id != segment_id:
@@ -72,10 +69,7 @@ def read_named_header(files: Files, folder: Path, segment_id: SegmentId) -> Segm
 def restored_header(
     files: Files, path: Path, segment_id: SegmentId, beginning: bytes
 ) -> SegmentHeader | None:
-    """The header of a segment that begins with these bytes, restored exactly; None: it is lost.
-
-    Raises UnsupportedVersionError, OSError.
-    """
+    """The restored header; None: it is lost. Raises UnsupportedVersionError, OSError."""
     copies = [beginning]  # it may have been half written when it was read before
     with open_index(files, path, segment_id) as index:
         if index is not None:
@@ -118,10 +112,7 @@ Identity = tuple[str, int]
 def read_headers(
     files: Files, folder: Path, segment_ids: Iterable[SegmentId], identity: Identity
 ) -> tuple[dict[SegmentId, SegmentHeader], dict[SegmentId, Exception]]:
-    """The headers of one topic's segments, and for each lost header the reason.
-
-    Raises OSError, UnsupportedVersionError.
-    """
+    """One topic's headers, and why headers are lost. Raises OSError, UnsupportedVersionError."""
     headers: dict[SegmentId, SegmentHeader] = {}
     unread: dict[SegmentId, Exception] = {}
     for segment_id in segment_ids:
@@ -141,10 +132,9 @@ def salvage_headers(
     good: Iterable[SegmentHeader],
     identity: Identity | None = None,
 ) -> dict[SegmentId, SegmentHeader]:
-    """New headers for those of the ``damaged`` segments that can be salvaged.
+    """New headers for ``damaged`` segments that can be salvaged; ``good`` are all others.
 
-    ``good`` are the headers that could be read: all of the folder, or of one topic, whose
-    ``identity`` is then given. Raises OSError, UnsupportedVersionError.
+    If these are of one topic, its ``identity`` is given. Raises OSError, UnsupportedVersionError.
     """
     known = {header.segment_id: header for header in good}
     salvaged = {}
@@ -157,17 +147,13 @@ def salvage_headers(
             known[segment_id] = salvaged[segment_id] = header
             path = segment_path(folder, *segment_id)
             _log.error(
-                "%s: its header is damaged; it was made again from its copy and the records",
-                path,
+                "%s: its header is damaged; it was made again from its copy and the records", path
             )
     return salvaged
 
 
 def has_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
-    """Whether there is a record in a segment without a usable header. Raises OSError.
-
-    Records of version 2 cannot be found without the secret in the header.
-    """
+    """Whether there is a record of version 1 in a segment without a header. Raises OSError."""
     fd = files.open(segment_path(folder, *segment_id), os.O_RDONLY)
     try:
         return _first_record(files, fd, segment_id) is not None
@@ -176,10 +162,7 @@ def has_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
 
 
 def may_have_held_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
-    """Whether a segment without a usable header can have held records. Raises OSError.
-    False if the file begins with a whole header of another segment and has no record of this one,
-    or if it begins with a header that may be half written.
-    """
+    """Whether a segment without a usable header can have held records. Raises OSError."""
     path = segment_path(folder, *segment_id)
     beginning = read_beginning(files, path)
     with suppress(CorruptFileError):
@@ -211,10 +194,7 @@ def _is_version_1(
     known: Mapping[SegmentId, SegmentHeader],
     beginning: bytes,
 ) -> bool:
-    """Whether this is a segment of version 1. Ledgers with higher ids are never older.
-
-    If not, bytes in its bodies could be taken for its records.
-    """
+    """Whether this is a segment of version 1: ledgers with higher ids are never older."""
     with open_index(files, path, segment_id) as index:
         version = index.version() if index is not None else None
     if version is not None:

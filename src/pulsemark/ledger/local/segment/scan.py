@@ -140,10 +140,7 @@ def _follows(
     held: list[ScannedRecord],
     start: tuple[int, int] | None,
 ) -> bool:
-    """Whether a record at ``offset`` can be what its entry id says, counted from what is sure.
-
-    ``start``: where the records that are sure end, and the next entry id; None: it is not known.
-    """
+    """Whether a record at ``offset`` fits to its entry id, counted from ``start``, if known."""
     if start is None:
         return record.fields.entry_id >= next_entry_id
     expected = held[-1].end_offset if held else start[0]

@@ -128,10 +128,7 @@ class Life:
         """Anyone may read it; only ``become`` changes it."""
 
     def become(self, new: SegmentState, *, only_if: Collection[SegmentState] = ()) -> bool:
-        """Change the state; returns whether it changed.
-
-        ``only_if``: in any other state nothing happens. Raises SegmentStateError.
-        """
+        """Change the state, if it is in ``only_if``; returns whether. Raises SegmentStateError."""
         with _changing:
             if only_if and self.state not in only_if:
                 return False

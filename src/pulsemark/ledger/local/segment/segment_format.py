@@ -96,10 +96,7 @@ def version_1_key(ledger_id: int) -> RecordKey:
 
 
 def new_secret() -> bytes:
-    """A secret for a new segment or journal file.
-
-    No byte of its marker is zero, so that space that was never written has no marker.
-    """
+    """A secret for a new file. Its marker has no zero byte, which never written space has."""
     while True:
         secret = os.urandom(SECRET_SIZE)
         if all(secret[:4]):
@@ -169,10 +166,7 @@ _SIZE_END = 16
 
 
 def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
-    """Parse the beginning of a segment file.
-
-    Raises CorruptFileError, or UnsupportedVersionError for a newer version or feature.
-    """
+    """Parse the beginning of a segment file. Raises CorruptFileError, UnsupportedVersionError."""
     body = _checked_header(data, path)
     (_, version, _, size, ledger_id, segment_no, epoch, topic_id, first_entry_id,
      first_index, entry_time_floor, stamp_floor, previous_id, previous_count,
@@ -314,10 +308,7 @@ def write_cut(files: Files, segment: Path, ledger_id: int, segment_no: int, cut:
 
 
 def read_cut(files: Files, segment: Path, ledger_id: int, segment_no: int) -> HeadCut:
-    """What was removed; nothing if there is no cut file, or it is damaged.
-
-    Raises UnsupportedVersionError.
-    """
+    """What was removed, if the cut file is good. Raises UnsupportedVersionError."""
     cut, problem = examine_cut(files, segment, ledger_id, segment_no)
     if problem is not None:
         _log.warning(
@@ -329,10 +320,7 @@ def read_cut(files: Files, segment: Path, ledger_id: int, segment_no: int) -> He
 def examine_cut(
     files: Files, segment: Path, ledger_id: int, segment_no: int
 ) -> tuple[HeadCut, str | None]:
-    """What was removed, and what is wrong with the file (None: nothing).
-
-    Raises UnsupportedVersionError.
-    """
+    """What was removed, and the fault of the file or None. Raises UnsupportedVersionError."""
     path = cut_path(segment)
     try:
         data = read_file(files, path)
