@@ -70,6 +70,7 @@ COMMANDS = {
 #: Command -> its module, if that has several commands.
 MODULES = {
     "topics": "topics", "namespaces": "topics", "schemas": "topics", "subscriptions": "topics",
+    "stats": "topics",
     "produce": "messages", "consume": "messages", "backup": "verify", "restore": "verify",
     "verify": "verify", "rebuild-catalog": "verify", "mirror": "mirror", "follow": "mirror",
     "promote": "mirror", "seek": "seek", "finder": "seek", "completion": "parsing",

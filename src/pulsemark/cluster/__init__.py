@@ -9,10 +9,4 @@ from .member import ClusterMember
 from .placement import Balanced, Fixed
 from .store import BundleStores, OneStore
 
-__all__ = [
-    "Balanced",
-    "BundleStores",
-    "ClusterMember",
-    "Fixed",
-    "OneStore",
-]
+__all__ = ["Balanced", "BundleStores", "ClusterMember", "Fixed", "OneStore"]

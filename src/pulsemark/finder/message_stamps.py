@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..audit.consumer import MessageId
 from ..ledger import Position
 from ..ledger.tail_cache import Lru
 from ..metadata import FieldValue, message_index, peek
@@ -26,22 +27,6 @@ from .messages import RemoteEntry
 
 AHEAD_ENTRIES = 256
 REMEMBERED_ENTRIES = 4096
-
-
-class MessageId(Protocol):
-    """A message's id, such as a `pulsar.MessageId`."""
-
-    def ledger_id(self) -> int:
-        """The ledger's number."""
-        ...
-
-    def entry_id(self) -> int:
-        """The entry's number in the ledger."""
-        ...
-
-    def batch_index(self) -> int:
-        """The message's place in its batch; -1 if it is not in a batch."""
-        ...
 
 
 class ReceivedMessage(Protocol):
@@ -57,10 +42,7 @@ class ReceivedMessage(Protocol):
 
 
 class MessageNotStoredError(LookupError):
-    """The topic has no such entry: it was removed, or the id belongs to another topic.
-
-    `topic` and `position` name the wanted entry.
-    """
+    """The entry at `position` was removed, or the id is of another topic than `topic`."""
 
     def __init__(self, topic: str, position: Position) -> None:
         super().__init__(topic, position)

@@ -27,6 +27,7 @@ from ..ledger.run import SAMPLE_STRIDE_ROWS, PrefixSample
 from ..metadata import peek
 
 Answer = TypeVar("Answer")
+_TIME_MAX_MS, _FIRST_INDEX = attrgetter("time_max_ms"), attrgetter("first_index")
 
 
 class SearchMethod(Enum):
@@ -157,10 +158,7 @@ class Finder:
     def range(
         self, from_ms: int, to_ms: int, *, method: SearchMethod = SearchMethod.INDEX
     ) -> IndexRange:
-        """The messages from the first entry at ``from_ms`` to the first at ``to_ms``, half-open.
-
-        Raises ValueError when ``to_ms`` is before ``from_ms``.
-        """
+        """The messages from ``from_ms`` to before ``to_ms``. Raises ValueError: that is before."""
         return self.ask(
             lambda snapshot: range_between(
                 lambda time_ms: self.time_in(snapshot, time_ms, method), from_ms, to_ms
@@ -190,7 +188,7 @@ class Finder:
         # A segment's maximum may include entries that are not in the snapshot. Then the segment has
         # no row for this time, and the log ends there.
         segments = snapshot.segments
-        for segment in segments[bisect_left(segments, time_ms, key=attrgetter("time_max_ms")) :]:
+        for segment in segments[bisect_left(segments, time_ms, key=_TIME_MAX_MS) :]:
             count = snapshot.entry_count(segment)
             if _removed_time_ms(segment) >= time_ms:
                 place = self._read_through(segment, count, time_ms, io)
@@ -217,7 +215,7 @@ class Finder:
             raise IndexOutOfRangeError(index, first_index, next_index)
         io = IoCount()
         segments = snapshot.segments
-        segment = segments[bisect_right(segments, index, key=attrgetter("first_index")) - 1]
+        segment = segments[bisect_right(segments, index, key=_FIRST_INDEX) - 1]
         count = snapshot.entry_count(segment)
         if method is SearchMethod.INDEX:
             row = segment.find_message(index - segment.first_index, count, io)

@@ -32,10 +32,10 @@ from ..proto import seek_pb2 as pb
 from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .following import VERSIONS, StoreState, agreed_version, state_messages
-from .forwarding import ForwardedError, Forwarding
+from .forwarding import Call, ForwardedError, Forwarding
 from .messages import AppendControl, appended_message, control_request, history_message
 from .search import AnyFinder, finder_of
-from .stream import ReadForm, ReadPlan, StreamSlots, entry_responses
+from .stream import ReadForm, ReadPlan, StreamSlots, Writer, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
@@ -82,35 +82,13 @@ class TopicSource(Protocol):
         """Where the topic's log ends, and what is lost beyond its ends. Raises as `log`."""
 
 
-class CallContext(Protocol):
+class CallContext(Call, Writer, Protocol):
     """The parts of grpc.aio.ServicerContext that the service uses; grpc has no types for them."""
 
     async def abort(
         self, code: grpc.StatusCode, details: str, trailing_metadata: rpc.Metadata
     ) -> NoReturn:
         """End the call with a status."""
-
-    async def write(self, message: Any) -> None:
-        """Send one message of a stream; waits while the receiver is slow."""
-
-    def peer(self) -> str:
-        """Address and port of the client."""
-        ...
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        """What TLS found out about the client."""
-        ...
-
-    def invocation_metadata(self) -> Any:
-        """What the caller sent beside its request."""
-        ...
-
-    def time_remaining(self) -> float | None:
-        """The seconds until the caller's deadline."""
-        ...
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Run `callback` when gRPC has released the call."""
 
 
 class SearchStoppedError(Exception):

@@ -397,19 +397,10 @@ class Probe:
 SAMPLE_STRIDE_ROWS = 13
 
 
-class SampledRun(Protocol):
-    """The methods of a `Run` that are used here."""
-
-    entry_count: int
-
-    def chunk(self, row: int) -> Rows:
-        """Some rows, among them ``row``."""
-
-
 class PrefixSample:
     """Running maximum of times, messages before, and offset of every thirteenth row."""
 
-    def __init__(self, run: SampledRun) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._extending = threading.Lock()
         self.times: array[int] = array("Q")
@@ -440,26 +431,10 @@ class PrefixSample:
 MAXIMA_STRIDE_ROWS = 64
 
 
-class TimedRun(Protocol):
-    """The methods of a `Run` that are used here."""
-
-    cut_rows: int
-    entry_count: int
-
-    def row(self, row: int, io: IoCount | None = None) -> Row:
-        """One entry's row."""
-
-    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
-        """What entries say about themselves."""
-
-    def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
-        """The time of an entry without a stamp."""
-
-
 class OwnTimes:
     """Times of the entries from ``run.cut_rows`` on, as that was when this object was made."""
 
-    def __init__(self, run: TimedRun) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._first_row = run.cut_rows
         self._maxima: array[int] = array("Q")

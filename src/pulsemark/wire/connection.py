@@ -609,10 +609,7 @@ class Connection:
         self._frames.receive_data(data)
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Writable memory, never empty, to receive into (asyncio.BufferedProtocol).
-
-        This class chooses the size itself; `sizehint` is ignored.
-        """
+        """Memory to receive into, never empty, whatever `sizehint` (asyncio.BufferedProtocol)."""
         self._raise_if_dead()
         return self._frames.get_buffer()
 

@@ -118,10 +118,7 @@ class Cursor(AckedPlace):
         changed: set[Cursor] | None = None,
         kept: KeptProperties | None = None,
     ) -> None:
-        """`changed` has this cursor as long as it has changes that `persist` would write.
-
-        `kept` counts its properties until it is forgotten.
-        """
+        """`changed` has it while `persist` would write something; `kept` counts its properties."""
         super().__init__(log, mark_delete)
         self._all_changed = changed if changed is not None else set()
         self.topic_id = topic_id

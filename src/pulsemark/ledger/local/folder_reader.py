@@ -154,10 +154,7 @@ class FolderReader:
         return FolderLog(self, full)
 
     def load(self, topic: str, *, known: Sequence[Segment] = ()) -> tuple[Segment, ...]:
-        """The segments of a topic that count. Raises TopicNotFoundError.
-
-        Segments of an earlier answer (``known``) are used again and brought up to date.
-        """
+        """A topic's segments that count; ``known`` ones are updated. Raises TopicNotFoundError."""
         with self._lock:
             if known or not self._is_as_scanned():
                 self._scan_headers()

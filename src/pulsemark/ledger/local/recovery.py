@@ -29,7 +29,6 @@ import logging
 import time
 from pathlib import Path
 
-from ...records import record
 from ..cursors.cursor_store import CURSOR_TOPIC, cursor_records
 from ..errors import CorruptFileError, TopicNotFoundError
 from ..store import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
@@ -207,22 +206,13 @@ LEDGER_IDS_SKIPPED = 1 << 20
 """Ids left unused between the highest ledger id found and the first new one."""
 
 
-@record(frozen=True)
-class Completed:
-    """What was added to a catalog."""
-
-    topics: int
-    segments: int
-    next_ledger_id: int
-
-
 def is_older_than_folder(files: Files, folder: Path, catalog: Catalog) -> bool:
     """Whether the folder has ledgers whose ids the catalog never assigned."""
     present = list_segments(files, folder)
     return bool(present) and present[-1][0] >= catalog.next_ledger_id()
 
 
-def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
+def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> None:
     """Add what the catalog lacks. Raises CatalogError, UnsupportedVersionError, OSError."""
     removed, deleted = catalog.removed(), catalog.deleted_topics()
     with FolderReader(folder, files=files) as reader:
@@ -252,7 +242,6 @@ def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
         len(topics),
         len(segments),
     )
-    return Completed(len(topics), len(segments), next_ledger_id)
 
 
 def _highest_topic_id(reader: FolderReader) -> int:
