@@ -1,6 +1,7 @@
 """The pipeline on a cluster: Spark's standalone master and two workers, on this machine.
 
     python bench/bench_spark_cluster.py [--rows 1000000 10000000] [--topics 1 100 1000] [--rounds N]
+        [--jobs scan audit offload stream]
 
 Master and workers are processes of their own, from pyspark's jars; each worker has one core and one
 executor. The data folder is their shared file system. For each number of messages (in one topic),
@@ -32,6 +33,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +54,7 @@ SILENT_S = 300
 """Spark's processes may start slowly beside other work, but they say something all the time."""
 DAEMON_OPTIONS = ("-Dspark.master.rest.enabled=false", "-Dspark.worker.timeout=600")
 MESSAGE_BYTES = 100
+JOBS = ("scan", "audit", "offload", "stream")
 PARTS = ("driver", "executor", "workers")
 NARROW = ("value", "__key", "__publishTime", "__index", "__brokerPublishTime")
 SUMS = ["sum(length(value))", "sum(__index)", "max(__brokerPublishTime)"]
@@ -270,6 +273,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--topics", type=int, nargs="+", default=[1, 100, 1000])
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, metavar="JOB")
     add_rounds(parser)
     args = parser.parse_args()
     sizes = [(rows, 1) for rows in args.rows]
@@ -279,15 +283,13 @@ def main() -> None:
         spark = session(stack.enter_context(cluster(folder, args.workers)))
         stack.callback(spark.stop)
         memory = Memory()
-        print(
-            "| messages | topics | scan | audit | offload | stream | driver | executor | workers |"
-        )
-        print("|---|---|---|---|---|---|---|---|---|")
+        heads = ("messages", "topics", *args.jobs, *PARTS)
+        print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
         for rows, topics in sizes:
             data, expected = folder / f"data-{rows}-{topics}", rows // topics * topics
             fill(data, rows, topics)
             memory.most_bytes.clear()
-            jobs = jobs_of(spark, data, folder / "out").values()
+            jobs = itemgetter(*args.jobs, JOBS[0])(jobs_of(spark, data, folder / "out"))[:-1]
             runs = [partial(run_s, job, folder / "out", expected) for job in jobs]
             in_turns(1, *runs)  # the first one starts Python's processes
             cells = [Sample.of(taken).text(" s") for taken in in_turns(args.rounds, *runs)]

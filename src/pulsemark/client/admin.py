@@ -67,34 +67,34 @@ class AdminClient:
     def create_topic(self, topic: str, *, partitions: int = 0) -> None:
         """Create a topic; with `partitions` a partitioned one."""
         if partitions:
-            self.request("PUT", f"{resource_of(topic)}/partitions", partitions)
+            self.request("PUT", f"{_topic(topic)}/partitions", partitions)
         else:
-            self.request("PUT", resource_of(topic))
+            self.request("PUT", _topic(topic))
 
     def delete_topic(self, topic: str, *, force: bool = False, partitioned: bool = False) -> None:
         """Delete a topic. `force` ends its producers and subscriptions."""
         kind = "/partitions" if partitioned else ""
-        self.request("DELETE", f"{resource_of(topic)}{kind}", force="true" if force else "false")
+        self.request("DELETE", f"{_topic(topic)}{kind}", force="true" if force else "false")
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0: it is not partitioned."""
-        return int(self.request("GET", f"{resource_of(topic)}/partitions")["partitions"])
+        return int(self.request("GET", f"{_topic(topic)}/partitions")["partitions"])
 
     def stats(self, topic: str) -> dict[str, Any]:
         """A topic's statistics, with Pulsar's names. Of a partitioned topic the sums."""
         kind = "partitioned-stats" if self.partitions(topic) else "stats"
-        return dict(self.request("GET", f"{resource_of(topic)}/{kind}"))
+        return dict(self.request("GET", f"{_topic(topic)}/{kind}"))
 
     def internal_stats(self, topic: str, *, own_figures: bool = False) -> dict[str, Any]:
         """A topic's ledgers and cursors; with those figures, too, that only pulsemark has."""
         query = {"ownFigures": "true"} if own_figures else {}
-        return dict(self.request("GET", f"{resource_of(topic)}/internalStats", **query))
+        return dict(self.request("GET", f"{_topic(topic)}/internalStats", **query))
 
     # -- subscriptions --------------------------------------------------------------------------
 
     def subscriptions(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions."""
-        return list(self.request("GET", f"{resource_of(topic)}/subscriptions"))
+        return list(self.request("GET", f"{_topic(topic)}/subscriptions"))
 
     def backlog(self, topic: str, subscription: str) -> int:
         """How many messages a subscription has not acknowledged."""
@@ -123,21 +123,21 @@ class AdminClient:
         body: dict[str, Any] = {"ledgerId": ends[at], "entryId": ends[at]}
         if properties:
             body["properties"] = dict(properties)
-        self.request("PUT", f"{resource_of(topic)}/subscription/{_quoted(subscription)}", body)
+        self.request("PUT", f"{_topic(topic)}/subscription/{_quoted(subscription)}", body)
 
     def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
         """Delete a subscription. `force` ends its consumers."""
-        path = f"{resource_of(topic)}/subscription/{_quoted(subscription)}"
+        path = f"{_topic(topic)}/subscription/{_quoted(subscription)}"
         self.request("DELETE", path, force="true" if force else "false")
 
     def reset_cursor(self, topic: str, subscription: str, time_ms: int) -> None:
         """Set a subscription to the first message at or after a time."""
-        path = f"{resource_of(topic)}/subscription/{_quoted(subscription)}/resetcursor/{time_ms}"
+        path = f"{_topic(topic)}/subscription/{_quoted(subscription)}/resetcursor/{time_ms}"
         self.request("POST", path)
 
     def skip_all(self, topic: str, subscription: str) -> None:
         """Acknowledge everything that a subscription has not acknowledged."""
-        self.request("POST", f"{resource_of(topic)}/subscription/{_quoted(subscription)}/skip_all")
+        self.request("POST", f"{_topic(topic)}/subscription/{_quoted(subscription)}/skip_all")
 
     # -- namespaces and tenants -----------------------------------------------------------------
 
@@ -247,8 +247,7 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def resource_of(text: str) -> str:
-    """A topic's place in the paths of the REST API."""
+def _topic(text: str) -> str:
     name = TopicName.parse(text)
     return "/".join(map(_quoted, (name.domain, name.tenant, name.namespace_local, name.local)))
 

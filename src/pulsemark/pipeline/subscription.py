@@ -14,7 +14,6 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 from ..client import AdminClient, AdminError, UnreachableError
-from ..client.admin import resource_of
 from ..ledger import Position
 from .errors import JobFailedError, OptionError
 from .options import ServiceOptions, SubscriptionOptions
@@ -76,3 +75,9 @@ def _client(service: ServiceOptions) -> AdminClient:
         return AdminClient(service.target, token=service.token_text(), ssl_context=context)
     except (OSError, ValueError) as error:
         raise OptionError("adminUrl", service.target, f"cannot be called: {error}") from error
+
+
+def resource_of(topic: str) -> str:
+    """A topic's place in the paths of the REST API."""
+    domain, _, rest = topic.partition("://")
+    return "/".join(quote(part, safe="") for part in (domain, *rest.split("/", 2)))
