@@ -34,7 +34,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
-from ..audit.report import Labels
+from ..audit.report import Labels as AuditLabels
 from ..audit.rows import AuditInputError, parse_tags
 from ..audit.rows import parse_bucket_ms as bucket_ms_of
 from .arguments import Range, checked_options
@@ -68,7 +68,7 @@ def audit(
     *,
     bucket: str = "1 minute",
     by: str | Sequence[str] = (),
-    labels: Labels | None = None,
+    labels: AuditLabels | None = None,
     clock_errors: bool = False,
     **bounds: Unpack[Range],
 ) -> DataFrame:
@@ -109,7 +109,7 @@ def audit(
     read = ReadOptions.parse(options)
     work = partial(counted, read, bucket_ms, tags, clock_errors)
     parts = rows_of(spark, work, audit_tasks(read), COUNTS)
-    rows = _merged(parts, bucket_ms, tags, labels or Labels())
+    rows = _merged(parts, bucket_ms, tags, labels or AuditLabels())
     if clock_errors:
         errors = _clock_errors(spark, options, bucket_ms)
         rows = rows.join(errors, ["topic", "bucket_start", _PRODUCER], "left")
@@ -191,7 +191,9 @@ def parse_by(names: str | Sequence[str]) -> tuple[str, ...]:
     return tags
 
 
-def _merged(parts: DataFrame, bucket_ms: int, tags: Sequence[str], labels: Labels) -> DataFrame:
+def _merged(
+    parts: DataFrame, bucket_ms: int, tags: Sequence[str], labels: AuditLabels
+) -> DataFrame:
     """Merge the buckets of all slices into the report."""
     from pyspark.sql import functions as f
 
@@ -245,7 +247,9 @@ def _placed(merged: DataFrame) -> DataFrame:
     ).where("bucket_start_ms IS NOT NULL OR buckets = 0")
 
 
-def _reported(placed: DataFrame, bucket_ms: int, tags: Sequence[str], labels: Labels) -> DataFrame:
+def _reported(
+    placed: DataFrame, bucket_ms: int, tags: Sequence[str], labels: AuditLabels
+) -> DataFrame:
     """The report's columns."""
     from pyspark.sql import functions as f
 
