@@ -84,7 +84,6 @@ class Stamps(Protocol):
 
     def of(self, message: Any) -> Stamp:
         """The stamp of a message. Raises LookupError if its entry was removed meanwhile."""
-        ...
 
 
 class _TopicCounts:

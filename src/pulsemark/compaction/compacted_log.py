@@ -62,10 +62,9 @@ class CompactedLog:
     def ask(self, question: Callable[[CompactedView], T], without: Callable[[], T]) -> T:
         """The answer of ``question`` to the current view; without a view that of ``without``.
 
-        View and log of an answer belong together. Entries after a view's horizon are in the log for
-        as long as that view is current: only with a newer one does compaction need less, and the
-        log may be trimmed further. So an answer counts only if the view is still current after it;
-        else ``question`` is asked again, and an error that was raised meanwhile is dropped.
+        Entries after a view's horizon are in the log for as long as it is current. So an answer
+        counts only if the view is still current after it; else ``question`` is asked again,
+        whatever was raised meanwhile.
         """
         view = self._current()
         while True:

@@ -161,10 +161,9 @@ class CompactedView:
     ) -> ViewRow | None:
         """The first entry whose ``key`` is >= ``value``; None if there is none.
 
-        By time: a row's time is the highest time up to it in the whole log. So the result is the
-        first surviving entry at or after the one that the log gives for that time.
-
-        ``by_records`` searches the records instead of the index blocks.
+        A row's time is the highest time up to it in the whole log, so the result is the first
+        surviving entry at or after the log's. ``by_records`` searches the records instead of the
+        index blocks.
         """
         row = self._find(key, value, by_records, io or IoCount())
         return row if row is None or row.ordinal < self.summary.entry_count else None

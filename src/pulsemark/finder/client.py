@@ -75,11 +75,10 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True)
 class CursorPlace:
-    """The place of a subscription after a reset.
+    """The place of a subscription after a reset: the next entry to read.
 
-    ``position`` is the position of the next entry to read. ``batch_index`` is the place of the
-    wanted message in it (0 unless the reset was by index). ``end`` is True if there is no entry
-    left to read now.
+    ``batch_index`` is the wanted message in it (0 unless the reset was by index). ``end``: there is
+    no entry left to read now.
     """
 
     position: Position

@@ -80,15 +80,12 @@ class Call(Protocol):
 
     def invocation_metadata(self) -> Any:
         """What the caller sent beside its request."""
-        ...
 
     def auth_context(self) -> dict[str, list[bytes]]:
         """What TLS found out about the caller."""
-        ...
 
     def time_remaining(self) -> float | None:
         """The seconds until the caller's deadline."""
-        ...
 
 
 class Forwarding:

@@ -34,11 +34,9 @@ class ReceivedMessage(Protocol):
 
     def message_id(self) -> MessageId:
         """The message's id."""
-        ...
 
     def topic_name(self) -> str:
         """The topic's full name; for a partitioned topic, the partition's name."""
-        ...
 
 
 class MessageNotStoredError(LookupError):
@@ -57,9 +55,9 @@ class MessageNotStoredError(LookupError):
 class MessageStamp:
     """The stamp of a message.
 
-    ``index`` counts the topic's messages from 0, without gaps, over all of its ledgers.
-    ``broker_time_ms`` is the time in the stamp, None if the entry has no stamp. ``append_time_ms``,
-    by the same clock, is always there. ``tags`` are the entry's, named as by `metadata.tags_of`.
+    ``index`` counts the topic's messages from 0, without gaps. ``broker_time_ms`` is None without a
+    stamp; ``append_time_ms``, by the same clock, is always there. ``tags`` are named as by
+    `metadata.tags_of`.
     """
 
     index: int

@@ -70,10 +70,9 @@ _METHODS: dict[int, SearchMethod] = {
 class RemoteEntry:
     """One entry of ReadEntries' answer.
 
-    ``body`` is None if the request was for prefixes only. ``prefix`` is empty if the entry was
-    stored without a stamp. Times are unix ms; ``time_ms`` is the stamp's time, or the producer's
-    publish time (PIP-70). ``tags`` are the fields of the prefix except time and index, by name: see
-    `metadata.tags_of`. The server can name a plugin's fields only if it has the plugin.
+    ``body`` is None if only prefixes were asked for, ``prefix`` empty without a stamp. Times are
+    unix ms; ``time_ms`` is the stamp's, or the producer's publish time (PIP-70). ``tags`` are named
+    as by `metadata.tags_of`, with a plugin's fields if the server has the plugin.
     """
 
     position: Position

@@ -41,9 +41,8 @@ class SearchMethod(Enum):
 class Found:
     """An entry found by time.
 
-    ``end`` is True if there is no such entry. Then ``position`` is where the next entry will be
-    stored, and ``index`` and ``first_index`` are the next message's index. ``time_ms`` is the
-    entry's time, 0 at the end.
+    ``end`` is True if there is none: then ``position``, ``index`` and ``first_index`` are those of
+    the next entry, and ``time_ms``, the entry's time, is 0.
     """
 
     position: Position

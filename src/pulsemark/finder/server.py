@@ -444,11 +444,9 @@ class LogReader(Protocol):
 
 
 class FolderSource:
-    """The topics of a data folder, for `SeekServer`.
+    """The topics of a data folder, for `SeekServer`. The last MAX_TOPICS used ones stay loaded.
 
-    The last MAX_TOPICS topics that were used stay loaded, so that a call reads only what is new in
-    the folder. Raises ForeignFolderError if the folder is not a data folder,
-    UnsupportedVersionError if a newer version wrote it.
+    Raises ForeignFolderError, UnsupportedVersionError.
     """
 
     def __init__(self, folder: Path | LogReader, log_of: LogOf | None = None) -> None:

@@ -143,11 +143,9 @@ class Seen:
 def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
     """When entries were first seen whose append times are in the future; None: there are none.
 
-    Append times never decrease. So if the clock went a day ahead and back, new entries get
-    tomorrow's times for a day, and would be kept for a day too long. In that case the
-    metadata store notes the time when that was first seen, and how far the log went: the entries up
-    to there are at least as old as the note. A note is kept until its entries are removed, so it
-    survives restarts, and costs one change per retention time. Blocks. Raises CatalogError.
+    If the clock went a day ahead and back, new entries get tomorrow's times for a day. So the
+    metadata store notes when that was first seen, and how far the log went: the entries up to there
+    are at least that old. A note stays until they are removed. Blocks. Raises CatalogError.
     """
     catalog, key = ledger.store.catalog, str(ledger.topic_id)
     stored = catalog.get(SEEN_PROPERTY_KIND, key)

@@ -310,9 +310,8 @@ class Run(ABC):
 def run_after(runs: Sequence[Run], number: int, row: int) -> tuple[int, int]:
     """Run number and row where reading goes on after a run that had no entry at ``row``.
 
-    The committer shows entries meanwhile, those of older runs first. So once a later run is seen
-    to have entries, the runs before it show all of theirs, and are looked at once more: else the
-    entries that were shown between the two reads would be skipped.
+    Entries of older runs are shown first. So once a later run has entries, the runs before it are
+    looked at once more, or entries shown between the two reads would be skipped.
     """
     following = number + 1
     while following < len(runs) and not runs[following].entry_count:

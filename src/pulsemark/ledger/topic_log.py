@@ -486,11 +486,10 @@ class TopicLog:
         return run.has_row(row - 1)
 
     def cut_before(self, position: Position, next_index: int) -> int | None:
-        """The index at which the log's tail was cut off, at or before an entry that was there.
+        """The index at which the log's tail was cut off, at or before an entry; or None.
 
-        ``next_index`` is the index after the entry. None: there was no such cut. Entries removed
-        from the head, or lost with their file, are not such a cut: indexes go on after them, while
-        the indexes of a cut tail are given again.
+        ``next_index`` is the index after the entry. Entries removed from the head, or lost with
+        their file, are no such cut: the indexes of a cut tail are given again.
         """
         segments = self._segments
         number = bisect_right(segments, position, key=FIRST_POSITION) - 1

@@ -209,11 +209,9 @@ class TopicStore(StoreCore):
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its entries, cursors and compacted views. Blocks.
 
-        If it raises, the topic is unchanged. Once the metadata store no longer has the topic, it is
-        deleted, also after a crash. What cannot be removed then (entries, cursors, views) is
-        removed when the store is next opened.
-
-        Raises TopicNotFoundError, ReservedTopicError, StoreClosedError, CatalogError, OSError.
+        If it raises, the topic is unchanged. It is deleted, also after a crash, once the metadata
+        store does not have it; the rest is then removed when the store is next opened. Raises
+        TopicNotFoundError, ReservedTopicError, StoreClosedError, CatalogError, OSError.
         """
         if _is_reserved(name):
             raise ReservedTopicError(name)
@@ -293,9 +291,9 @@ class TopicStore(StoreCore):
     def close(self) -> None:
         """Close the store; a second call waits for the first and does nothing. Blocks.
 
-        If the engine fails, the next opening has everything that was acknowledged; the ownership
-        is given up, and OSError or CatalogError raised. An exception from a signal handler ends
-        the waiting: the store is closed all the same, and another call waits for that.
+        If the engine fails, the ownership is given up, OSError or CatalogError raised, and what was
+        acknowledged is there at the next opening. A signal handler's exception only ends the
+        waiting.
         """
         if self.state.is_foreign:
             return

@@ -179,11 +179,10 @@ def body_check_of(topic: str, body: Buffer) -> int:
 
 
 def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | None) -> None:
-    """Raise if the log's end is not where the caller believes to append. Under the lock.
+    """Raise StaleEpochError or FencedError if the log's end is another one. Under the lock.
 
-    StaleEpochError: the log has another epoch. FencedError: ``follows``, an earlier append, is not
-    stored and will not be. A failure ends the ledger before it is known to the commit: so an entry
-    that is not yet stored must be in the ledger to which the next entry goes.
+    ``follows``, an earlier append, must be stored or pending in the ledger of the next entry: a
+    failure ends a ledger before the commit knows of it.
     """
     if epoch is not None and epoch != tail.epoch:
         raise StaleEpochError(topic, epoch, tail.epoch)
@@ -930,10 +929,10 @@ class ManagedLedger(SubscribedLog):
     ) -> Appended:
         """A new leader takes over: appends of earlier epochs are refused from now on.
 
-        The epoch begins a ledger, whose first entry is a control entry that names the epoch and the
-        ``leader``. If that entry cannot be made durable, the previous epoch goes on. Raises
-        StaleEpochError unless ``epoch`` is higher than the current one, ValueError above 2^32-1,
-        ControlError, and what ``append`` raises: nothing has changed then.
+        The epoch begins a ledger, whose first entry names the epoch and the ``leader``. If that
+        cannot be made durable, the previous epoch goes on. Raises StaleEpochError unless ``epoch``
+        is higher than the current one, ValueError above 2^32-1, ControlError, and what ``append``
+        raises.
         """
         epoch = check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, tags, leader_epoch=max(epoch, 0))
@@ -1042,13 +1041,12 @@ class ManagedLedger(SubscribedLog):
             self.tail = replace(self.tail, next_index=index)
 
     def follow_from(self, cut_at: Position, entry: StoredEntry, epoch: int) -> int:
-        """Drop every entry from ``cut_at`` on and add a leader's entry there; how many were
-        dropped. Blocks until durable.
+        """Drop every entry from ``cut_at`` on and add a leader's entry; how many went. Blocks.
 
-        For a log that keeps its leader's positions: the entry is in a ledger that this log does not
-        keep. Its epoch may be lower than this log's last one, but not than that of the entry before
-        ``cut_at``. After a crash the log has all of the change, or only lacks entries after
-        ``cut_at``. Raises StaleEpochError, InvalidEntryError and what ``append`` raises.
+        For a log that keeps its leader's positions: the entry is in a ledger that it does not keep,
+        and its epoch is not below that of the entry before ``cut_at``. After a crash the log has
+        all of the change, or only lacks entries after ``cut_at``. Raises StaleEpochError,
+        InvalidEntryError and what ``append`` raises.
         """
         return self.store.uninterrupted.run(partial(self._follow_from, cut_at, entry, epoch))
 

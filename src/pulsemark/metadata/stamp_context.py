@@ -97,11 +97,9 @@ class Stamper(Protocol):
     @property
     def name(self) -> str:
         """The stamper's name; a chain holds each name once."""
-        ...
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write its fields into `metadata`, without blocking. An exception fails the append."""
-        ...
 
 
 @runtime_checkable
@@ -110,7 +108,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch. May step back; callers allow for it."""
-        ...
 
 
 class SystemClock:

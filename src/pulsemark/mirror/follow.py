@@ -359,9 +359,8 @@ class FollowRun:
     def run(self) -> bool:
         """Follow; whether everything that the source had at the start is here.
 
-        Raises LostError if the source cannot be reached for `reconnect_s`, OtherSourceError if the
-        folder has entries and the source none of them, SeekCallError, LedgerError, OSError. What
-        was followed until then stays.
+        Raises LostError (not reached for `reconnect_s`), OtherSourceError (the folder has entries
+        and the source none of them), SeekCallError, LedgerError, OSError. What was followed stays.
         """
         self._begin()
         is_complete = False

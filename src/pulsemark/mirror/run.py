@@ -104,9 +104,8 @@ class MirrorRun:
     def run(self) -> bool:
         """Mirror; whether everything that was there at the start is in the target.
 
-        Raises MirrorError (LostError if source or target cannot be reached for `reconnect_s`),
-        ClientError, LedgerError, OSError. What was mirrored until then stays, and the next run goes
-        on after it.
+        Raises MirrorError (LostError if a side cannot be reached for `reconnect_s`), ClientError,
+        LedgerError, OSError. What was mirrored stays, and the next run goes on after it.
         """
         self._worked_s = self.clock()
         try:

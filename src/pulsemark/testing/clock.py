@@ -32,11 +32,9 @@ class ClockWatcher(Protocol):
 
     def before_move(self) -> None:
         """The clock is about to be moved."""
-        ...
 
     def after_move(self) -> None:
         """The clock was moved. `advance` and `set` return after this."""
-        ...
 
 
 class MovableClock(ABC):

@@ -79,7 +79,6 @@ class Lossy(Protocol):
 
     def lose_unsynced(self, fd: int) -> None:
         """Drop what was written to the file since its last sync."""
-        ...
 
 
 @dataclass(slots=True)

@@ -168,11 +168,9 @@ class Commit(_Awaited[DoneCallback]):
     def add_done_callback(self, callback: DoneCallback) -> None:
         """Call ``callback(error or None)`` when durable or failed; at once if it is already.
 
-        What became of a commit is a fact: one that was done answers also once the store is closed,
-        and in a child process. For any other one a child process raises ForkedStoreError.
-
-        Runs where the store's ``notify`` runs things. Without ``notify`` in a thread of the store
-        that does nothing else: callbacks may call all of the store's methods, and wait.
+        It runs where the store's ``notify`` runs things, else in a thread of the store, where it
+        may call all methods and wait. In a child process only a commit that is done answers, others
+        raise ForkedStoreError.
         """
         if not self._keep(callback):
             callback(self.error)
@@ -187,14 +185,10 @@ class Commit(_Awaited[DoneCallback]):
     def wait(self, timeout_s: float | None = None) -> None:
         """Block until durable.
 
-        Raises FencedError if it is not to be, StoreFailedError if the store stopped before that
-        was known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An
-        exception that a signal handler raises ends the wait and nothing else. Without a time-out
-        the calling thread may write to the disk itself: then no exception ends the wait before
-        the disk answers.
-
-        What became of a commit is a fact: one that is done answers also once the store is closed,
-        and in a child process.
+        Raises FencedError if it is not to be, StoreFailedError if the store stopped before that was
+        known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An exception of
+        a signal handler ends the wait and nothing else, but without a time-out only after the
+        disk's answer: the calling thread may write to it itself.
         """
         if not self.done and self._committer is not None:
             self._committer.wait_for(self, timeout_s)
@@ -335,11 +329,10 @@ class EntryWriter(Protocol):
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """Append the groups' entries to their runs and make them durable, but do not show them.
 
-        Either all entries of a group are good, or the group has failed; then no later entry of its
-        run may be written. Entries of a failed group that cannot be taken back are shown here
-        (``Group.show``): their callers learn it (`Appended.error`). With ``sync`` False, entries
-        are durable only after the next ``sync``. An exception stops the store: it is for what
-        cannot be repaired, such as a lost ownership.
+        Either all entries of a group are good, or it has failed, and no later entry of its run may
+        be written. Entries of a failed group that cannot be taken back are shown here
+        (``Group.show``). With ``sync`` False, entries are durable after the next ``sync``. An
+        exception stops the store: it is for what cannot be repaired, such as a lost ownership.
         """
 
     def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:

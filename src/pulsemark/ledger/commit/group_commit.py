@@ -310,12 +310,10 @@ class CommitterThread:
             self._wakeup.is_asleep = False
 
     def _gather(self) -> None:
-        """Let a batch of many topics grow.
+        """Let a batch of many topics grow, as each topic in a batch costs a fixed time.
 
-        Each topic in a batch costs a fixed amount of time, however few entries it adds, and the
-        threads that append meanwhile need the same processor. So batches of many topics take only
-        a share of the time: the next batch waits a multiple of the time that the last one took,
-        as long as more entries come, or until each topic has some entries in the batch.
+        The next batch waits a multiple of the time that the last one took, as long as more entries
+        come, or until each topic has some entries in it.
         """
         pending = self._committer.pending
         with pending.lock:

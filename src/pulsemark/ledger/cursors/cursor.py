@@ -245,10 +245,8 @@ class Cursor(AckedPlace):
         """Acknowledge messages of a batch: those whose bit is not set in ``remaining``.
 
         ``remaining`` are 64-bit words, signed as on the wire; bits beyond the batch mean nothing.
-        Returns the words of what remains after earlier acknowledgements, too. When nothing
-        remains, the entry is acknowledged and the list is empty. Where the cursor keeps too much
-        of other batches already, nothing changes. If the batch's size is not in memory, the words
-        are taken as they are, as those of a stored cursor.
+        Returns the words of what remains of it, [] for nothing. Where the cursor keeps too much of
+        other batches already, nothing changes.
         """
         self._check_not_closed()
         found = None if self.is_acked(position) else self._log.known_message_count(position)

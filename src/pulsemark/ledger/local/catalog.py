@@ -249,9 +249,8 @@ class Catalog(MetadataStore):
     ) -> None:
         """Add what the folder has, in one transaction: ids by topic name, and segments.
 
-        If a name is known under an older id, that topic was deleted: its segments are listed for
-        removal, and so are those in ``removed``. Ledger ids below ``next_ledger_id`` are never
-        given again.
+        Of a name with an older id the older topic was deleted: its segments are listed for removal,
+        as those in ``removed``. Ledger ids below ``next_ledger_id`` are never given again.
         """
         with self._transaction() as db:
             for name, topic_id in topics.items():

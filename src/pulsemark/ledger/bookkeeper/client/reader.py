@@ -298,9 +298,7 @@ class LedgerReader:
     async def read(
         self, first: int, last: int, max_bytes: int = _DEFAULT_MAX_BYTES
     ) -> list[LedgerEntry]:
-        """The entries from `first` to `last`, or fewer: at least one, and few above `max_bytes`.
-
-        The entry that reaches `max_bytes` of payload is the last one returned.
+        """The entries from `first` on, up to `last` or until they reach `max_bytes`; at least one.
 
         Raises EntryMissingError beyond the last confirmed entry or if no replica holds an entry,
         DigestMismatchError if no good copy is found, NotEnoughBookiesError if no replica answers.

@@ -209,9 +209,8 @@ def _has_files(files: Files, folder: Path, names: set[str]) -> bool:
 class FolderLock:
     """A data folder's lock, until it is closed: of the folder itself, and of its file `LOCK`.
 
-    The file alone can be removed, and made again by the next process. Earlier versions lock only
-    the file, and so do file systems that lock no folders. Until it is closed the folder is held
-    (`Files.hold_folder`).
+    The file alone can be removed and made again. Earlier versions lock only it, and so do file
+    systems that lock no folders.
     """
 
     def __init__(self, files: Files, fds: Sequence[int]) -> None:

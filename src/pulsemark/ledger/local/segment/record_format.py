@@ -99,9 +99,8 @@ def pack_records(
 ) -> tuple[list[Buffer], list[int]]:
     """The records of consecutive entries of the same kind, time and body check, from ``offset`` on.
 
-    ``next_index`` is the index of the first entry's first message. Returns the records' parts, and
-    where each record ends. The loop is `pack_record_head` once more: a call for each record would
-    cost half as much as all the rest.
+    Returns their parts, and where each record ends. The loop is `pack_record_head` once more: a
+    call for each record would cost half as much as all the rest.
     """
     marker, seed = key
     pack_core, pack_lead, crc_of = RECORD_CORE.pack, RECORD_LEAD.pack, crc32c
