@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
@@ -122,8 +123,7 @@ def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
     """A subscription's figures, in the order of SUBSCRIPTION_FIGURES."""
     consumers = subscription.consumers
     flow = subscription.topic.flows.of(subscription)
-    in_memory = isinstance(subscription, NonPersistentSubscription)
-    drop_rate = subscription.drop_meter.rate if in_memory else 0.0
+    drops = subscription.drop_meter if isinstance(subscription, NonPersistentSubscription) else None
     waiting = subscription.backlog_entries
     return (
         subscription.messages_out,
@@ -134,14 +134,14 @@ def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
         len(consumers),
         sum(consumer.unacked_messages for consumer in consumers),
         int(any(subscription.is_blocked(consumer) for consumer in consumers)),
-        0 if in_memory else subscription.last_flow_ms,
+        0 if drops else subscription.last_flow_ms,
         max((consumer.last_acked_ms for consumer in consumers), default=0),
         subscription.last_expired_ms,
         flow.messages_per_s,
         flow.bytes_per_s,
-        drop_rate,
+        drops.rate if drops else 0.0,
         0,
-        *message_counts(None if in_memory else subscription.tag_filter),
+        *message_counts(None if drops else subscription.tag_filter),
     )
 
 
