@@ -20,13 +20,14 @@ With `--service-url` the same work is done on another broker, a real Pulsar for 
 broker with a fault of its own (`mutants.py`), which must be found; `--all-mutants` runs each of
 them until it is found, for at most the minutes. Prints a table, the first anomalies, and what of
 the broker's interfaces was used; keeps the history in `--out`, and beside it a picture of each kind
-of anomaly. Exit code 1 for an anomaly, or for a mutant not found.
+of anomaly. A client that does not end, its library's call for example, is named and left: what it
+cannot have seen is no anomaly. Exit code 1 for an anomaly, a client that was left, or a mutant not
+found.
 """
 
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import logging
 import math
 import os
@@ -34,6 +35,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,29 +43,25 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
-from histories_clients import Run, begin, prepare, read_logs, start
+from histories_clients import Left, Run, begin, prepare, read_logs, start
 from histories_movers import move, movers
 from histories_systems import Cluster, Foreign, OneBroker, System, Workers
 from mutants import FAULTS_OF, MUTANTS, NO_MUTANT, served
 
 from pulsemark.testing import BrokerProcessError
 from pulsemark.testing.histories import Anomaly, History, Step, check, picture, table
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 from tests.support.simulated_history import simulated_history
 
 SHOWN = 3
 #: A mutant's histories.
 ROUND_S = 25.0
-ENDED_S = 240.0
+#: A client is left when no client has done anything for so long, or all of them are not at their
+#: end after the longest time.
+ENDED_S, LONGEST_S = 150.0, 900.0
 #: So many messages are acknowledged before each fault of `--times`.
 RECEIPTS = 100
 #: Of each virtual history; and those tried for a shorter one of the same seed.
 VIRTUAL_MINUTES, SHORTER = 10.0, (0.5, 1, 2, 4)
-
-
-class NoEndError(Exception):
-    """Clients wait for something that does not come."""
 
 
 def disturb(run: Run, system: System, faults: list[str], until_s: float, times: int | None) -> None:
@@ -73,8 +71,9 @@ def disturb(run: Run, system: System, faults: list[str], until_s: float, times: 
         raise SystemExit(f"--faults: there is no {unknown}; there are {', '.join(system.faults)}")
     done = 0
     while faults and time.monotonic() < until_s and done != times:
-        if times is not None:
-            wait_for_receipts(run)
+        if times is not None and not has_receipts(run):
+            run.left.append(Left("all producers", "wait for receipts", ENDED_S, ""))
+            return
         time.sleep(run.random.uniform(2, 5) if times is None else run.random.uniform(0.2, 1.5))
         name, begin_ns = run.random.choice(faults), run.now_ns()
         system.faults[name]()
@@ -84,17 +83,21 @@ def disturb(run: Run, system: System, faults: list[str], until_s: float, times: 
         time.sleep(max(0.0, until_s - time.monotonic()))
 
 
-def wait_for_receipts(run: Run) -> None:
-    """Until some messages that were sent after now are acknowledged: a fault might lose them."""
+def has_receipts(run: Run) -> bool:
+    """Wait until some messages that were sent after now are acknowledged: a fault might lose them.
+
+    False: that takes too long.
+    """
     since_ns, until_s = run.now_ns(), time.monotonic() + ENDED_S
     place, left = len(run.steps), RECEIPTS
     while left > 0:
         if time.monotonic() > until_s:
-            raise NoEndError("nothing is acknowledged any more")
+            return False
         time.sleep(0.1)
         steps = run.steps[place:]
         place += len(steps)
         left -= sum(s.what == "send" and bool(s.ok) and s.begin_ns >= since_ns for s in steps)
+    return True
 
 
 def add_moves(run: Run, used: Path) -> None:
@@ -107,17 +110,29 @@ def add_moves(run: Run, used: Path) -> None:
             run.steps.append(Step(begin_ns=begin_ns, end_ns=begin_ns, **about))
 
 
-def _join(run: Run, threads: list[threading.Thread]) -> None:
-    """Wait for their ends, for as long as clients do anything."""
-    seen, since_s = 0, time.monotonic()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(1)
-            if len(run.steps) != seen:
-                seen, since_s = len(run.steps), time.monotonic()
-            elif time.monotonic() - since_s > ENDED_S:
-                faulthandler.dump_traceback()
-                raise NoEndError(f"a client did not come to its end: {thread.name}")
+def join(run: Run, threads: list[threading.Thread]) -> None:
+    """Wait for their ends, for as long as clients do anything; what does not end is left."""
+    seen, began_s = len(run.steps), time.monotonic()
+    since_s = began_s
+    while alive := [thread for thread in threads if thread.is_alive()]:
+        alive[0].join(0.1)
+        now_s = time.monotonic()
+        if len(run.steps) != seen:
+            seen, since_s = len(run.steps), now_s
+        if now_s - since_s > ENDED_S or now_s - began_s > LONGEST_S:
+            run.left += [_left(thread, now_s - began_s) for thread in alive]
+            return
+
+
+def _left(thread: threading.Thread, seconds: float) -> Left:
+    """Where a client is, in its own code and in a library's."""
+    frames = traceback.extract_stack(sys._current_frames().get(thread.ident or 0))
+    ours = (
+        each for each in reversed(frames) if Path(__file__).parent in Path(each.filename).parents
+    )
+    own = next(ours, frames[0])
+    call = f"{own.line}, in {frames[-1].name}"
+    return Left(thread.name, call, seconds, thread.name.split()[-1].removesuffix("-mover"))
 
 
 def system_of(
@@ -144,7 +159,8 @@ def used_file(arguments: argparse.Namespace, mutant: str | None) -> Path:
 def print_use(path: Path) -> None:
     """How much of the interfaces the clients used, and what they did not."""
     if not path.exists():
-        return  # nothing of ours
+        print("\nWhat of its interfaces was used only a broker of ours notes, so it is not known")
+        return
     used = set(path.read_text(encoding="utf-8").splitlines())
     for kind, names in served().items():
         there = sorted(name for name in names if f"{kind} {name}" in used)
@@ -156,8 +172,8 @@ def print_use(path: Path) -> None:
 
 def history_of(
     arguments: argparse.Namespace, mutant: str | None, faults: list[str] | None, seconds: float
-) -> History:
-    """Work for some time, and return what was seen."""
+) -> tuple[History, list[Left]]:
+    """Work for some time, and return what was seen, and the clients that did not end."""
     with ExitStack() as stack:
         system = system_of(arguments, stack, mutant, faults)
         faults = list(system.DEFAULT) if faults is None else faults
@@ -170,16 +186,16 @@ def history_of(
         moving = [start(move, mover) for mover in movers(run)]
         disturb(run, system, faults, time.monotonic() + seconds, arguments.times)
         run.stop.set()
-        _join(run, producers)
+        join(run, producers)
         run.is_produced.set()
-        _join(run, moving)
+        join(run, moving)
         run.is_sent.set()
-        _join(run, consumers)
+        join(run, consumers)
         read_logs(run)
         print(system.report())
     if (used := used_file(arguments, mutant)).exists():
         add_moves(run, used)
-    return History(run.steps)
+    return History(run.seen()), run.left
 
 
 def judge(
@@ -188,8 +204,8 @@ def judge(
     """Make a history, print what is wrong in it; whether something is."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     used_file(arguments, mutant).unlink(missing_ok=True)
-    history = history_of(arguments, mutant, faults, seconds)
-    for topic in history.topics:
+    history, left = history_of(arguments, mutant, faults, seconds)
+    for topic in sorted({step.topic for step in history.steps if step.what == "send"}):
         if not any(step.ok for step in history.of(topic, "send")):
             raise SystemExit(f"{topic}: no message was acknowledged, so nothing was judged")
     found = check(history)
@@ -206,7 +222,12 @@ def judge(
         print(f"picture: {path}")
     for anomaly in found[:SHOWN]:
         print(f"\n{anomaly}", flush=True)
-    return bool(found)
+    if left:
+        print("\nLeft, and on its topic nobody is said to have seen all:")
+    for each in left:
+        where = f"topic {each.topic}" if each.topic else "all was seen without it"
+        print(f"- {each.client} after {each.seconds:.0f} s in {each.call}; {where}")
+    return bool(found or left)
 
 
 def judge_virtually(seed: int, minutes: float, mutant: str | None) -> bool:
@@ -246,7 +267,7 @@ def finds(arguments: argparse.Namespace, mutant: str, seconds: float) -> bool:
     while time.monotonic() < began_s + seconds:
         try:
             is_found = judge(arguments, mutant, FAULTS_OF.get(mutant, []), ROUND_S)
-        except (NoEndError, BrokerProcessError) as error:
+        except BrokerProcessError as error:
             is_found = True
             print(error)
         if is_found:
@@ -293,6 +314,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    code = main()
+    try:
+        code = main()
+    except Exception:  # noqa: BLE001 - whatever it is: the end must not wait for clients
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     os._exit(code)  # clients that wait for something have threads that would abort the process

@@ -7,16 +7,19 @@ real services do: what a consumer held must come again, and what it acknowledged
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import pulsar
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -24,10 +27,13 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from pulsemark.client import AdminClient, RawEntry, RawReader, Service
-from pulsemark.client.errors import ClientError, WaitTimeoutError
+from pulsemark.client.errors import AdminError, ClientError, UnreachableError, WaitTimeoutError
 from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.histories import Step
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.simulated_admin import BROKEN, NOT_FOUND, Asked, next_request, value_in
 
 #: How long a consumer waits at the end until it believes that there is no more.
 DRAINED_S = 5.0
@@ -40,6 +46,12 @@ DELAY_MS = 2_000
 CHUNK_BYTES = 70_000
 ACKNOWLEDGED_AT_ONCE = 5
 READ_TRIES = 10
+#: How long a topic may give nothing when it is read at the end.
+READ_S = 60
+#: How long a client library's call for its end may take.
+CLOSED_S = 60.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,16 @@ KINDS = {
 }
 
 
+class Left(NamedTuple):
+    """A client that did not end, or whose library did not return from a call."""
+
+    client: str
+    call: str
+    seconds: float
+    #: Where it is not known whether it has seen all; empty if another one took its place.
+    topic: str
+
+
 @dataclass
 class Run:
     """What the clients of a run share."""
@@ -109,6 +131,9 @@ class Run:
     is_produced: threading.Event = field(default_factory=threading.Event)
     is_sent: threading.Event = field(default_factory=threading.Event)
     steps: list[Step] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    #: By the values of messages whose clients have no answer yet: what notes it.
+    unanswered: dict[str, Callable[..., None]] = field(default_factory=dict)
     began_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
@@ -140,6 +165,47 @@ class Run:
     def note(self, what: str, begin_ns: int, **told: Any) -> None:
         """A client's step ends now."""
         self.steps.append(Step(what=what, begin_ns=begin_ns, end_ns=self.now_ns(), **told))
+
+    def note_send(self, value: str, **about: Any) -> Callable[..., None]:
+        """A client begins to send a message. The result notes the answer, `ok` and `position`."""
+        begin_ns = self.now_ns()
+
+        def answered(**told: Any) -> None:
+            if self.unanswered.pop(value, None) is not None:
+                self.note("send", begin_ns, value=value, **about, **told)
+
+        self.unanswered[value] = answered
+        return answered
+
+    def within(
+        self, limit_s: float, client: str, call: Callable[..., T], *given: Any, topic: str = ""
+    ) -> T:
+        """The result of a library's call. One that does not come in time is left behind, and named.
+
+        Raises TimeoutError.
+        """
+        doing = ThreadPoolExecutor(1).submit(call, *given)
+        try:
+            return doing.result(limit_s)
+        except TimeoutError:
+            if not doing.done():
+                self.left.append(Left(client, call.__qualname__, limit_s, topic))
+            raise
+
+    def close(self, client: str, call: Callable[..., object], *given: Any, topic: str = "") -> None:
+        """Have a library end a client of Kafka's."""
+        with suppress(KafkaError, TimeoutError):
+            self.within(CLOSED_S, client, call, *given, topic=topic)
+
+    def seen(self) -> list[Step]:
+        """All steps. Nobody knows what became of a message that has no answer, and on the topics of
+        clients that are left nobody has seen that there is no more.
+        """
+        for answered in list(self.unanswered.values()):
+            answered(ok=None)
+        blind = {left.topic for left in self.left}
+        ends = ("drained", "backlog")
+        return [each for each in self.steps if each.topic not in blind or each.what not in ends]
 
     def client(self) -> pulsar.Client:
         """A client with a connection of its own."""
@@ -181,6 +247,8 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
     ]
     if run.service_url and not run.has_moved_clock:
         producers.append(start(seek, run, LANES[0]))
+    if run.http_urls:
+        producers.append(start(manage, run))
     return consumers, producers
 
 
@@ -240,13 +308,12 @@ def produce(run: Run, lane: Lane) -> None:
         # A clock that steps back keeps a delayed message for as long as it steps.
         has_delay = lane.has_delays and number % 5 == 0 and not run.has_moved_clock
         delay_ms = DELAY_MS if has_delay else None
-        begin_ns = run.now_ns()
-        due_ns = begin_ns + DELAY_MS * 1_000_000 - TOLERANCE_NS if has_delay else None
-        about = {"client": name, "topic": lane.name, "value": value, "due_ns": due_ns}
-        note = partial(run.note, "send", begin_ns, is_once=lane.has_deduplication, **about)
+        due_ns = run.now_ns() + DELAY_MS * 1_000_000 - TOLERANCE_NS if has_delay else None
+        about = {"client": name, "topic": lane.name, "due_ns": due_ns}
+        answered = run.note_send(value, is_once=lane.has_deduplication, **about)
         producer.send_async(
             body_of(lane, value),
-            partial(_answered, room, note),
+            partial(_answered, room, answered),
             partition_key=key,
             deliver_after=None if delay_ms is None else timedelta(milliseconds=delay_ms),
         )
@@ -378,6 +445,33 @@ def seek(run: Run, lane: Lane) -> None:
     client.close()
 
 
+def manage(run: Run) -> None:
+    """Change policies, make and delete topics, over REST; and read all of them at the end."""
+    topics, seen = [lane.name for lane in run.lanes if lane.kind != "Group"], set[Asked]()
+    while not run.stop.wait(0.3):
+        asked = next_request(run.random, topics, is_over=False)
+        if asked.what != "fault":
+            seen.add(Asked("GET", asked.path, None, "get", ""))
+            _manage(run, asked)
+    for asked in seen:
+        _manage(run, asked)
+
+
+def _manage(run: Run, asked: Asked) -> None:
+    begin_ns, value = run.now_ns(), asked.value
+    ok: bool | None = True
+    try:
+        answer = run.admin.request(asked.method, asked.path, asked.body)
+        value = value if asked.what == "set" else value_in(answer)
+    except AdminError as error:
+        ok = False if error.status < BROKEN else None
+        if asked.what == "get" and error.status == NOT_FOUND:
+            ok, value = True, "none"
+    except UnreachableError:
+        ok = None
+    run.note(asked.what, begin_ns, client="admin", topic=asked.topic, value=value, ok=ok)
+
+
 # -- Kafka's clients ----------------------------------------------------------------------------
 
 
@@ -390,32 +484,27 @@ def _kafka_producer(run: Run) -> KafkaProducer:
 
 def produce_to_kafka(run: Run, lane: Lane) -> None:
     """Publish with kafka-python's idempotent producer until the end."""
-    producer = _kafka_producer(run)
-    unanswered: dict[str, Callable[..., None]] = {}
+    producer, name = _kafka_producer(run), f"{lane.name}-kafka-producer"
     number = 0
     while not run.stop.wait(1 / lane.rate):
-        value, begin_ns = f"{lane.name}/kafka/{number}", run.now_ns()
+        value = f"{lane.name}/kafka/{number}"
         number += 1
-        about = {"client": f"{lane.name}-kafka-producer", "topic": lane.name, "value": value}
-        unanswered[value] = partial(run.note, "send", begin_ns, is_once=True, **about)
+        answered = run.note_send(value, client=name, topic=lane.name, is_once=True)
 
-        def sent(told: Any, value: str = value) -> None:
-            unanswered.pop(value)(position=str(told.offset) if lane.kind == "Group" else None)
+        def sent(told: Any, answered: Callable[..., None] = answered) -> None:
+            answered(position=str(told.offset) if lane.kind == "Group" else None)
 
-        def failed(_: BaseException, value: str = value) -> None:
-            unanswered.pop(value)(ok=None)
+        def failed(_: BaseException, answered: Callable[..., None] = answered) -> None:
+            answered(ok=None)
 
         try:
             producer.send(lane.kafka_name, value.encode()).add_callback(sent).add_errback(failed)
         except KafkaError as error:
             failed(error)
-            producer.close(timeout=1)
+            run.close(name, producer.close)
             producer = _kafka_producer(run)
-    with suppress(KafkaError):
-        producer.flush(timeout=60)
-        producer.close(timeout=10)
-    for note in list(unanswered.values()):
-        note(ok=None)
+    run.close(name, producer.flush)
+    run.close(name, producer.close)
 
 
 def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
@@ -455,13 +544,12 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
                 value, position = record.value.decode(), str(record.offset)
                 run.note("receive", begin_ns, value=value, position=position, **about)
         if not run.stop.is_set() and time.monotonic() > away_s:
-            with suppress(KafkaError):
-                consumer.close()  # commits what it has had
+            run.close(about["client"], consumer.close, topic=lane.name)  # commits what it has had
             consumer = _kafka_consumer(run, lane)
             silent_since_s = time.monotonic()
             away_s = silent_since_s + 3 * run.random.uniform(*AWAY_S)
     run.note("drained", begin_ns, **about)
-    consumer.close()
+    run.close(about["client"], consumer.close)
 
 
 # -- the logs at the end ------------------------------------------------------------------------
@@ -571,11 +659,13 @@ def read_kafka_logs(run: Run) -> None:
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
         end = consumer.end_offsets([partition])[partition]
-        while consumer.position(partition) < end:
+        came_s = time.monotonic()
+        while consumer.position(partition) < end and time.monotonic() - came_s < READ_S:
             begin_ns = run.now_ns()
             for record in consumer.poll(5_000).get(partition, ()):
+                came_s = time.monotonic()
                 run.note(
                     "read", begin_ns, client="log", topic=lane.name, value=record.value.decode(),
                     position=str(record.offset), time_ms=record.timestamp,
                 )  # fmt: skip
-    consumer.close()
+    run.close("log", consumer.close)

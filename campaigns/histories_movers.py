@@ -12,13 +12,10 @@ confluent-kafka (librdkafka).
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -28,8 +25,6 @@ from histories_clients import Lane, Run
 from pulsemark.client import ClientError, ConnectionLostError, Service, WaitTimeoutError
 from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 from tests.support.transaction_client import COORDINATOR, TransactionClient
 
 AT_ONCE = 5
@@ -93,8 +88,8 @@ class Mover:
         """Begin a transaction."""
         raise NotImplementedError
 
-    def send(self, lane: Lane, value: str, note: Callable[..., None]) -> None:
-        """Send in the transaction; `note` is called with `ok` and `position`, now or later."""
+    def send(self, lane: Lane, value: str, answered: Callable[..., None]) -> None:
+        """Send in the transaction; `answered` is called with `ok` and `position`, now or later."""
         raise NotImplementedError
 
     def acknowledge(self, messages: list[Got]) -> None:
@@ -107,6 +102,8 @@ class Mover:
 
     def is_done(self) -> bool:
         """At the end: whether no more comes, because neither of the two does anything."""
+        if self.run.is_sent.is_set():
+            return True  # nobody waits any longer: the other one was left
         if not self.run.is_produced.is_set() or self.is_busy or self.other.is_busy:
             self._calm_s = time.monotonic()
             return False
@@ -153,12 +150,12 @@ class Mover:
         goes_on = rounds < ROUNDS and not self.run.stop.is_set()
         for lane in [self.target, self.copies] if goes_on else [self.copies]:
             value = f"{lane.name}/{name}.{number}+{rounds + 1}"
-            about = {"client": self.name, "topic": lane.name, "value": value, "transaction": name}
-            note = partial(self.run.note, "send", self.run.now_ns(), is_once=self.is_once, **about)
+            about = {"client": self.name, "topic": lane.name, "transaction": name}
+            answered = self.run.note_send(value, is_once=self.is_once, **about)
             try:
-                self.send(lane, value, note)
+                self.send(lane, value, answered)
             except self.errors:
-                note(ok=None)
+                answered(ok=None)
                 raise
 
 
@@ -194,8 +191,9 @@ def move(mover: Mover) -> None:
                     mover.again()
                 mover.last_s = time.monotonic()
         except mover.errors:
-            mover.close()
             is_connected = False
+        if not is_connected:  # not above: there the error holds the client, which ends with its use
+            mover.close()
             time.sleep(0.3)
     run.note("drained", run.now_ns(), **mover.about)
     mover.close()
@@ -262,11 +260,11 @@ class PulsarMover(Mover):
         source = f"persistent://public/default/{self.source.name}"
         self._coordinator.add_subscription(self._transaction, source, "s")
 
-    def send(self, lane: Lane, value: str, note: Callable[..., None]) -> None:
+    def send(self, lane: Lane, value: str, answered: Callable[..., None]) -> None:
         """Send, and wait for the receipt."""
         producer, client = self._producers[lane.name], self._targets[lane.name]
         at = client.send(producer, value.encode(), self._transaction)
-        note(position=f"{at.ledger_id}:{at.entry_id}:0")
+        answered(position=f"{at.ledger_id}:{at.entry_id}:0")
 
     def acknowledge(self, messages: list[Got]) -> None:
         """One by one."""
@@ -276,6 +274,14 @@ class PulsarMover(Mover):
     def end(self, *, committed: bool) -> None:
         """END_TXN."""
         self._coordinator.end(self._transaction, committed=committed)
+
+
+def _end_librdkafka(clients: list[Any]) -> None:
+    """End clients that nobody else uses: the end of its last use waits for a client's threads."""
+    while clients:
+        client = clients.pop()
+        with suppress(KafkaException):
+            client.close() if isinstance(client, Consumer) else client.purge()
 
 
 class KafkaMover(Mover):
@@ -296,7 +302,6 @@ class KafkaMover(Mover):
             # librdkafka 2.16 may begin anew with all brokers, and then never find the coordinator.
             "metadata.recovery.strategy": "none",
         }  # fmt: skip
-        self._unanswered: dict[str, Callable[..., None]] = {}
         self._producer = Producer({
             **settings, "transactional.id": self.name, "transaction.timeout.ms": TIMEOUT_MS,
             "linger.ms": 0,
@@ -317,16 +322,10 @@ class KafkaMover(Mover):
         self._consumer.assign([place])
 
     def close(self) -> None:
-        """Close both; nobody knows what became of what has no answer."""
-        if self._consumer is not None:
-            self._consumer.close()
-        if self._producer is not None:
-            with suppress(KafkaException):
-                self._producer.purge()
-        for note in list(self._unanswered.values()):
-            note(ok=None)
-        self._unanswered.clear()
+        """Close both."""
+        parts = [part for part in (self._producer, self._consumer) if part is not None]
         self._consumer = self._producer = None
+        self.run.close(self.name, _end_librdkafka, parts)
 
     def take(self) -> list[Got]:
         """Some messages."""
@@ -345,16 +344,14 @@ class KafkaMover(Mover):
         assert self._producer is not None
         self._producer.begin_transaction()
 
-    def send(self, lane: Lane, value: str, note: Callable[..., None]) -> None:
+    def send(self, lane: Lane, value: str, answered: Callable[..., None]) -> None:
         """Send; the answer comes before the end."""
         assert self._producer is not None
-        self._unanswered[value] = note
 
-        def answered(error: Any, message: Any) -> None:
-            if (told := self._unanswered.pop(value, None)) is not None:
-                told(**{"ok": None} if error else {"position": str(message.offset())})
+        def told(error: Any, message: Any) -> None:
+            answered(**{"ok": None} if error else {"position": str(message.offset())})
 
-        self._producer.produce(lane.kafka_name, value.encode(), on_delivery=answered)
+        self._producer.produce(lane.kafka_name, value.encode(), on_delivery=told)
         self._producer.poll(0)
 
     def acknowledge(self, messages: list[Got]) -> None:
@@ -363,10 +360,10 @@ class KafkaMover(Mover):
         assert self._consumer is not None
         place = Partition(self.source.kafka_name, 0, messages[-1].message_id + 1)
         group = self._consumer.consumer_group_metadata()
-        send, limit_s = self._producer.send_offsets_to_transaction, self.LIMIT_S
+        send = self._producer.send_offsets_to_transaction
         # librdkafka 2.16 may wait for ever for a coordinator that has left the cluster (its issues
         # 5456 and 5511): then the call is left alone, and a new producer takes its place.
-        ThreadPoolExecutor(1).submit(send, [place], group, limit_s).result(2 * limit_s)
+        self.run.within(2 * self.LIMIT_S, self.name, send, [place], group, self.LIMIT_S)
 
     def end(self, *, committed: bool) -> None:
         """Commit, again until it is known how that ends; or abort."""

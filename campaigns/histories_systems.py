@@ -42,6 +42,8 @@ DISK_BYTES = 3 << 30
 READY_S = 120.0
 #: A bookie that starts again registers when ZooKeeper has forgotten its last session.
 REGISTERED_S = 30.0
+#: So many bits of a bookie flip at once, each in another file: its restart takes most of the time.
+BITS = 5
 OPTIONS = ("--max-message-size-bytes", str(MAX_MESSAGE_BYTES), "--expose-broker-entry-metadata")
 TOPICS = (
     "exclusive",
@@ -136,7 +138,10 @@ class JudgedProcess(BrokerProcess):
 
     def __init__(self, used: Path, mutant: str, *options: str, **more: Any) -> None:
         os.environ["PULSEMARK_TRANSACTION_COORDINATOR_ENABLED"] = "true"
-        super().__init__(*options, **more)
+        # Other ports may be taken for an outgoing connection while it is down.
+        names = "--port", "--http-port", "--kafka-port"
+        ports = [word for name in names for word in (name, str(free_port()))]
+        super().__init__(*ports, *options, **more)
         launcher = str(Path(__file__).parent / "mutants.py")
         self.program = (sys.executable, launcher, str(used), mutant)
 
@@ -369,20 +374,22 @@ class Cluster(System):
         self.pause(self.peer.pids["zookeeper"], (0.5, 7))
 
     def fault_bit(self) -> None:
-        """One bit of a bookie's entries or journal flips, while it is down, and it starts again."""
-        name = self._rotten
-        self.peer.kill(name)
-        logs = [each for each in (self.peer.folder / name).rglob("*.[lt]*") if each.is_file()]
-        logs = [each for each in logs if each.suffix in (".log", ".txn") and each.stat().st_size]
-        log = self.random.choice(logs)
-        self._flips[log.suffix] += 1
-        with log.open("r+b") as file:
-            size = len(file.read().rstrip(b"\0"))
-            file.seek(self.random.randrange(max(size, 1)))
-            (byte,) = file.read(1) or b"\0"
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ 1 << self.random.randrange(8)]))
-        self.peer.run(name)
+        """Bits of a bookie's entries and journals flip while it is down, each in another file."""
+        self.peer.kill(self._rotten)
+        logs = [
+            each
+            for each in sorted((self.peer.folder / self._rotten).rglob("*.[lt]*"))
+            if each.suffix in (".log", ".txn") and each.stat().st_size
+        ]
+        for log in self.random.sample(logs, min(BITS, len(logs))):
+            self._flips[log.suffix] += 1
+            with log.open("r+b") as file:
+                size = len(file.read().rstrip(b"\0"))
+                file.seek(self.random.randrange(max(size, 1)))
+                (byte,) = file.read(1) or b"\0"
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte ^ 1 << self.random.randrange(8)]))
+        self.peer.run(self._rotten)
 
     def fault_power(self) -> None:
         """The power of brokers, bookies and ZooKeeper is cut, and all start again."""

@@ -365,6 +365,16 @@ def acknowledges_before_it_is_stored() -> None:
     wrap(BatchWriter, "write", late)
 
 
+@mutant_under("kill")
+def forgets_policies() -> None:
+    """Policies of topics are not stored."""
+    from pulsemark.broker.topics.catalog_writer import CatalogWriter
+    from pulsemark.broker.topics.policy_store import TOPIC_POLICY_KIND
+
+    wrap(CatalogWriter, "write", lambda write: lambda one, *changes: write(
+        one, *(change for change in changes if change[0] != TOPIC_POLICY_KIND)))  # fmt: skip
+
+
 @mutant_under("power")
 def does_not_sync() -> None:
     """What is written stays in the system's memory."""

@@ -37,23 +37,18 @@ class Holder(Protocol):
 
     def give_up_input(self) -> None:
         """Free input memory: close the connection if something has begun to arrive."""
-        ...
 
     def give_up_output(self) -> None:
         """Free output memory: close the connection at once."""
-        ...
 
     def unsent_bytes(self) -> int:
         """Data written that the socket has not accepted yet."""
-        ...
 
     def held_output_bytes(self) -> int:
         """The memory of that data. A buffer is held until its last byte is sent."""
-        ...
 
     def output_freed(self) -> None:
         """Output memory is free again."""
-        ...
 
 
 class Publisher(Protocol):
@@ -61,7 +56,6 @@ class Publisher(Protocol):
 
     def publishes_changed(self) -> None:
         """The number of publishes in flight changed: reading may have to stop, or may go on."""
-        ...
 
 
 class Throttled(Protocol):
@@ -69,11 +63,9 @@ class Throttled(Protocol):
 
     def throttle(self) -> None:
         """Take nothing until `unthrottle`."""
-        ...
 
     def unthrottle(self) -> None:
         """Go on."""
-        ...
 
 
 class InputMemory:

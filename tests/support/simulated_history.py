@@ -33,6 +33,7 @@ from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatch
 from pulsemark.wire import Command, Message, MessageId, commands
 
 from . import transaction_client
+from .simulated_admin import AdminClient
 from .simulated_broker import SimulatedBroker, SimulatedClient
 from .simulated_kafka import KafkaConsumer, KafkaProducer
 from .simulated_store import SimulatedStore
@@ -563,7 +564,9 @@ class World:
             Consumer(self, lane, number) for lane in LANES for number in range(lane.consumers)
         ]
         self.movers = [Mover(self, RING_A, RING_B), Mover(self, RING_B, RING_A)]
-        self.clients: list[Any] = [*self.producers, *self.consumers, *self.movers, *self.kafka]
+        admin = AdminClient(self, [lane.name for lane in LANES])
+        others = *self.consumers, *self.movers, *self.kafka, admin
+        self.clients: list[Any] = [*self.producers, *others]
         if not self.has_moved_clock:
             self.clients.append(Seeker(self, LANES[1]))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 __all__ = ["BlockingWork", "RestlessLoopError", "SimulatedLoop"]
@@ -97,10 +98,10 @@ class BlockingWork:
         return await done
 
     def release(self, number: int = 0) -> None:
-        """Run one of the pieces; 0 is the oldest."""
+        """Run one of the pieces, on the loop, because it may call callbacks; 0 is the oldest."""
         done, function, arguments = self._pieces.pop(number)
         try:
-            result = function(*arguments)
+            result = self._loop.do(partial(function, *arguments))
         except Exception as error:
             if not done.done():
                 done.set_exception(error)

@@ -3,8 +3,12 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from random import Random
 
+import histories
+import histories_clients
 import pytest
 
 from pulsemark.testing.histories import History
@@ -58,15 +62,46 @@ def test_a_short_history_is_clean_and_judges_something(tmp_path):
     assert "commands were used; not: " in done.stdout
 
 
+def test_a_client_that_does_not_end_is_named_and_the_rest_is_judged(monkeypatch):
+    """A library's close that hangs, and a thread: neither keeps a history from being judged."""
+    monkeypatch.setattr(histories_clients, "CLOSED_S", 0.1)
+    monkeypatch.setattr(histories, "ENDED_S", 0.1)
+    run = histories_clients.Run("", "", (), Random(1), has_moved_clock=False, has_transactions=True)
+    hanging = threading.Event()
+
+    def hang(_lane):
+        hanging.wait()
+
+    (lane,) = (each for each in histories_clients.LANES if each.name == "kafka")
+    try:
+        for topic in ("kafka", "shared"):
+            run.note_send(f"{topic}/0", client="one", topic=topic)
+            run.note("drained", 0, client="two", topic=topic, subscription="s")
+        run.close("three", hanging.wait)
+        histories.join(run, [histories_clients.start(hang, lane)])
+    finally:
+        hanging.set()
+    closed, left = run.left
+    assert (closed.client, closed.call, closed.topic) == ("three", "Event.wait", "")
+    assert (left.client, left.topic) == ("hang kafka", "kafka")
+    assert left.call.endswith("in wait")
+    seen = {(step.what, step.topic, step.ok) for step in run.seen()}
+    assert seen == {("send", "kafka", None), ("send", "shared", None), ("drained", "shared", True)}
+
+
 @pytest.mark.parametrize(
     ("mutant", "rule"),
-    [("skips_an_index", "index-gap"), ("shows_what_was_aborted", "aborted-read")],
+    [
+        ("skips_an_index", "index-gap"),
+        ("shows_what_was_aborted", "aborted-read"),
+        ("forgets_policies", "lost-change"),
+    ],
 )
 def test_a_mutant_is_found_in_virtual_time(mutant, rule):
-    """The same rules, without sockets and sleeping: an index that no message has, and a message of
-    a transaction that was aborted.
+    """The same rules, without sockets and sleeping: an index that no message has, a message of a
+    transaction that was aborted, a policy that is gone after a kill.
     """
-    done = run("histories", "--virtual", "1", "--mutant", mutant)
+    done = run("histories", "--virtual", "4", "--mutant", mutant)
     assert done.returncode == 0, done.stdout + done.stderr
     assert rule in done.stdout
 

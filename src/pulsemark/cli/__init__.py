@@ -117,11 +117,6 @@ class _Version(argparse.Action):
         sys.exit(0)
 
 
-def _command_of(arguments: Sequence[str]) -> str | None:
-    """The command that is called: the first argument that is not an option."""
-    return next((text for text in arguments if not text.startswith("-")), None)
-
-
 def _load(name: str) -> Command:
     gc.disable()  # imports leave no garbage that is worth looking for, now or later
     try:
@@ -186,7 +181,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
-    called = _command_of(arguments)
+    called = next((text for text in arguments if not text.startswith("-")), None)
     args = _parser(called).parse_args(_protect_times(arguments))
     command = _load(args.command)
     try:

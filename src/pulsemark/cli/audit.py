@@ -97,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args, topic)
     if args.grace is not None:
         raise CliError("--grace is an option of compare")
-    return _show(args, _from_broker(args, topic))
+    if args.bucket is not None:
+        raise CliError("--bucket needs --data-dir: a broker's buckets are set where it is started")
+    return _show(args, _asked(args, topic, **({} if args.tier is None else {"tier": args.tier})))
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -148,12 +150,6 @@ def _counted(
         starting_time_ms=times[0],
         ending_time_ms=times[1],
     )
-
-
-def _from_broker(args: argparse.Namespace, topic: str) -> Report:
-    if args.bucket is not None:
-        raise CliError("--bucket needs --data-dir: a broker's buckets are set where it is started")
-    return _asked(args, topic, **({} if args.tier is None else {"tier": args.tier}))
 
 
 def _asked(args: argparse.Namespace, topic: str, **query: str) -> Report:
@@ -250,7 +246,7 @@ def _print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text
 
 
 def _compare(args: argparse.Namespace, topic: str) -> int:
-    from dataclasses import replace
+    from dataclasses import asdict, replace
 
     from ..audit.compare import compare
     from ..audit.report import of_tier
@@ -266,11 +262,12 @@ def _compare(args: argparse.Namespace, topic: str) -> int:
     if not theirs:
         named = "" if args.tier is None else f" as tier {args.tier}"
         raise CliError(f"nothing was posted for {topic}{named}: there is nothing to compare with")
-    compared = compare(ours, theirs, ended_before_ms=_now_ms() - _grace_ms(args.grace))
+    now_ms = int(time.time() * 1000)
+    compared = compare(ours, theirs, ended_before_ms=now_ms - _grace_ms(args.grace))
     if args.json:
         print(json_line(found.facts()))
         for row in compared:
-            print(json_line(_as_json(row)))
+            print(json_line({**asdict(row), "is_problem": row.is_problem}))
     else:
         headings = ["bucket", "tier", *found.tags, "broker", "received", "lost", "doubled", "late"]
         cells = [_compared_cells(row, found) for row in compared]
@@ -287,17 +284,7 @@ def _compared_cells(row: Comparison, found: Report) -> list[str]:
     return [show_time(row.bucket_start_ms), row.tier, *values, *map(str, numbers), verdict]
 
 
-def _as_json(row: Comparison) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**asdict(row), "is_problem": row.is_problem}
-
-
 def _grace_ms(text: str | None) -> int:
     if text is None:
         return 60_000
     return 0 if re.fullmatch(r"0+ *[a-z]*", text.strip()) else parse_bucket_ms(text)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

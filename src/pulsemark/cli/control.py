@@ -75,27 +75,18 @@ def _action(
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
     parser.add_argument("topic", metavar="TOPIC", help="short or full name")
+    place = parser.add_mutually_exclusive_group() if reads else parser
     if reads:
-        place = parser.add_mutually_exclusive_group()
         add_data_dir(place, why="folder to read")
-        place.add_argument(
-            "--url",
-            "--grpc",
-            dest="grpc",
-            type=grpc_target,
-            metavar="HOST:PORT",
-            help="seek service to ask",
-        )
-    else:
-        parser.add_argument(
-            "--url",
-            "--grpc",
-            dest="grpc",
-            type=grpc_target,
-            metavar="HOST:PORT",
-            required=True,
-            help="the broker's gRPC address",
-        )
+    place.add_argument(
+        "--url",
+        "--grpc",
+        dest="grpc",
+        type=grpc_target,
+        metavar="HOST:PORT",
+        required=not reads,
+        help="seek service to ask" if reads else "the broker's gRPC address",
+    )
     add_access(parser)
     add_json(parser)
     return parser

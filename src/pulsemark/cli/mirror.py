@@ -7,10 +7,9 @@
 (`grpc://HOST:PORT`) or a folder, and `promote --data-dir D` makes it a leader's (docs/follow.md).
 Progress, gaps, truncations and lost connections are lines on stderr, the sum is on stdout.
 
-Exit codes: 0: done (with `--once`: all that was there is copied; without: ended by SIGTERM or
-SIGINT); 1: ended, but messages of the source are missing, the comparison failed, a topic cannot be
-followed further, `--once` was ended before it was done, or there was no connection for too long; 2:
-bad input, or refused.
+Exit codes: 0: done, or without `--once` ended by SIGTERM or SIGINT; 1: messages of the source are
+missing, the comparison failed, a topic cannot be followed further, `--once` was ended before it was
+done, or there was no connection for too long; 2: bad input, or refused.
 """
 
 from __future__ import annotations

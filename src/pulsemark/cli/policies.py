@@ -3,18 +3,9 @@
 `pulsemark policies show NAMESPACE|TOPIC` lists all that are set there.
 
 The command calls the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a
-namespace; any other target is a topic, in short or full form. POLICY is one of
-
-- `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
-- `leaderEpochs`: whether a leader epoch begins when a broker takes the topic over, see
-  docs/control-entries.md;
-- `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
-  compacted, see docs/cleaning.md;
-- `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md;
-- `entryFormat`: in which format Kafka's record sets are stored; of a namespace, those of topics
-  that Kafka's clients create later, see docs/kafka.md;
-- any other policy of docs/policies.md. Its value is JSON (`--value`), as in Pulsar's REST calls. A
-  backlog quota has a type (`--type`); `get` shows the quotas of all types.
+namespace; any other target is a topic, in short or full form. POLICY is one of docs/policies.md.
+Policies without options of their own have JSON as value (`--value`), as in Pulsar's REST calls. A
+backlog quota has a type (`--type`); `get` shows the quotas of all types.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
 for the topic: its own, its namespace's or the broker's; so does `show`. With `--json` it prints

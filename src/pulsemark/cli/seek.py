@@ -284,8 +284,12 @@ def _serve(args: argparse.Namespace) -> int:
     try:
         source = folder if args.store is None else open_store_reader(args.store)
         log_of = log_of_folder if args.store is None else None
+
+        def full(topic: str) -> str:
+            return str(TopicName.parse(topic))  # raises a ValueError, as the server expects
+
         asyncio.run(
-            serve_folder(source, options, normalise=_full_name, log_of=log_of, on_started=announce)
+            serve_folder(source, options, normalise=full, log_of=log_of, on_started=announce)
         )
     except ssl.SSLError as error:  # its text does not name the file
         files = [str(path) for path in (args.tls_cert, args.tls_key, args.tls_client_ca) if path]
@@ -304,11 +308,6 @@ def _server_options(args: argparse.Namespace) -> ServerOptions:
     elif args.tls_client_ca is not None:
         raise CliError("--tls-client-ca needs --tls-cert and --tls-key")
     return ServerOptions(host=args.host, port=args.port, tls=tls, token=read_token(args.token_file))
-
-
-def _full_name(topic: str) -> str:
-    """The full name of a short name; a bad name raises a ValueError, as the server expects."""
-    return str(TopicName.parse(topic))
 
 
 COMMANDS = {

@@ -12,9 +12,6 @@ this broker does not have are listed once on stderr. docs/configuration.md has t
 
 SIGHUP reads the file again. Rates, quotas and what is logged change at once; for other changes the
 log says that they need a restart. A file with an error changes nothing.
-
-The log on stderr is text for people, or with `--log-format json` one object per line: `time` (ISO
-8601, UTC), `level`, `logger`, `message`, and `exception` with a traceback where there is one.
 """
 
 from __future__ import annotations

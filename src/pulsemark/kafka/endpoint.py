@@ -2,24 +2,22 @@
 
 A connection (`KafkaSession`) is an asyncio protocol. Received bytes go into the sans-IO
 `protocol.Connection`; its requests go to the handlers that the endpoint was given. As in Kafka a
-connection's requests are handled one after the other: a request that has to wait (for new entries,
-for other members of its group, for a topic to be opened) holds up the later ones of its connection.
-Only a Produce that waits for the disk does not, so that a client's batches share one sync.
+request that has to wait (for new entries, for other members of its group, for a topic to be opened)
+holds up the later ones of its connection. Only a Produce that waits for the disk does not, so that
+a client's batches share one sync.
 
 Reading pauses while a request waits, while publishes in flight or unanswered requests are above
-their limits, and while the client does not read its answers. So a client cannot make the broker
-hold more than the limits allow.
+their limits, and while the client does not read its answers.
 
 A request of a megabyte may name one thing 80,000 times, and each may be answered with a megabyte.
 So handlers take what a request names from `named` or `gathered`: each thing once, when the event
 loop has time for it, after the size of its part of the answer was counted. An answer with many
-parts is encoded in a thread. What is written is copied as little as pays.
+parts is encoded in a thread.
 
-A connection closes so that its client gets the last answers (a lingering close). A socket that is
-closed while it has bytes that were not read makes the kernel send a reset, and a reset throws away
-what the client has received and not read yet. So the connection first ends its own direction only.
-What the client still sends is read and dropped, until the client closes too, or has sent as much as
-a request may have, or `LINGER_S` is over.
+**Closing.** If a socket is closed while it has unread bytes, the kernel sends a reset, and the
+client loses what it has not read yet. So a connection first ends its own direction only. What the
+client still sends is dropped, until it closes too, or has sent as much as a request may have, or
+`LINGER_S` is over.
 """
 
 from __future__ import annotations
@@ -461,9 +459,8 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    def untaken_bytes(self) -> int:
-        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
-        return self.unsent_bytes()
+    # What the socket has is sent also after the connection was closed.
+    untaken_bytes = unsent_bytes
 
     def held_output_bytes(self) -> int:
         """The memory of that data, and of answers that wait for earlier ones.
@@ -475,10 +472,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
 
     # -- what the broker's limits call -----------------------------------------------------------
-
-    def write(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self._write([data])
 
     publishes_changed = output_freed = go_on
 
@@ -626,12 +619,11 @@ def _write_buffers(
         transport.write(b"".join(buffers))
     else:
         transport.writelines(buffers)
-        return max(map(_held_bytes, buffers))
+        return max(
+            memoryview(each.obj).nbytes if isinstance(each, memoryview) else len(each)
+            for each in buffers
+        )
     return largest_bytes
-
-
-def _held_bytes(buffer: Buffer) -> int:
-    return memoryview(buffer.obj).nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 class Endpoint:

@@ -1,8 +1,7 @@
 """What is kept of a client's fetches: fetch sessions (KIP-227), and what answers left out.
 
-A fetch session keeps what a client fetches, so that a request names only changes.
-
-A request with epoch 0 names all its partitions and begins a session; its answer has the session's
+A fetch session keeps what a client fetches, so that a request names only changes. A request with
+epoch 0 names all its partitions and begins a session; its answer has the session's
 id. Each further request has the next epoch, the partitions that are new or have another offset, and
 those to forget. Its answer has the partitions with records, with an error, with another high
 watermark or log start, and those that are new in the session. A client that lost count gets 70
@@ -13,15 +12,14 @@ bounded: a new session takes the place of one that was not used for `EVICTABLE_A
 that is as old and not larger. If there is no such session, the client gets none: id 0, and it names
 all its partitions in each request.
 
-An answer has limits, so it may leave out records of some partitions (`UnsentRecords`). A consumer
-of Kafka's Java client asks next for the partitions whose part of the answer it has used up, while
-the rest of the answer is still in its buffer. If those have nothing new, that fetch waits up to
-`max_wait_ms`, 500 ms by default, and the connection takes no other one. Meanwhile the client has
-used up its buffer and waits, too, with most of the log still to read. So such a fetch is answered
-after a short time, without records, and the client asks again, for all partitions that it can take
-by then. The times grow from one such answer to the next, so that a client that takes long costs few
-answers. A client that does not ask for what was left out within `REMEMBERED_S` has paused those
-partitions, or takes so long that a wait makes no difference; then they are forgotten.
+An answer has limits, so it may leave out records of some partitions (`UnsentRecords`). Kafka's Java
+client asks next for the partitions of which it has used up the answer, with the rest still in its
+buffer. If those have nothing new, that fetch would wait up to `max_wait_ms`, 500 ms by default;
+meanwhile the client uses up its buffer and waits, too, with most of the log still to read. So such
+a fetch is answered after a short time, without records, and the client asks again, for all
+partitions that it can take by then. The times grow from one such answer to the next. What a client
+does not ask for within `REMEMBERED_S` is forgotten: it has paused those partitions, or is so slow
+that a wait makes no difference.
 """
 
 from __future__ import annotations

@@ -1,35 +1,30 @@
 """Kafka's protocol without I/O: the server's side of one connection, and the requests it serves.
 
-The codecs are those of kafka-python's `kafka.protocol`. Only Produce carries records, so only it
-may be large. A decoded request takes up to a hundred times its size in memory, so the others have
-lower limits (`APIS`). An OffsetFetch is 4 bytes a partition, and its answer many more.
+The codecs are those of kafka-python's `kafka.protocol`. A decoded request takes up to a hundred
+times its size in memory. So only Produce, which carries records, may be large (`APIS`).
 
 Bytes come by `get_buffer` and `buffer_updated`, as in asyncio's BufferedProtocol, or by `receive`.
-`take` cuts them into frames and decodes these; `answer` puts encoded answers in order. Kafka's
-clients expect answers in the order of their requests. So each request has a place in a queue, and
-an answer is held back until all earlier ones are there. A Produce with acks=0 has a place too, but
-no answer.
+`take` cuts them into frames and decodes these. `answer` puts encoded answers into the order of
+their requests, as Kafka's clients expect them: an answer is held back until all earlier ones are
+there. A Produce with acks=0 has a place in that order, too, but no answer.
 
-A frame is an i32 size and so many bytes. A size that is negative or above the limit, an unknown
-kind of request, a version that is not served and a body that cannot be decoded end the connection,
-as in Kafka. Only an ApiVersions request of another version is answered, so that the client can
-take one that is served.
+A frame is an i32 size and so many bytes. A wrong size, an unknown kind of request, a version that
+is not served and a body that cannot be decoded end the connection, as in Kafka. Only an ApiVersions
+request of another version is answered, so that the client can take one that is served.
 
-**Receiving.** Small requests are received into one piece of memory that all connections of an event
-loop share, and copied from there: between two reads a connection with nothing to say has no memory.
-A large request (`LARGE_BYTES`) gets a block of its own as soon as its size is known (`LargeFrame`).
-What was received of it is moved there, and the rest is received in its place. Its records are
-handed on as views of the block, up to the call that writes them to the disk.
+**Receiving.** Small requests are received into memory that all connections of an event loop share,
+and copied from there. A large request (`LARGE_BYTES`) gets a block of its own as soon as its size
+is known (`LargeFrame`). What was received of it is moved there, and the rest is received in its
+place. Its records are handed on as views of the block, up to the call that writes them to the disk.
 
-Blocks are used again while more large requests come: memory that was just mapped costs as much as a
-copy. A bytearray says itself whether it is in use: it cannot be resized while there is a view of
-it. Once `BLOCKS` are in use, or for a request that is larger than a block, a large size in a
-request's head reserves no memory by itself: memory grows with what arrives, to four times as much.
+Blocks are used again, because memory that was just mapped costs as much as a copy. A block is free
+if it can be resized: a bytearray with a view cannot. Once `BLOCKS` are in use, or for a request
+that is larger than a block, memory grows with what arrives, to four times as much: the size in a
+request's head reserves nothing.
 
 **Sending.** The codec would copy all records into its buffer. So a response is encoded with a mark
-of 16 random bytes in place of each partition's records. `splice` cuts the encoded bytes at the
-marks, puts the records there, and replaces the size in front of each mark. In the versions that are
-served, that size is an i32.
+of 16 random bytes in place of each partition's records. `splice` puts the records there, and
+replaces the size in front of each mark, an i32 in all versions that are served.
 """
 
 from __future__ import annotations
@@ -148,8 +143,8 @@ RAW_SASL = Api(
 
 #: A larger request has a block of its own.
 LARGE_BYTES = 64 * 1024
-#: The most that one read takes into the shared memory, and after a large request: it is likely
-#: that another large one follows, of which this much is then copied.
+#: The most that one read takes into the shared memory; and after a large request, since of another
+#: one that follows this much is copied.
 SHARED_BYTES, SHARED_AFTER_LARGE_BYTES = 256 * 1024, 16 * 1024
 #: A block's size, which Kafka's largest batch fits into, and how many blocks there may be.
 BLOCK_BYTES, BLOCKS = 1024 * 1024 + LARGE_BYTES, 64

@@ -4,16 +4,12 @@ A piece is one read of entries, the conversion of one entry, or some cheap steps
 sent as they are stored, and partitions that have nothing new. Between pieces other clients' work
 may run (`ports.Turns`).
 
-Stored bytes go out as they are, but for the fields that a fetch writes (`records.fetch`). Entries
-that the client's version cannot read are converted one by one, by their own format. Reading stops
-before a large one, because it has to be converted in a thread (`large`).
-
-What a client gets of an entry (`ShownEntries`) is the stored set, a converted one, or a hole. A
-large conversion would hold up all other clients for seconds, so it is left to a thread: the reader
-gets a `NeedsThreadError` with the function to run there, and its result is put into `made` before
-all is read again. `Conversions` runs each such function once, however many clients ask for its
-entry, and also keeps small results that took a compression: so a copied set of magic 0, whose inner
-offsets are those of another log, is compressed once for all who read it together.
+What a client gets of an entry (`ShownEntries`) is the stored set, but for the fields that a fetch
+writes (`records.fetch`), a converted one, or a hole. A large conversion would hold up all other
+clients for seconds. So reading stops before it (`large`), a thread runs the function of the
+`NeedsThreadError`, and its result is put into `made` before all is read again. `Conversions` runs
+each such function once, however many clients ask for its entry. It also keeps small results that
+took a compression, such as a mirrored set of magic 0, which has other offsets inside.
 
 The memory of what is read is reserved before (`OutputMemory.reserve`), until it is written and
 counts as unsent: else hundreds of clients that ask at once would have an answer each in memory.
@@ -330,24 +326,25 @@ class PartitionsReader:
         Before, of a first batch above the partition's limit the first bytes are sent: so a client
         knows that it is too large, and says so instead of asking for it again and again.
         """
-        epoch_of = partition.epochs()
-        as_stored = self._shown.as_stored(partition)
+        epoch_of, as_stored = partition.epochs(), self._shown.as_stored(partition)
         for entry in entries:
             may_be_whole = is_first and not read.size_bytes
             parts, stored_sets, converted_sets = as_stored(entry, epoch_of), 1, 0
             is_cheap = parts is not None
             if parts is None:
-                epoch = epoch_of(entry)
-                shown = self._converted(partition, entry, epoch, asked.offset, first=may_be_whole)
-                if shown is None:
+                self._has_converted = self._has_converted or entry.kind is EntryKind.DATA
+                try:
+                    shown = self._shown.show(partition, entry, epoch_of(entry), asked.offset)
+                except NeedsThreadError as large:
+                    self.is_cut = True
+                    self.large = large if may_be_whole else None
                     return False
                 parts, stored_sets, converted_sets = shown
             size_bytes = sum(map(len, parts))
-            is_whole = may_be_whole and self._sends_whole
-            if read.size_bytes + size_bytes > limit_bytes and not is_whole:
+            fits = read.size_bytes + size_bytes <= limit_bytes
+            if not fits and not (may_be_whole and self._sends_whole):
                 if not (self._sends_whole or read.size_bytes) and size_bytes > asked.max_bytes:
-                    read.parts = _cut(parts, limit_bytes)
-                    read.size_bytes = limit_bytes
+                    read.parts, read.size_bytes = _cut(parts, limit_bytes), limit_bytes
                 return False
             read.parts += parts
             read.size_bytes += size_bytes
@@ -365,20 +362,6 @@ class PartitionsReader:
         limit_s = READ_S if self._has_converted else STORED_READ_S
         self.is_cut = self.is_cut or time.monotonic() - self._began_s > limit_s
         return self.is_cut
-
-    def _converted(
-        self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int, *, first: bool
-    ) -> Shown | None:
-        """An entry as the client gets it; None: it is large, and reading stops before it."""
-        self._has_converted = self._has_converted or entry.kind is EntryKind.DATA
-        time_ms = entry.time_ms if partition.rules().log_append_time else None
-        try:
-            return self._shown.show(partition, entry, epoch, fetch_offset, time_ms)
-        except NeedsThreadError as large:
-            self.is_cut = True
-            if first:
-                self.large = large
-            return None
 
 
 def _cut(parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
@@ -466,23 +449,14 @@ class ShownEntries:
 
         return shown
 
-    def show(
-        self,
-        partition: KafkaPartition,
-        entry: Entry,
-        epoch: int,
-        fetch_offset: int,
-        broker_time_ms: int | None,
-    ) -> Shown:
-        """What the client gets of an entry. Raises CodecError, NeedsThreadError.
-
-        ``broker_time_ms`` is the entry's time if the topic shows the broker's time, else None.
-        """
+    def show(self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int) -> Shown:
+        """What the client gets of an entry. Raises CodecError, NeedsThreadError."""
         if entry.kind is EntryKind.CONTROL:
             control = peek(entry.prefix) or BrokerEntryMetadata()
             kind, name = control.control_type, str(control.control_name)
             batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch, name)
             return Shown((batch,) if batch else ())
+        broker_time_ms = entry.time_ms if partition.rules().log_append_time else None
         metadata = peek(entry.prefix)
         if metadata is None or magic_of(metadata.source_format) is None:
             try:
@@ -668,7 +642,9 @@ class Conversions:
         """A client has asked for a conversion that is done."""
         known.used_s = self._now_s()
         if not known.size_bytes:
-            known.size_bytes = _size_of(known.task) + KEPT_OVERHEAD_BYTES
+            is_failed = known.task.cancelled() or known.task.exception() is not None
+            size_bytes = 0 if is_failed else known.task.result().size_bytes
+            known.size_bytes = size_bytes + KEPT_OVERHEAD_BYTES
             self._kept_bytes += known.size_bytes
         self._kept.move_to_end(place)
 
@@ -685,8 +661,3 @@ class Conversions:
             gone.append(place)
         for place in gone:
             del self._kept[place]
-
-
-def _size_of(made: asyncio.Future[Fetched]) -> int:
-    is_failed = made.cancelled() or made.exception() is not None
-    return 0 if is_failed else made.result().size_bytes

@@ -1,7 +1,5 @@
 """Kafka's topics: their names, and their settings by Kafka's names.
 
-Of each setting: what it may be, its default, and what follows of it.
-
 The broker keeps them with the topic's policies. `retention.ms` and `retention.bytes` are also its
 own policy `retention`; `broker.topics.entry_formats` says so, and what they mean for the cleaner.
 """

@@ -35,7 +35,7 @@ Message = tuple[str | None, str | None]
 S_NS = 1_000_000_000
 
 KINDS = ("send", "receive", "acknowledge", "subscribe", "closed", "seek", "drained", "backlog",
-         "commit", "abort", "fault", "read")  # fmt: skip
+         "commit", "abort", "set", "get", "fault", "read")  # fmt: skip
 #: Subscriptions whose consumer gets the messages in the order of the log.
 IN_ORDER = ("Exclusive", "Failover", "Reader")
 
@@ -48,7 +48,8 @@ class Step:
     what: str
     """`send`, `receive`, `acknowledge`, `subscribe`, `closed` (a consumer), `seek` (to a time),
     `drained` (a subscription got no more for a while, at the end), `backlog` (the broker was asked
-    for it, at the end), `commit` and `abort` (of a transaction), `fault` (something was done to the
+    for it, at the end), `commit` and `abort` (of a transaction), `set` and `get` (a setting or
+    something else with a value, whose name is the topic), `fault` (something was done to the
     broker), `read`."""
     begin_ns: int
     end_ns: int
@@ -344,6 +345,28 @@ def falling_times(history: History, topic: str) -> Iterator[Anomaly]:
         ):
             text = f"{step.time_ms} comes after {before.time_ms}"
             yield Anomaly("time-falls", topic, text, (before, step))
+
+
+@rule("lost-change")
+def lost_changes(history: History, topic: str) -> Iterator[Anomaly]:
+    """What was read of a setting is not what was last acknowledged, and nothing that was asked for
+    since, or of which nobody knows whether it was done.
+    """
+    changes = [step for step in history.of(topic, "set") if step.ok is not False]
+    for get in history.of(topic, "get"):
+        done = [step for step in changes if step.ok and step.end_ns <= get.begin_ns]
+        last_ns = max((step.begin_ns for step in done), default=None)
+        if not get.ok or last_ns is None:
+            continue
+        possible = [
+            step
+            for step in changes
+            if step.begin_ns < get.end_ns
+            and max(step.begin_ns, step.end_ns - 1 + (0 if step.ok else CALM_NS)) >= last_ns
+        ]
+        if get.value not in {step.value for step in possible}:
+            text = f"{get.value} was read after a change to {possible[-1].value}"
+            yield Anomaly("lost-change", topic, text, (*possible, get))
 
 
 #: A client that had to connect again since may not have gone on where it had asked for.

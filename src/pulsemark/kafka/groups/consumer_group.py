@@ -20,8 +20,7 @@ the target's is that for which it was computed; a member has reached the target 
              names: equal numbers of topics with the same readers and sizes go to the same member
 
 An assignor gets, for each member, a name to sort by and the topics that it reads; the number of
-partitions of each topic; and the previous target. Each partition that has a reader is in the result
-once.
+partitions of each topic; and the previous target.
 
 Nothing here does I/O or knows of time.
 """

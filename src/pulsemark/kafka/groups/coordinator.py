@@ -4,10 +4,9 @@ A group is kept while it has members. Its committed offsets live on in `offsets`
 members is one that has offsets. After a restart members are unknown (UNKNOWN_MEMBER_ID): they join
 again and go on at the committed offsets.
 
-A broker alone coordinates the groups from its start on. In a cluster it is the owner of the log of
-committed offsets: when a broker begins to own it, it reads the log; when it owns it no more, it
-forgets all, and members find the next coordinator (`Coordination`). They join again there, and go
-on at the committed offsets.
+A broker alone coordinates the groups from its start on. In a cluster the owner of the log of
+committed offsets does: when a broker begins to own the log, it reads it; when it owns it no more,
+it forgets all, and members join again at the next coordinator (`Coordination`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The transactions of Kafka's clients: which producer has one, and how it ends (KIP-98).
 
-A producer with a transactional id gets a producer id and an epoch (`Coordinator.init`). It names
-the partitions and groups of a transaction before it uses them, and then ends it. A later producer
-with the same transactional id gets the next epoch, and fences earlier ones: their transaction is
-aborted, and whatever they send is refused. So does a transaction that takes longer than its
-producer said.
+A producer with a transactional id gets a producer id and an epoch (`init`). It names the partitions
+and groups of a transaction before it uses them, and then ends it. A later producer with the same
+transactional id gets the next epoch, and fences earlier ones: their transaction is aborted, and
+what they send is refused. A transaction that takes longer than its producer said is aborted, too.
 
 **The end of a transaction** takes three steps:
 
@@ -16,10 +15,9 @@ producer said.
 After a crash the steps from 2 on are done again; a partition where the transaction is no longer
 open gets no second control entry.
 
-Brokers that share topics have one coordinator: the one that has the groups' log. If it dies, the
-next owner of the log goes on. What a former owner still says is without effect: it can store
-nothing, and each transaction has an id of its own, so a control entry that it sends late ends no
-other one.
+Brokers that share topics have one coordinator, the owner of the groups' log; the next owner goes
+on. What a former owner still says is without effect: it can store nothing, and each transaction has
+an id of its own, so a control entry that it sends late ends no other one.
 
 A partition takes a batch of a transaction only if the coordinator has that transaction open, for
 this producer id and epoch, with this partition in it (KIP-890): a batch that comes late, after its
@@ -105,7 +103,9 @@ class TransactionCoordinator:
                 f"transaction.timeout.ms is {timeout_ms}; the limit is "
                 f"{self._options.max_transaction_timeout_ms}",
             )
-        known = self._settled(name)
+        known = self.known.get(name)
+        if name in self._storing or (known is not None and known.state.is_decided):
+            raise _busy(name)
         if known is None:
             known = await self._new(name, timeout_ms)
             return known.producer
@@ -268,13 +268,6 @@ class TransactionCoordinator:
         )
 
     # -- states ---------------------------------------------------------------------------------
-
-    def _settled(self, name: str) -> Transaction | None:
-        """The transaction of a transactional id. Raises KafkaError while it changes."""
-        known = self.known.get(name)
-        if name in self._storing or (known is not None and known.state.is_decided):
-            raise _busy(name)
-        return known
 
     def _of(
         self, name: str, producer: Producer, *, ending: bool = False, bumps: bool = False

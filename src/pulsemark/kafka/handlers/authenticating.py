@@ -73,7 +73,10 @@ async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
         session.answer(request, SaslAuthenticateResponse(error_code=code, error_message=message))
         session.close_because("not authenticated")
         return
-    lifetime_ms = _lifetime_ms(session, admitted)
+    lifetime_ms = 0
+    if admitted.expires_at_ms is not None:
+        left_ms = admitted.expires_at_ms - session.endpoint.ports.now_ms()
+        lifetime_ms = min(max(left_ms, 1), LIFETIME_MAX_MS)
     _admit(session, admitted)
     response = SaslAuthenticateResponse(error_message=None, session_lifetime_ms=lifetime_ms)
     session.answer(request, response)
@@ -127,13 +130,6 @@ def _challenge(session: KafkaSession) -> bytes:
 def _admit(session: KafkaSession, admitted: Admitted) -> None:
     session.authenticated_by, session.sasl_mechanism = session.sasl_mechanism, None
     session.admit(admitted)
-
-
-def _lifetime_ms(session: KafkaSession, admitted: Admitted) -> int:
-    if admitted.expires_at_ms is None:
-        return 0
-    left_ms = admitted.expires_at_ms - session.endpoint.ports.now_ms()
-    return min(max(left_ms, 1), LIFETIME_MAX_MS)
 
 
 HANDLERS: dict[int, Handler] = {

@@ -507,6 +507,13 @@ async def _described(session: KafkaSession, name: str, count: int) -> Any:
     return _Topic(error_code=Code.NONE, name=name, topic_id=topic_id, partitions=partitions)
 
 
+REASONS = {
+    Code.NONE: None,
+    Code.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    Code.COORDINATOR_NOT_AVAILABLE: "No broker coordinates groups at present.",
+}
+
+
 async def find_coordinator(session: KafkaSession, request: Request) -> None:
     """The broker that coordinates groups and transactions."""
     kind = request.body.key_type if request.version >= 1 else GROUP
@@ -521,20 +528,12 @@ async def find_coordinator(session: KafkaSession, request: Request) -> None:
         code = Code.NONE if found is not None else Code.COORDINATOR_NOT_AVAILABLE
     response = FindCoordinatorResponse(
         error_code=code,
-        error_message=_reason(code),
+        error_message=REASONS.get(code, "This broker coordinates groups only."),
         node_id=-1 if found is None else found[0].node_id,
         host="" if found is None else found[0].host,
         port=-1 if found is None else found[1],
     )
     session.answer(request, response)
-
-
-def _reason(code: Code) -> str | None:
-    if code is Code.GROUP_AUTHORIZATION_FAILED:
-        return "Group authorization failed."
-    if code is Code.COORDINATOR_NOT_AVAILABLE:
-        return "No broker coordinates groups at present."
-    return None if code is Code.NONE else "This broker coordinates groups only."
 
 
 HANDLERS: dict[int, Handler] = {

@@ -1,17 +1,13 @@
 """Fetch: reads the partitions that a request and its session name, and waits for new entries.
 
 A fetch that finds fewer than `min_bytes` waits until a commit adds entries to one of its
-partitions, or until its time is over. It registers with its partitions, and has one deadline among
-all deadlines of the endpoint: no thread and no timer for each client. The connection takes no other
-request meanwhile, so a client has one waiting fetch on each connection.
+partitions, or until its time is over. The connection takes no other request meanwhile.
 
 Reading is done in pieces (`reading`). They run at once while this turn of the event loop has time
 for them (`ports.Turns`), and otherwise in later turns, which all clients share. So hundreds of
-clients that fetch much hold up the others no longer than one does.
-
-An entry that is large and has to be converted would hold up all other clients for seconds. It is
-converted in a thread (`Conversions`): reading stops before it, and if it is the first one, the
-partitions are read again when it is there.
+clients that fetch much hold up the others no longer than one does. A large entry that has to be
+converted goes to a thread: reading stops before it, and if it is the first one, the partitions are
+read again when it is there.
 """
 
 from __future__ import annotations

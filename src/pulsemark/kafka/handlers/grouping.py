@@ -708,17 +708,17 @@ def _consumer_group(session: KafkaSession, name: str) -> Any:
         code, reason = Code.INVALID_GROUP_ID, "GroupId can't be empty."
     elif code is Code.NONE and group is None:
         code, reason = Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group."
+    if group is None:
+        return _ConsumerGroup(error_code=code, error_message=reason, group_id=name)
     return _ConsumerGroup(
         error_code=code,
         error_message=reason,
         group_id=name,
-        group_state="" if group is None else group.state,
-        group_epoch=0 if group is None else group.epoch,
-        assignment_epoch=0 if group is None else group.target_epoch,
-        assignor_name="" if group is None else group.assignor,
-        members=[]
-        if group is None
-        else [_consumer(session, group, m) for m in group.members.values()],
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=[_consumer(session, group, each) for each in group.members.values()],
     )
 
 

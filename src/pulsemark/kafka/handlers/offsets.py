@@ -69,10 +69,12 @@ async def _list_one(
             now_ms = session.endpoint.ports.now_ms()
             answer.old_style_offsets = _old_style(partition, asked.timestamp, now_ms)[:count]
         else:
-            _check_time(request.version, asked.timestamp)
-            is_committed = request.version >= 2 and request.body.isolation_level == READ_COMMITTED
+            time_ms, version = asked.timestamp, request.version
+            if time_ms < 0 and version < SPECIAL_TIMES.get(time_ms, version + 1):
+                raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
+            is_committed = version >= 2 and request.body.isolation_level == READ_COMMITTED
             end = partition.stable_offset if is_committed else partition.end_offset
-            await _by_time(session, partition, asked.timestamp, end, answer)
+            await _by_time(session, partition, time_ms, end, answer)
     except KafkaError as refusal:
         answer.error_code = refusal.code
     except (LedgerError, OSError):
@@ -102,12 +104,6 @@ async def _by_time(
             begins = epoch_runs(partition.ledger.segments())
             number = bisect_right(begins, found.position, key=attrgetter("first_position"))
             answer.leader_epoch = shown_epoch(begins[number - 1].header.epoch) if number else 0
-
-
-def _check_time(version: int, time_ms: int) -> None:
-    """Raise KafkaError if a request of this version cannot ask for a time below 0."""
-    if time_ms < 0 and version < SPECIAL_TIMES.get(time_ms, version + 1):
-        raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
 
 
 def _find(partition: KafkaPartition, time_ms: int) -> Found | None:

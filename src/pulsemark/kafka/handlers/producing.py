@@ -7,9 +7,9 @@ publishes of Pulsar's clients.
 
 What the check of a set costs is decided by its records and by its size after decompression, which a
 client may make large with few bytes. So a set is checked on the event loop within narrow bounds
-(`ON_LOOP`). A set that exceeds them is checked in a thread within wider bounds, and one that
-exceeds those in a thread without bounds but the topic's. Only a few of each are checked at the same
-time, over all clients: that bounds the memory, and the time that threads take from the loop.
+(`ON_LOOP`), else in a thread within wider ones, else in a thread within the topic's. Only a few of
+each are checked at the same time, over all clients: that bounds the memory, and the time that
+threads take from the loop.
 """
 
 from __future__ import annotations

@@ -37,34 +37,27 @@ _Config = _Result.DescribeConfigsResourceResult
 
 async def create_topics(session: KafkaSession, request: Request) -> None:
     """Create topics with their settings; each is durable or refused."""
+    only_check = request.version >= 1 and bool(request.body.validate_only)
     named = await session.gathered(request.body.topics or (), attrgetter("name"))
     results = []
     async for topic, *others in session.named(
         named.values(), lambda named: _answer_bytes(named[0].name), key=lambda named: named[0].name
     ):
-        name, code, message = topic.name, Code.NONE, None
+        name = topic.name
+        result = CreateTopicsResponse.CreatableTopicResult(name=name or "", error_message=None)
+        results.append(result)
         try:
             if others:
                 raise KafkaError(Code.INVALID_REQUEST, f"{name} is in the request more than once")
-            await _create(session, topic, only_check=_flag(request))
+            await _create(session, topic, only_check=only_check)
         except KafkaError as refusal:
-            code, message = refusal.code, refusal.message
-        results.append(
-            CreateTopicsResponse.CreatableTopicResult(
-                name=name or "", error_code=code, error_message=message
-            )
-        )
-    response = CreateTopicsResponse(topics=results)
-    await session.answer_by_size(request, response, len(results))
+            result.error_code, result.error_message = refusal.code, refusal.message
+    await session.answer_by_size(request, CreateTopicsResponse(topics=results), len(results))
 
 
 def _answer_bytes(name: str | None) -> int:
     """What an answer says of one topic at most."""
     return PART_BYTES + MESSAGE_LENGTH + len(name or "")
-
-
-def _flag(request: Request) -> bool:
-    return request.version >= 1 and bool(request.body.validate_only)
 
 
 async def _create(session: KafkaSession, topic: Any, *, only_check: bool) -> None:
@@ -129,7 +122,8 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
     endpoint = session.endpoint
     results = []
     async for name in session.named(request.body.topic_names or (), _answer_bytes):
-        code = Code.NONE
+        result = DeleteTopicsResponse.DeletableTopicResult(name=name or "")
+        results.append(result)
         try:
             session.access.check(Operation.ADMINISTER, name)
             if not endpoint.cluster.coordinates():  # the offsets have to go, too
@@ -139,12 +133,10 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
             await endpoint.ports.topics.delete(name)
             await endpoint.offsets.drop_topic(name)
         except KafkaError as refusal:
-            code = refusal.code
+            result.error_code = refusal.code
         except LedgerError:
-            code = Code.KAFKA_STORAGE_ERROR
-        results.append(DeleteTopicsResponse.DeletableTopicResult(name=name or "", error_code=code))
-    response = DeleteTopicsResponse(responses=results)
-    await session.answer_by_size(request, response, len(results))
+            result.error_code = Code.KAFKA_STORAGE_ERROR
+    await session.answer_by_size(request, DeleteTopicsResponse(responses=results), len(results))
 
 
 async def create_partitions(session: KafkaSession, request: Request) -> None:
@@ -153,18 +145,14 @@ async def create_partitions(session: KafkaSession, request: Request) -> None:
     async for topic in session.named(
         request.body.topics or (), lambda topic: _answer_bytes(topic.name), key=attrgetter("name")
     ):
-        code, message = Code.NONE, None
+        kind = CreatePartitionsResponse.CreatePartitionsTopicResult
+        result = kind(name=topic.name or "", error_message=None)
+        results.append(result)
         try:
             await _add_partitions(session, topic, only_check=bool(request.body.validate_only))
         except KafkaError as refusal:
-            code, message = refusal.code, refusal.message
-        results.append(
-            CreatePartitionsResponse.CreatePartitionsTopicResult(
-                name=topic.name or "", error_code=code, error_message=message
-            )
-        )
-    response = CreatePartitionsResponse(results=results)
-    await session.answer_by_size(request, response, len(results))
+            result.error_code, result.error_message = refusal.code, refusal.message
+    await session.answer_by_size(request, CreatePartitionsResponse(results=results), len(results))
 
 
 async def _add_partitions(session: KafkaSession, topic: Any, *, only_check: bool) -> None:
@@ -205,20 +193,13 @@ async def describe_configs(session: KafkaSession, request: Request) -> None:
         return PART_BYTES + len(name) + about_bytes
 
     async for resource in session.named(request.body.resources or (), answer_bytes, key=_resource):
-        code, message, configs = Code.NONE, None, []
+        kind, name = resource.resource_type, resource.resource_name or ""
+        result = _Result(error_message=None, resource_type=kind, resource_name=name, configs=[])
+        results.append(result)
         try:
-            configs = described.of(resource)
+            result.configs = described.of(resource)
         except KafkaError as refusal:
-            code, message = refusal.code, refusal.message
-        results.append(
-            _Result(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name or "",
-                configs=configs,
-            )
-        )
+            result.error_code, result.error_message = refusal.code, refusal.message
     response = DescribeConfigsResponse(results=results)
     await session.answer_by_size(request, response, sum(1 + len(each.configs) for each in results))
 
@@ -347,7 +328,10 @@ async def _alter(session: KafkaSession, request: Request, response: Any, change:
         lambda item: PART_BYTES + MESSAGE_LENGTH + len(item[0][1] or ""),
         key=itemgetter(0),
     ):
-        code, message = Code.NONE, None
+        result = response.AlterConfigsResourceResponse(
+            error_message=None, resource_type=kind, resource_name=name or ""
+        )
+        results.append(result)
         try:
             if others:
                 raise KafkaError(Code.INVALID_REQUEST, "it is in the request more than once")
@@ -356,14 +340,8 @@ async def _alter(session: KafkaSession, request: Request, response: Any, change:
             if not request.body.validate_only and after != before:
                 await session.endpoint.ports.topics.set_settings(name or "", after)
         except KafkaError as refusal:
-            code, message = refusal.code, refusal.message
-        results.append(
-            response.AlterConfigsResourceResponse(
-                error_code=code, error_message=message, resource_type=kind, resource_name=name or ""
-            )
-        )
-    answer = response(responses=results)
-    await session.answer_by_size(request, answer, len(results))
+            result.error_code, result.error_message = refusal.code, refusal.message
+    await session.answer_by_size(request, response(responses=results), len(results))
 
 
 def _replaced(before: Mapping[str, str], configs: Any) -> dict[str, str | None]:
@@ -410,16 +388,13 @@ def _list_changed(value: str | None, change: str, operation: int) -> str | None:
     return ",".join(names)
 
 
-def _parts(session: KafkaSession, request: Request) -> int:
-    """Settings, as the answer has them."""
-    return len(SETTINGS) * parts_of("resources")(session, request)
-
-
 HANDLERS: dict[int, Handler] = {
     19: Handler(create_topics, parts_of("topics")),
     20: Handler(delete_topics, parts_of("topic_names")),
     37: Handler(create_partitions, parts_of("topics")),
-    32: Handler(describe_configs, _parts),
+    32: Handler(
+        describe_configs, lambda _, request: len(SETTINGS) * len(request.body.resources or ())
+    ),
     33: Handler(alter_configs, parts_of("resources", "configs")),
     44: Handler(incremental_alter_configs, parts_of("resources", "configs")),
 }

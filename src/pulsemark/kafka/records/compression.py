@@ -16,12 +16,11 @@ came out is never touched. The libraries' plain ``decompress`` has no such limit
 
 cramjam is installed with the extra ``kafka``, and imported when it is first needed.
 
-**Headers of lz4 frames** (the LZ4 frame format; KIP-57). A frame begins with a magic number (4
-bytes), a descriptor (flags, block size, a content size of 8 bytes if the flags say so) and one byte
-of checksum: the second byte of XXH32 over the descriptor. Clients before Kafka 0.10 computed it
-over magic number and descriptor. They write that wrong byte and refuse the right one, so it stayed
-for all messages of magic 0. The library accepts only the right byte. So a frame of magic 0 gets it
-before it is decompressed, whatever it has: Kafka does not check this byte there either.
+**Headers of lz4 frames** (KIP-57). A frame begins with a magic number (4 bytes), a descriptor
+(flags, block size, a content size of 8 bytes if the flags say so) and one byte of checksum: the
+second byte of XXH32 over the descriptor. Clients before Kafka 0.10 compute it over magic number and
+descriptor, and refuse the right byte; so magic 0 has the wrong one. The library accepts only the
+right one. So a frame of magic 0 gets it before it is decompressed: Kafka does not check it either.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ import mmap
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...extras import install_command
@@ -152,20 +152,14 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
     return bytes(output[:written])
 
 
-def _unlz4(data: Buffer, max_bytes: int) -> bytes:
-    return _bounded(Codec.LZ4, _cramjam(Codec.LZ4).lz4.decompress_into, data, max_bytes)
-
-
-def _unzstd(data: Buffer, max_bytes: int) -> bytes:
-    return _bounded(Codec.ZSTD, _cramjam(Codec.ZSTD).zstd.decompress_into, data, max_bytes)
-
-
-def _bounded(codec: Codec, into: Callable[..., int], data: Buffer, max_bytes: int) -> bytes:
-    """Decompress into a small buffer, and if that fails into one of the whole limit.
+def _bounded(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
+    """Decompress lz4 or zstd into a small buffer; if that fails, into one of the whole limit.
 
     The large buffer is an anonymous map: its pages cost nothing until they are written.
     """
-    error: type[Exception] = _cramjam(codec).DecompressionError
+    cramjam = _cramjam(codec)
+    into: Callable[..., int] = getattr(cramjam, codec.name.lower()).decompress_into
+    error: type[Exception] = cramjam.DecompressionError
     guess = min(max_bytes, max(_GUESS_BYTES, _GUESS_RATIO * len(data)))
     try:
         small = bytearray(guess)
@@ -227,8 +221,8 @@ def _lz4(data: Buffer) -> bytes:
 _DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,
-    Codec.LZ4: _unlz4,
-    Codec.ZSTD: _unzstd,
+    Codec.LZ4: partial(_bounded, Codec.LZ4),
+    Codec.ZSTD: partial(_bounded, Codec.ZSTD),
 }
 _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
     Codec.GZIP: lambda data: zlib.compress(data, wbits=_GZIP),

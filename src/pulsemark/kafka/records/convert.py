@@ -9,16 +9,13 @@ What each direction loses, and what it makes of the rest:
 
 Records go through one by one. What is in memory is the source, decompressed, and the result.
 
-**After compaction** some records of a set are gone, the others keep their offsets (KIP-31). The
-offsets of removed records are holes. What stays of a set:
+**After compaction** the records that are left keep their offsets (KIP-31); those of removed ones
+are holes. What stays of a set:
 
-- magic 2: the same batch with fewer records. Its last offset delta, producer and sequence stay, so
-  offsets and duplicates are still known; without any record it is an empty batch.
+- magic 2: the batch with fewer records, or none; last offset delta, producer and sequence stay.
 - magic 1 and 0, plain: the messages that stay, byte for byte.
 - wrapper: a wrapper of those that stay, the offsets inside as they were; its own offset is the last
   one of them. Consumers count back from it, so holes do no harm.
-
-Sets are not merged: each stays an entry of its own with its own place, time and source format.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ magic 1, 2 with LogAppendTime   also the attributes' bit, the time, the checksum
 ==============================  ===============================================================
 
 Down from magic 2, as Kafka's ``RecordsUtil``: the codec stays (zstd cannot: `CodecError`), headers
-are lost, a tombstone's value is lost, and of an uncompressed set the records before the offset that
-was asked for are left out. Memory: the entry, decompressed, and the result. So convert one entry,
-send it, and only then take the next.
+and a tombstone's value are lost, and of an uncompressed set the records before the offset that was
+asked for are left out.
 """
 
 from __future__ import annotations

@@ -23,10 +23,8 @@ it is compressed again here, once, as in KIP-31's first phase, and not at each f
 Where Kafka differs: an uncompressed batch of magic 2 whose records are not numbered 0, 1, 2 ... is
 refused; Kafka stores it, and its consumers then see the wrong offsets.
 
-**Sets from another cluster's log** (`check_mirrored`; KIP-31, mirrored topics) were checked when
-they were produced, so they are not opened again. Compaction may have left holes in their numbers:
-they stay, with the offsets that they take. So a mirror neither decompresses nor numbers again, and
-no set becomes larger than it was.
+**Sets from another cluster's log** (`check_mirrored`) were checked when they were produced, so they
+are not opened again. Holes that compaction has left in their numbers stay.
 """
 
 from __future__ import annotations

@@ -22,21 +22,15 @@ Pulsar's markers, and bytes that are not a message. Kafka's consumers get an `em
 **To Pulsar** (`to_pulsar`). A stored set becomes one entry: an ordinary message if it counts one
 record, else a batch. Each record keeps its place, so batch index = offset - base. Holes are members
 that say ``compacted_out``, which Pulsar's clients skip. The key is the partition key, in base64
-with its flag if it is not UTF-8. What Pulsar requires and Kafka lacks comes from the caller:
-publish time (the broker's), producer name, sequence id.
+with its flag if it is not UTF-8.
 
 Pulsar knows no tombstone with a value. Where the topic's policy names a property for it, such a
 record keeps its value and has that property. Elsewhere its value is null, as for old Kafka clients.
 
-**Headers are properties.** A property is text; a header's value is bytes or null. Text stays text.
-What is not UTF-8, null, or text that looks like an escape, is written with one of two marks in
-front, so that every header comes back as it was:
-
-- ``base64:AAECAw==`` is the bytes 00 01 02 03;
-- ``null:`` is null.
-
-So a Pulsar producer can send binary headers too. A property that begins with ``base64:`` but goes
-on with something else is text.
+**Headers are properties.** A property is text; a header's value is bytes or null. Null is written
+as ``null:``, and what is not UTF-8, or looks like an escape, in base64: ``base64:AAECAw==``. So
+every header comes back as it was, and a Pulsar producer can send binary headers, too. A property
+that begins with ``base64:`` but goes on with something else is text.
 
 **Schemas.** Kafka's serializers write a zero byte and a schema's id (u32) in front of each value;
 Pulsar's clients say the schema's version once for an entry. Where the topic's versions have ids
