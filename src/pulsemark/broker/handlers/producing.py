@@ -108,7 +108,7 @@ def producer(session: Session, command: CommandProducer) -> None:
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
     generation = session.services.authorizer.generation
-    opening = _open_producer(session, command, opened, generation, is_mirror=bool(mirror))
+    opening = _open_producer(session, command, opened, generation, mirrors=bool(mirror))
     session.run(command.request_id, opening)
 
 
@@ -127,12 +127,7 @@ def _already_present() -> RefusedError:
 
 
 async def _open_producer(
-    session: Session,
-    command: CommandProducer,
-    opened: Producer,
-    generation: int,
-    *,
-    is_mirror: bool,
+    session: Session, command: CommandProducer, opened: Producer, generation: int, *, mirrors: bool
 ) -> None:
     services = session.services
     place = ("producer", command.producer_id)
@@ -144,12 +139,12 @@ async def _open_producer(
             await _create_initial_subscription(topic, command.initial_subscription_name)
             await services.storage.wait_until_healthy()
             await services.topics.leader_epochs.begin_if_due(topic)
-        if not is_mirror:
+        if not mirrors:
             await check_producer(services, topic, opened)
-        most = 0 if is_mirror else topic.rules.max_producers
+        most = 0 if mirrors else topic.rules.max_producers
         ready = await topic.producers.add(opened, most=most)
         try:
-            last_sequence_id = await _last_sequence_id(session, topic, opened, is_mirror=is_mirror)
+            last_sequence_id = await _last_sequence_id(session, topic, opened, mirrors=mirrors)
             check_again(session, BaseCommand.PRODUCER, command, generation)
         except BaseException:
             opened.leave()
@@ -171,11 +166,11 @@ async def _open_producer(
 
 
 async def _last_sequence_id(
-    session: Session, topic: Topic, opened: Producer, *, is_mirror: bool
+    session: Session, topic: Topic, opened: Producer, *, mirrors: bool
 ) -> int:
     """With which id an added producer goes on. Raises `RefusedError`."""
     found = -1
-    if is_mirror:
+    if mirrors:
         found = await start_mirror(session, topic, opened)
     elif topic.deduplication is not None:
         found = await last_stored(topic, opened)
