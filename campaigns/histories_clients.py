@@ -37,6 +37,8 @@ from tests.support.simulated_admin import BROKEN, NOT_FOUND, Asked, next_request
 
 #: How long a consumer waits at the end until it believes that there is no more.
 DRAINED_S = 5.0
+#: A group that has not committed all after this silence does not get it.
+LATE_S = 60.0
 #: A consumer is closed, and another one opened, after so many seconds.
 AWAY_S = (4.0, 12.0)
 #: Pulsar may deliver a delayed message so much early.
@@ -517,8 +519,17 @@ def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
             )  # fmt: skip
 
 
+def _has_committed_all(consumer: KafkaConsumer, topic: str) -> bool:
+    """Whether the group is at the end of each partition, whoever has it."""
+    with suppress(KafkaError):
+        found = [TopicPartition(topic, each) for each in consumer.partitions_for_topic(topic) or ()]
+        ends = consumer.end_offsets(found)
+        return bool(found) and all((consumer.committed(each) or 0) >= ends[each] for each in found)
+    return False
+
+
 def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barrier) -> None:
-    """Poll in a group that commits by itself, until there is no more at the end."""
+    """Poll in a group that commits by itself, until it has committed all, or has waited long."""
     about: dict[str, Any] = {
         "client": f"{lane.name}-consumer-{number}",
         "topic": lane.name,
@@ -531,10 +542,13 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
     ready.wait()
     silent_since_s, begin_ns = time.monotonic(), run.now_ns()
     away_s = silent_since_s + run.random.uniform(*AWAY_S)
-    while not run.is_sent.is_set() or time.monotonic() - silent_since_s < 2 * DRAINED_S:
-        begin_ns = run.now_ns()
+    while True:
+        silent_s = time.monotonic() - silent_since_s
         if not run.is_sent.is_set():
             silent_since_s = time.monotonic()
+        elif silent_s > LATE_S or (silent_s > 1 and _has_committed_all(consumer, lane.name)):
+            break
+        begin_ns = run.now_ns()
         batches: dict[Any, Any] = {}
         with suppress(KafkaError):  # the broker is away
             batches = consumer.poll(500)

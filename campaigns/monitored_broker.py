@@ -29,7 +29,7 @@ from pulsemark.broker import Broker, BrokerConfig
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.embed import new_event_loop
 from pulsemark.broker.gc_tuning import Collector
-from pulsemark.cluster.joining import bookkeeper_member
+from pulsemark.cluster.member import bookkeeper_member
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from tests.support.loop_monitor import LoopMonitor, Stall

@@ -86,7 +86,7 @@ def note_use(path: Path) -> None:
 
     name = BaseCommand.Type.Name
     wrap(handlers, "handle_command", noting(lambda event, _: f"commands {name(event.type)}"))
-    wrap(routing, "_find", noting(lambda _, found: f"routes {found[0].method} {found[0].path}"))
+    wrap(routing, "find", noting(lambda _, found: f"routes {found[0].method} {found[0].path}"))
     wrap(KafkaSession, "_handle", noting(lambda request, _: f"requests {request.api.name}"))
     wrap(BundleOwnership, "give", noting(lambda *_: f"moved {time.monotonic_ns()}"))
 

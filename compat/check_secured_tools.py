@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from differential.pulsar_shell import environment
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.certificates import Certificates
 from tests.support.secured import SECRET, security, token_of
 
 LIMIT_S = 900.0
@@ -152,21 +153,11 @@ def run(home: Path, files: Path, login: Login, program: Program) -> bool:
 
 def make_certificates(files: Path) -> None:
     """An authority, and certificates of a broker on localhost and of a client."""
-    key = ("-newkey", "rsa:2048", "-nodes")
-    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=files, check=True, capture_output=True)
-
-    openssl("req", "-x509", *key, "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key",
-            "-out", "ca.pem", "-addext", "basicConstraints=critical,CA:TRUE",
-            "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
-    (files / "names").write_text(names + "\n")
-    for name, subject in (("broker", "/CN=localhost"), ("client", "/CN=client-role")):
-        openssl("req", *key, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-                "-CAcreateserial", "-days", "2", "-extfile", "names",
-                "-out", f"{name}.pem")  # fmt: skip
+    made = Certificates(files)
+    made.authority("ca")
+    names = "DNS:localhost,IP:127.0.0.1"
+    made.issue("broker", "ca", names, subject="/CN=localhost")
+    made.issue("client", "ca", names, subject="/CN=client-role")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from pulsemark.ledger import LocalStore, ManagedLedger, StoreOptions
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.pipeline.session import BRIEF_JVM
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "campaigns"))
@@ -27,6 +28,9 @@ from bookkeeper_peer import BookKeeperPeer, PeerError, missing
 # An example may take any time: the machine may have other work.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+# Sessions of the programs that tests run are short, whatever options they have.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF_JVM)
 
 SPARK_MODULES = frozenset(
     f"tests/pipeline/{name}.py"

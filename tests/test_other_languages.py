@@ -75,7 +75,10 @@ def test_a_java_application_is_tested(tmp_path: Path, environment: dict[str, str
     program("javac")
     ignore = shutil.ignore_patterns("target")
     folder = shutil.copytree(EXAMPLES / "java_application", tmp_path / "application", ignore=ignore)
-    tested = run([maven, "--offline", "--batch-mode", "test"], folder, environment)
+    brief = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    environment |= {"MAVEN_OPTS": brief}
+    command = [maven, "--offline", "--batch-mode", f"-DargLine={brief}", "test"]
+    tested = run(command, folder, environment)
     if re.search(r"in offline mode|has not been downloaded", tested.stdout):
         pytest.skip("Maven's artifacts are not in its cache: `mvn test` in the example's folder")
     assert tested.returncode == 0, tested.stdout + tested.stderr

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from pulsemark.audit.compare import Comparison, compare
-from pulsemark.audit.errors import AuditInputError
-from pulsemark.audit.report import Report
-from pulsemark.audit.rows import AuditRow
+from pulsemark.audit.report import Comparison, Report, compare
+from pulsemark.audit.rows import AuditInputError, AuditRow
 
 MINUTE_MS = 60_000
 

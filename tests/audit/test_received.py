@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pulsemark.audit.errors import AuditInputError
 from pulsemark.audit.report import Post, Received, of_tier
+from pulsemark.audit.rows import AuditInputError
 from pulsemark.audit.trail import SnapshotError
 
 

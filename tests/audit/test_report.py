@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pulsemark.audit.errors import AuditInputError
 from pulsemark.audit.report import Labels, report
+from pulsemark.audit.rows import AuditInputError
 from pulsemark.audit.trail import Trail
 
 START_MS = 1_700_000_000_000

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from pulsemark.audit.errors import AuditInputError
-from pulsemark.audit.rows import AuditRow, parse_bucket_ms, parse_tags, row_from_json
+from pulsemark.audit.rows import (
+    AuditInputError,
+    AuditRow,
+    parse_bucket_ms,
+    parse_tags,
+    row_from_json,
+)
 from pulsemark.pipeline.options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS
 
 GOOD: dict[str, Any] = {

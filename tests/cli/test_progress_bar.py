@@ -76,7 +76,7 @@ def test_rich_is_loaded_for_terminals_only(folder):
         "import sys; from pulsemark.cli import main;"
         "calls = ['verify', sys.argv[1]], ['dump', sys.argv[1]], ['config', 'settings'];"
         "statuses = [main(call) for call in calls];"
-        "import pulsemark.cli.standalone, pulsemark.cli.stats, pulsemark.cli.perf;"
+        "import pulsemark.cli.standalone, pulsemark.cli.topics, pulsemark.cli.perf;"
         "sys.exit('rich' in sys.modules or any(statuses))"
     )
     ran = subprocess.run(

@@ -114,3 +114,10 @@ def test_a_token_comes_from_stdin_or_from_a_file(pulsemark, tmp_path, say):
     assert missing.status == 2
     file.write_bytes(b"\xff\xfe\x00.a.b")
     assert pulsemark("token", "validate", "-sk", str(key), "-f", str(file)).status == 2
+
+
+def test_the_error_names_the_file_without_a_token(pulsemark, tmp_path):
+    """Not standard input, which was not read."""
+    path = tmp_path / "ann.token"
+    path.write_text("none")
+    assert f"{path} has no token" in pulsemark("token", "show", "--token-file", path).error()

@@ -12,6 +12,8 @@ import kafka
 import pytest
 
 from pulsemark.testing import running_broker
+from pulsemark.testing.raw_client import RawClient
+from pulsemark.wire import MessageId, pack_ack_set
 
 TOPIC = "persistent://public/default/orders"
 
@@ -88,6 +90,31 @@ def test_messages_of_a_partitioned_topic(connect, ask, broker):
     assert all(len(topics) == 1 for topics in places.values())
     found = connect("consume", "orders", "--peek", "--from", "earliest", "-n", "8", "--json")
     assert sorted(each["value"] for each in found.json()) == list("01234567")
+
+
+def test_all_messages_of_many_batches_are_consumed(connect, broker):
+    """A batch uses up a permit for each of its messages."""
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC)
+        for _ in range(120):
+            producer.send_batch([b"x"] * 10)
+    consume = ("consume", "orders", "--peek", "--from", "earliest", "--timeout", "5", "--json")
+    assert len(connect(*consume, "-n", "1200").json()) == 1200
+
+
+def test_acknowledged_messages_of_a_batch_are_not_shown_again(pulsemark):
+    """Another consumer has acknowledged all but one of the batch."""
+    with running_broker(
+        storage="memory", acknowledgment_at_batch_index_level_enabled=True
+    ) as broker:
+        with RawClient.from_url(broker.service_url) as client:
+            consumer = client.subscribe(TOPIC, "s")
+            place = client.create_producer(TOPIC).send_batch([b"one", b"two", b"three"])
+            left = pack_ack_set([1])
+            consumer.ack(MessageId(place.ledger_id, place.entry_id, ack_set=left))
+        ran = pulsemark("consume", "orders", "-s", "s", "--json", "--url", broker.service_url)
+        assert [each["value"] for each in ran.json()] == ["two"]
+        assert broker.backlog("orders", "s") == 0
 
 
 def test_lines_are_messages(connect, broker, monkeypatch):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.cluster import joining
+from pulsemark.cluster import member as joining
 from pulsemark.coordination import State
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import CatalogError

@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from pulsemark.cluster.errors import WorkersError
 from pulsemark.cluster.placement import worker_of
-from pulsemark.cluster.supervisor import FACTS, WorkersFolder
+from pulsemark.cluster.supervisor import FACTS, WorkersError, WorkersFolder
 from pulsemark.coordination.memory import DurableTree
 
 

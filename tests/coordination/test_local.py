@@ -13,6 +13,7 @@ from pulsemark.coordination import (
     ConnectionLossError,
     CoordinationUnavailableError,
     NodeMissingError,
+    SessionExpiredError,
     State,
 )
 from pulsemark.coordination.local import LocalCoordination, LocalServer, Silence
@@ -37,6 +38,31 @@ async def test_persistent_nodes_outlive_the_process(tmp_path):
     second = await session.create("/a/n-", sequence=True)
     assert second > first
     again.close()
+
+
+async def test_an_answer_that_cannot_be_read_ends_the_session():
+    """What waits fails, and the state says that the session is lost."""
+    served = asyncio.Event()
+
+    async def serve(reader, writer):
+        writer.write(b'{"session": 1, "timeout_ms": 5000}\nno JSON\n')
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        served.set()
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = await asyncio.start_unix_server(serve, f"{folder}/socket")
+        session = await LocalCoordination.connect(Path(folder) / "socket")
+        lost = asyncio.Event()
+        session.listen(lambda state: lost.set() if state is State.LOST else None)
+        async with asyncio.timeout(10):
+            await lost.wait()
+        with pytest.raises(SessionExpiredError):
+            await session.get("/")
+        await session.close()
+        await served.wait()
+        server.close()
 
 
 async def test_a_changed_bit_is_an_error_or_changes_nothing(tmp_path):

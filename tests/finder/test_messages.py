@@ -99,12 +99,12 @@ ranges = st.builds(IndexRange, int64, int64, int64, positions, positions, int64,
 @given(founds, index_places, ranges)
 def test_answers_survive_the_wire(found: Found, place: IndexPlace, range_: IndexRange) -> None:
     """A client returns exactly what the finder returned, field by field."""
-    wire = messages.found_message(found).SerializeToString()
-    assert messages.found_of(pb.SeekByTimeResponse.FromString(wire)) == found
-    wire = messages.index_place_message(place).SerializeToString()
-    assert messages.index_place_of(pb.SeekByIndexResponse.FromString(wire)) == place
-    wire = messages.range_message(range_).SerializeToString()
-    assert messages.range_of(pb.RangeResponse.FromString(wire)) == range_
+    wire = messages.message_of(pb.SeekByTimeResponse, found).SerializeToString()
+    assert messages.answer_of(Found, pb.SeekByTimeResponse.FromString(wire)) == found
+    wire = messages.message_of(pb.SeekByIndexResponse, place).SerializeToString()
+    assert messages.answer_of(IndexPlace, pb.SeekByIndexResponse.FromString(wire)) == place
+    wire = messages.message_of(pb.RangeResponse, range_).SerializeToString()
+    assert messages.answer_of(IndexRange, pb.RangeResponse.FromString(wire)) == range_
 
 
 def piece(body: bytes, offset: int = 0, size: int | None = None, entry: int = 1) -> pb.EntryPiece:

@@ -306,6 +306,30 @@ def test_killed_rebuild_keeps_the_properties(filled, open_store, monkeypatch, tm
         assert all(name.startswith("catalog.sqlite.old-") for name in names)
 
 
+def test_a_copied_catalog_is_durable(filled, monkeypatch):
+    """Without hard links the old catalog is copied, and synced before the new one replaces it."""
+    filled.close()
+    steps = []
+    sync, rename = OsFiles.fsync, OsFiles.rename
+
+    def fsync(files, fd):
+        steps.append(Path(f"/proc/self/fd/{fd}").resolve().name)
+        sync(files, fd)
+
+    def renamed(files, old, new):
+        steps.append(f"rename {new.name}")
+        rename(files, old, new)
+
+    def link(*_):
+        raise OSError(errno.EPERM, "this file system has no links")
+
+    monkeypatch.setattr("pulsemark.maintenance.rebuild.os.link", link)
+    monkeypatch.setattr(OsFiles, "fsync", fsync)
+    monkeypatch.setattr(OsFiles, "rename", renamed)
+    rebuild_catalog(filled.folder)
+    assert steps.index("catalog.sqlite.old-1") < steps.index("rename catalog.sqlite")
+
+
 def test_folder_in_use_is_refused(filled, tmp_path):
     """Rebuilding refuses the folder of a running broker, and any other folder."""
     with pytest.raises(FolderLockedError):

@@ -60,6 +60,7 @@ def attacked_broker(**config: Any) -> Iterator[BrokerThread]:
         yield broker
 
 
+@cache
 def signed(role: str, *, number: int = 0, **claims: Any) -> str:
     """A token of a role that this broker accepts, unless arguments say otherwise."""
     return token_of(role, key=_key(number), algorithm="RS256", **claims)
@@ -78,6 +79,7 @@ def _by_hand(header: dict[str, str], role: str, key: bytes | None) -> str:
     return f"{text}.{part(hmac.new(key, text.encode(), hashlib.sha256).digest())}"
 
 
+@cache
 def forged(role: str = "admin") -> dict[str, str | None]:
     """Credentials of each kind that must not be accepted, for a role that may do everything."""
     return {

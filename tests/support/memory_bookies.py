@@ -28,6 +28,7 @@ class _Ledger:
     custom_metadata: Mapping[str, bytes]
     entries: list[bytes] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)
     is_fenced: bool = False
     is_closed: bool = False
 
@@ -207,7 +208,7 @@ class MemoryLedgerReader:
             found: list[LedgerEntry] = []
             size = 0
             for entry_id in range(first, last + 1):
-                if entry_id >= len(ledger.entries):
+                if entry_id >= len(ledger.entries) or entry_id in ledger.lost:
                     raise EntryMissingError(ledger_id=self.ledger_id, entry_id=entry_id)
                 payload = ledger.entries[entry_id]
                 found.append(LedgerEntry(entry_id, payload, ledger.lengths[entry_id], last))

@@ -89,6 +89,20 @@ def test_a_client_that_does_not_end_is_named_and_the_rest_is_judged(monkeypatch)
     assert seen == {("send", "kafka", None), ("send", "shared", None), ("drained", "shared", True)}
 
 
+def test_every_mutant_finds_what_it_changes():
+    """Each of them replaces functions that are there."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(CAMPAIGNS)!r}); sys.argv += ['--data-dir', 'data']\n"
+        "from mutants import MUTANTS, note_use\n"
+        "note_use('used')\n"
+        "for make in MUTANTS.values(): make()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("mutant", "rule"),
     [

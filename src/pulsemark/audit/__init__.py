@@ -3,16 +3,6 @@
 A tier is a place that messages pass: the broker, a consumer. Each tier counts what it saw, by the
 same buckets of the broker's time. A comparison of the counts shows where messages were lost,
 doubled or late (KAFKA-260).
-
-    rows       a row of counts, its fields and its limits
-    groups     an entry's bucket and tag values, from its stamp alone
-    counts     counts by bucket and tag values, bounded in memory
-    trail      one topic's counts, and how far its log is counted
-    snapshot   the bytes in which a trail is kept over a restart
-    report     the rows of counts: what is missing, what was left out
-    received   the rows that other tiers have posted
-    compare    the tiers side by side
-    consumer   counts what an application receives, and posts it
 """
 
 from __future__ import annotations
@@ -20,10 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import lazy_names
-from .compare import Comparison, compare
-from .errors import AuditInputError, AuditPostError
-from .report import Report, report
-from .rows import AuditRow, parse_bucket_ms, parse_tags
+from .report import Comparison, Report, compare, report
+from .rows import AuditInputError, AuditPostError, AuditRow, parse_bucket_ms, parse_tags
 from .trail import Trail, count_log
 
 if TYPE_CHECKING:

@@ -29,10 +29,18 @@ from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from ..metadata import Clock, FieldValue, SystemClock
-from .counts import MAX_ROWS, Counts, Key, shown
-from .errors import AuditInputError, AuditPostError
+from .counts import MAX_ROWS, Counts, shown
 from .report import Labels, row_of
-from .rows import MAX_TIME_MS, AuditRow, check_name, check_other_tier, parse_bucket_ms, parse_tags
+from .rows import (
+    MAX_TIME_MS,
+    AuditInputError,
+    AuditPostError,
+    AuditRow,
+    check_name,
+    check_other_tier,
+    parse_bucket_ms,
+    parse_tags,
+)
 
 REMEMBERED_IDS = 65_536
 ROWS_PER_POST = 200
@@ -76,7 +84,6 @@ class Stamps(Protocol):
 
     def of(self, message: Any) -> Stamp:
         """The stamp of a message. Raises LookupError if its entry was removed meanwhile."""
-        ...
 
 
 class _TopicCounts:
@@ -94,18 +101,14 @@ class ConsumerAudit:
         admin_url: the broker's HTTP address.
         tier: the name of this place in the trail. Consumers of one subscription have the same tier,
             and their counts are added; each subscription needs a tier of its own.
-        tags: what to count by, named as in the broker's setting `pulsemarkAuditTags`.
-        bucket: width of the buckets; that of the broker (`pulsemarkAuditBucketMs`).
+        tags, bucket: what to count by, as in `pulsemarkAuditTags` and `pulsemarkAuditBucketMs`.
         stamps: where the broker's time, index and tags of a message are looked up.
         late_after_ms: see the module.
-        host, datacenter, application: labels of the rows.
+        labels: host, datacenter and application of the rows.
         source: the name of this consumer among those of its tier; by default a new one.
 
-    Attributes:
-        by_publish_time: how many messages were counted by the producer's clock although there are
-            ``stamps``, because their entries had been removed from the log.
-
-    Raises AuditInputError for an argument that cannot be used.
+    `by_publish_time` counts the messages that were counted by the producer's clock although there
+    are `stamps`, because their entries had been removed. Raises AuditInputError.
     """
 
     def __init__(
@@ -210,16 +213,13 @@ class ConsumerAudit:
                 self._labels,
                 start_ms,
                 self._bucket_ms,
-                self._named(key),
+                dict(zip(self._tags, key or (None,) * len(self._tags), strict=True)),
                 tally,
                 is_rest=key is None,
             )
             for start_ms in sorted(starts & counts.buckets.keys())
             for key, tally in counts.buckets[start_ms].items()
         ]
-
-    def _named(self, key: Key) -> dict[str, str | None]:
-        return dict(zip(self._tags, key or (None,) * len(self._tags), strict=True))
 
     def post(self) -> int:
         """Post what was counted since the last post; returns how many rows.

@@ -13,7 +13,7 @@ A count is *out of order* if it comes after a count of a later bucket.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from typing import TypeAlias
 
 from ..metadata import Buffer, PrefixError, peek, tags_of
@@ -45,7 +45,11 @@ class Grouping:
     def __init__(self, tags: Sequence[str]) -> None:
         self.tags = tuple(tags)
         self._none: Group = (None,) * len(self.tags)
-        self._is_simple = all(t in _PLAIN or (t not in _FIELDS and _is_own(t)) for t in self.tags)
+        # A name that is no number and no plugin's full name can only be an application tag's.
+        self._is_simple = all(
+            tag in _PLAIN or not (tag in _FIELDS or tag.isdigit() or "." in tag)
+            for tag in self.tags
+        )
         self._remembered: dict[bytes, Group] = {}
 
     def place(self, prefix: Buffer, append_time_ms: int) -> tuple[int, Group]:
@@ -105,11 +109,6 @@ class Grouping:
         return tuple(shown(tags[name]) if name in tags else None for name in self.tags)
 
 
-def _is_own(name: str) -> bool:
-    """Whether a name can only be an application tag's: not a number, not a plugin's full name."""
-    return not name.isdigit() and "." not in name
-
-
 def shown(value: object) -> str:
     """A tag's value as a row has it."""
     if isinstance(value, bytes):
@@ -145,17 +144,7 @@ class Tally:
 
     def numbers(self) -> tuple[int, ...]:
         """All counts, in the order of the fields."""
-        return (
-            self.count,
-            self.doubtful_count,
-            self.control_count,
-            self.bytes,
-            self.min_index,
-            self.max_index,
-            self.out_of_order,
-            self.doubled,
-            self.late,
-        )
+        return tuple(getattr(self, spec.name) for spec in fields(self))
 
     def add(self, other: Tally) -> None:
         """Add the counts of another row."""

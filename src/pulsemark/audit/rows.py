@@ -15,7 +15,6 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from ..records import record
-from .errors import AuditInputError
 
 MAX_TAGS = 8
 MAX_TAG_NAME_BYTES = 128
@@ -41,6 +40,31 @@ _UNITS_MS = {
     "week": 604_800_000,
 }
 MAX_BUCKET_MS = 366 * _UNITS_MS["day"]
+
+
+class AuditInputError(ValueError):
+    """The audit cannot use `value` of `field` (argument, setting, posted row): `reason`."""
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(field, value, reason)
+        self.field = field
+        self.value = value
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.field} {str(self.value)[:80]!r} {self.reason}"
+
+
+class AuditPostError(Exception):
+    """The broker at `url` did not take posted rows: `reason`. The next post has them too."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.url = url
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.url}: {self.reason}"
 
 
 @record(frozen=True, kw_only=True)

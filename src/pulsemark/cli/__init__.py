@@ -70,6 +70,7 @@ COMMANDS = {
 #: Command -> its module, if that has several commands.
 MODULES = {
     "topics": "topics", "namespaces": "topics", "schemas": "topics", "subscriptions": "topics",
+    "stats": "topics",
     "produce": "messages", "consume": "messages", "backup": "verify", "restore": "verify",
     "verify": "verify", "rebuild-catalog": "verify", "mirror": "mirror", "follow": "mirror",
     "promote": "mirror", "seek": "seek", "finder": "seek", "completion": "parsing",
@@ -160,10 +161,7 @@ def full_parser() -> argparse.ArgumentParser:
 
 
 def _as_utf8(argument: str) -> str:
-    """An argument in UTF-8, where Python was told that the machine's locale has another encoding.
-
-    What is not UTF-8 stays as Python shows it.
-    """
+    """An argument in UTF-8, also where Python was told that the locale has another encoding."""
     try:
         return os.fsencode(argument).decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -232,11 +230,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Args:
-        arguments: without the program's name; None means the arguments of the process.
-    """
+    """Run a command line, by default that of the process, and return its exit code."""
     # Otherwise gRPC's C library would print its own lines to stderr.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:

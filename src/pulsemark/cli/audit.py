@@ -20,8 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..audit.errors import AuditInputError
-from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
+from ..audit.rows import AuditInputError, AuditRow, parse_bucket_ms, parse_tags
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
@@ -39,8 +38,7 @@ from .parsing import CliError
 from .stores import add_store, names_in, reader_of
 
 if TYPE_CHECKING:
-    from ..audit.compare import Comparison
-    from ..audit.report import Report
+    from ..audit.report import Comparison, Report
     from ..ledger import FolderReader
     from ..ledger.bookkeeper.reader import BookKeeperReader
 
@@ -248,8 +246,7 @@ def _print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text
 def _compare(args: argparse.Namespace, topic: str) -> int:
     from dataclasses import asdict, replace
 
-    from ..audit.compare import compare
-    from ..audit.report import of_tier
+    from ..audit.report import compare, of_tier
     from ..audit.rows import BROKER_TIER
 
     if args.data_dir is not None or args.store is not None or args.bucket is not None:

@@ -144,10 +144,7 @@ def access_of(args: argparse.Namespace) -> Access:
 
 @contextmanager
 def seek_service(args: argparse.Namespace, address: str) -> Iterator[SeekClient]:
-    """The seek service at an address. Errors of its calls name it.
-
-    Raises CliError, OSError, and what the calls raise.
-    """
+    """The seek service at an address, which its errors name. Raises CliError, OSError."""
     from ..finder import SeekCallError, SeekClient
 
     access = access_of(args)

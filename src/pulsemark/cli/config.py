@@ -152,10 +152,7 @@ def load_settings(path: Path | None) -> Loaded:
 
 
 def with_default_folder(loaded: Loaded, overrides: dict[str, Any]) -> BrokerConfig:
-    """The configuration, whose data folder is ./pulsemark-data if nothing else is said.
-
-    Raises BrokerError; CliError for a data folder that is a file.
-    """
+    """The configuration, by default with ./pulsemark-data. Raises BrokerError, CliError."""
     if loaded.parts["bookkeeper"].get("store_address") is not None:
         overrides.setdefault("data_dir", None)  # likewise
     elif (overrides.get("storage") or loaded.broker.get("storage")) == "memory":

@@ -25,10 +25,17 @@ from contextlib import ExitStack
 
 from ..client import RawConsumer, RawMessage, RawProducer, Service
 from ..client.errors import ClientError, ServiceUrlError, WaitTimeoutError
-from ..metadata import Message, MessageFormatError, MessageMetadata, messages_of, pack_message
+from ..metadata import (
+    Message,
+    MessageFormatError,
+    MessageMetadata,
+    messages_of,
+    pack_message,
+    read_message_metadata,
+)
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from ..proto.pulsar_api_pb2 import CommandSubscribe
-from ..wire import MessageId
+from ..wire import MessageId, unpack_ack_set
 from .brokers import add_service, logs_of, service_of
 from .options import add_json, full_topic, not_negative, parse_time, positive, show_time
 from .output import counted, escaped, json_line
@@ -174,12 +181,16 @@ def _consume(args: argparse.Namespace) -> int:
             print(note, file=sys.stderr)
         consumers = [_subscribed(service, log, args) for log in logs]
         for consumer, received in _received(consumers, args.timeout):
+            size = read_message_metadata(received.headers_and_payload).num_messages_in_batch
+            words = received.command.ack_set  # none: no message of the batch is acknowledged
+            left = unpack_ack_set(words, size) if words else range(-1, size)
             for message in messages_of(received.headers_and_payload):
-                _print(received, message, topic=consumer.topic, as_json=args.json)
-                printed += 1
+                if message.batch_index in left:
+                    _print(received, message, topic=consumer.topic, as_json=args.json)
+                    printed += 1
             if not args.peek:
                 consumer.ack(received.message_id)
-            consumer.flow(1)
+            consumer.flow(size)  # a batch uses up a permit for each of its messages
             if printed >= wanted:
                 return 0
     if not args.num_messages:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import re
 from datetime import UTC, datetime, time, tzinfo
+from functools import partial
 from pathlib import Path
 
 from ..finder.arguments import relative_time_ms
@@ -55,18 +56,13 @@ def grpc_target(text: str) -> str:
     return text
 
 
-def positive(text: str) -> int:
-    """A whole number from 1 up."""
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+def _whole(least: int, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)
 
 
-def not_negative(text: str) -> int:
-    """A whole number from 0 up."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
+positive, not_negative = partial(_whole, 1), partial(_whole, 0)
 
 
 def seconds(text: str, *, most: float = 1e9) -> float:
@@ -91,10 +87,7 @@ def full_topic(text: str) -> str:
 
 
 def read_token(path: Path | None) -> str | None:
-    """The bearer token in a file, without the white space around it. Raises OSError, CliError.
-
-    A token is printable ASCII without spaces.
-    """
+    """The token in a file: printable ASCII without spaces. Raises OSError, CliError."""
     if path is None:
         return None
     from ..finder.arguments import TokenFileError

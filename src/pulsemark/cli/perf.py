@@ -382,10 +382,7 @@ def consume(
     earliest: bool,
     queue_size: int,
 ) -> None:
-    """Receive and acknowledge messages. A latency is counted from the publish time.
-
-    Raises CliError.
-    """
+    """Receive and acknowledge. A latency counts from the publish time. Raises CliError."""
     pulsar = perf.pulsar
     position = pulsar.InitialPosition
     begin_s, number = time.monotonic(), 0

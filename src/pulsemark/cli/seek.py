@@ -130,10 +130,7 @@ def _answers(
     search: str,
     value: int,
 ) -> Sequence[tuple[str, T]]:
-    """What is found in the topic, or in each partition of a partitioned one.
-
-    ``search`` is the name of the finders' method.
-    """
+    """What is found in the topic, or in each of its partitions; ``search``: the finders' method."""
     method = SearchMethod[args.method.upper()]
     if args.admin_url is not None and not args.admin_url.startswith("http"):
         with seek_service(args, args.admin_url) as client:

@@ -464,10 +464,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership | None:
-    """The broker's way into the cluster that `--store` names; None: it is alone.
-
-    Raises CliError.
-    """
+    """The way into the cluster that `--store` names; None: it is alone. Raises CliError."""
     address = _store_address(args, config)
     if address is None:
         _refuse_session_timeout(args)
@@ -483,7 +480,7 @@ def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership
             "sync entries before they acknowledge them"
         )
     _warn_of_hidden(config)
-    from ..cluster.joining import bookkeeper_member
+    from ..cluster.member import bookkeeper_member
 
     try:
         return bookkeeper_member(address, session_timeout_ms=_session_timeout_ms(args, config))
@@ -540,8 +537,7 @@ def _run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
     if _store_address(args, config) is not None:
         raise CliError("--workers does not go with --store: start a broker for each processor core")
     _refuse_session_timeout(args)
-    from ..cluster.errors import ClusterError
-    from ..cluster.supervisor import Supervisor
+    from ..cluster.supervisor import Supervisor, WorkersError
 
     async def serve() -> None:
         stop = _stop_event(args)
@@ -552,7 +548,7 @@ def _run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
 
     try:
         asyncio.run(serve())
-    except ClusterError as error:
+    except WorkersError as error:
         raise CliError(str(error)) from error
     return 0
 

@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.action == "create":
         print(_token(args))
     elif args.action == "show":
-        _show(_given_token(args))
+        _show(args)
     else:
         _validate(args, _given_token(args))
     return 0
@@ -194,14 +194,15 @@ def _private_key(source: str) -> tuple[Any, list[str]]:
     raise CliError("--private-key is neither an RSA key nor on a curve of ES256, ES384, ES512")
 
 
-def _show(token: str) -> None:
+def _show(args: argparse.Namespace) -> None:
     import jwt
 
+    token = _given_token(args)
     try:
         header = jwt.get_unverified_header(token)
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError) as error:
-        raise CliError("stdin has no token (JWT)") from error
+        raise CliError(f"{args.token_file or 'stdin'} has no token (JWT)") from error
     print(json_line(header))
     print("---")
     print(json_line(claims))

@@ -24,8 +24,7 @@ from .errors import (
     UnreachableError,
     WaitTimeoutError,
 )
-from .pace import Pace, RateLimit
-from .raw_producer import RawProducer
+from .raw_producer import Pace, RateLimit, RawProducer
 from .raw_reader import RawEntry, RawReader
 from .service import Service
 

@@ -36,17 +36,9 @@ TIMEOUT_S = 30.0
 class AdminClient:
     """Calls one broker's HTTP port. It keeps no connection, and may be used from any thread.
 
-    Args:
-        url: the broker's HTTP address.
-        token: sent with each call (`Authorization: Bearer`).
-        ssl_context: for https.
-        timeout_s: how long to wait for a broker that is silent.
-
-    Raises:
-        ServiceUrlError: `url` is not the address of a broker.
-
-    All methods raise AdminError for an answer that says no, with its status and reason, and
-    UnreachableError if nothing answers as a broker does.
+    `token` is sent with each call (`Authorization: Bearer`). Raises ServiceUrlError for another
+    `url` than a broker's. All methods raise AdminError for an answer that says no, with its status
+    and reason, and UnreachableError if nothing answers as a broker does.
     """
 
     def __init__(
@@ -66,13 +58,11 @@ class AdminClient:
 
     def topics(self, namespace: str = "public/default") -> list[str]:
         """The full names of a namespace's topics, without partitioned topics."""
-        found: list[str] = self.request("GET", f"persistent/{_path(namespace)}")
-        return found
+        return list(self.request("GET", f"persistent/{_path(namespace)}"))
 
     def partitioned_topics(self, namespace: str = "public/default") -> list[str]:
         """The full names of a namespace's partitioned topics."""
-        found: list[str] = self.request("GET", f"persistent/{_path(namespace)}/partitioned")
-        return found
+        return list(self.request("GET", f"persistent/{_path(namespace)}/partitioned"))
 
     def create_topic(self, topic: str, *, partitions: int = 0) -> None:
         """Create a topic; with `partitions` a partitioned one."""
@@ -93,21 +83,18 @@ class AdminClient:
     def stats(self, topic: str) -> dict[str, Any]:
         """A topic's statistics, with Pulsar's names. Of a partitioned topic the sums."""
         kind = "partitioned-stats" if self.partitions(topic) else "stats"
-        found: dict[str, Any] = self.request("GET", f"{_topic(topic)}/{kind}")
-        return found
+        return dict(self.request("GET", f"{_topic(topic)}/{kind}"))
 
     def internal_stats(self, topic: str, *, own_figures: bool = False) -> dict[str, Any]:
         """A topic's ledgers and cursors; with those figures, too, that only pulsemark has."""
         query = {"ownFigures": "true"} if own_figures else {}
-        found: dict[str, Any] = self.request("GET", f"{_topic(topic)}/internalStats", **query)
-        return found
+        return dict(self.request("GET", f"{_topic(topic)}/internalStats", **query))
 
     # -- subscriptions --------------------------------------------------------------------------
 
     def subscriptions(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions."""
-        found: list[str] = self.request("GET", f"{_topic(topic)}/subscriptions")
-        return found
+        return list(self.request("GET", f"{_topic(topic)}/subscriptions"))
 
     def backlog(self, topic: str, subscription: str) -> int:
         """How many messages a subscription has not acknowledged."""
@@ -156,8 +143,7 @@ class AdminClient:
 
     def tenants(self) -> list[str]:
         """The names of all tenants."""
-        found: list[str] = self.request("GET", "tenants")
-        return found
+        return list(self.request("GET", "tenants"))
 
     def create_tenant(self, tenant: str) -> None:
         """Create a tenant that may use every cluster of the broker."""
@@ -171,8 +157,7 @@ class AdminClient:
 
     def namespaces(self, tenant: str = "public") -> list[str]:
         """The names of a tenant's namespaces, with the tenant."""
-        found: list[str] = self.request("GET", f"namespaces/{_quoted(tenant)}")
-        return found
+        return list(self.request("GET", f"namespaces/{_quoted(tenant)}"))
 
     def create_namespace(self, namespace: str) -> None:
         """Create a namespace, named as `tenant/namespace`."""
@@ -188,22 +173,15 @@ class AdminClient:
     def schema(self, topic: str) -> dict[str, Any]:
         """The newest version of a topic's schema."""
         name = TopicName.parse(topic)
-        parts = (name.tenant, name.namespace_local, name.local)
-        found: dict[str, Any] = self.request(
-            "GET", f"schemas/{'/'.join(_quoted(part) for part in parts)}/schema"
-        )
-        return found
+        path = "/".join(map(_quoted, (name.tenant, name.namespace_local, name.local)))
+        return dict(self.request("GET", f"schemas/{path}/schema"))
 
     # -- any call -------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, value: object = None, **query: str) -> Any:
-        """The JSON answer to a call; None for an empty answer.
+        """The JSON answer to a call with the body `value`; None for an empty answer.
 
-        Args:
-            method: GET, PUT, POST or DELETE.
-            path: after `/admin/v2/`, or from the root if it begins with a slash.
-            value: the body, as JSON.
-            query: the query's parameters.
+        `path` is one after `/admin/v2/`, or from the root if it begins with a slash.
         """
         rooted = path if path.startswith("/") else f"/admin/v2/{path}"
         asked = f"?{urlencode(query)}" if query else ""
@@ -271,12 +249,11 @@ def _checked(url: str) -> str:
 
 def _topic(text: str) -> str:
     name = TopicName.parse(text)
-    parts = (name.domain, name.tenant, name.namespace_local, name.local)
-    return "/".join(_quoted(part) for part in parts)
+    return "/".join(map(_quoted, (name.domain, name.tenant, name.namespace_local, name.local)))
 
 
 def _path(namespace: str) -> str:
-    return "/".join(_quoted(part) for part in namespace.split("/"))
+    return "/".join(map(_quoted, namespace.split("/")))
 
 
 def _quoted(part: str) -> str:

@@ -163,10 +163,8 @@ class BrokerConnection:
         host, port: where the broker listens.
         timeout_s: the timeout of all calls without their own.
         ssl_context, server_hostname: TLS, and the host name that the certificate must have.
-        handshake: False sends no CONNECT.
-        answers_pings: False leaves the broker's PINGs unanswered.
-        connect: the arguments of `connect`. By default there are no feature flags: entries have no
-            broker entry metadata.
+        handshake, answers_pings: False sends no CONNECT, or leaves the broker's PINGs unanswered.
+        connect: the arguments of `connect`; by default without feature flags.
 
     Attributes:
         connected: the broker's CONNECTED; None before the handshake or without one.

@@ -1,17 +1,4 @@
-"""Errors of clients.
-
-    ClientError                  the base
-      WaitTimeoutError           (a TimeoutError) the broker did not answer in time
-      ConnectionLostError        (a ConnectionError) the broker closed the connection, or it broke
-      UnreachableError           (a ConnectionError) no connection could be made
-      RequestRefusedError        the broker refused a request
-      SendRefusedError           the broker refused an entry
-      EntryRefusedError          (a ValueError) an entry that no broker would take; nothing was sent
-      AdminError                 the admin interface refused a call
-    ServiceUrlError              (a ValueError) not the URL of a broker
-
-A frame that breaks the protocol raises a `wire.ProtocolError`.
-"""
+"""Errors of clients. A frame that breaks the protocol raises a `wire.ProtocolError` instead."""
 
 from __future__ import annotations
 

@@ -30,6 +30,9 @@ receipt is in `unacknowledged`, and the next call goes on, if need be over a new
 
 Calls block; use a producer from one thread only. A producer that is not used for a minute may find
 its connection closed by the broker, because it cannot answer PING; it then reconnects.
+
+**Rate.** `Pace` limits bytes or messages in a second, with at most one second's worth at once. An
+entry is never divided: a large one may go when anything is left, and the next ones wait longer.
 """
 
 from __future__ import annotations
@@ -38,7 +41,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from ..metadata import has_prefix
@@ -63,9 +65,58 @@ DEFAULT_WINDOW_BYTES = 16 * 1024 * 1024
 COMMAND_BYTES = 1024
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 5.0
+UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
+MESSAGES = "msg"
+RATE_MAX = 2**63 - 1
 _LOST = (ConnectionLostError, UnreachableError)
 #: The topic moves, or the broker has not noticed yet that the lost connection is gone.
 _COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """`amount` bytes, or messages, in a second."""
+
+    amount: float
+    is_messages: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> RateLimit:
+        """`10M` and the like are bytes, `500msg` is messages. Raises ValueError."""
+        number, is_messages = text.removesuffix(MESSAGES), text.endswith(MESSAGES)
+        factor = 1 if is_messages else UNITS.get(number[-1:].upper(), 1)
+        digits = number if factor == 1 else number[:-1]
+        if not (digits.isascii() and digits.isdigit()) or not int(digits):
+            raise ValueError(f"{text!r} is neither BYTES[K|M|G] nor MESSAGESmsg")
+        if int(digits) * factor > RATE_MAX:
+            raise ValueError(f"{text[:40]!r} is above {RATE_MAX} in a second")
+        return cls(int(digits) * factor, is_messages)
+
+
+class Pace:
+    """Says when the next entry may go. Without a limit always now."""
+
+    def __init__(
+        self, limit: RateLimit | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._left = float(limit.amount) if limit is not None else 0.0
+        self._at_s = clock()
+
+    def wait_s(self) -> float:
+        """Seconds until the next entry may go; 0: now."""
+        if self._limit is None:
+            return 0.0
+        now_s = self._clock()
+        grown = self._left + (now_s - self._at_s) * self._limit.amount
+        self._left, self._at_s = min(grown, float(self._limit.amount)), now_s
+        return 0.0 if self._left > 0 else max(-self._left / self._limit.amount, 0.001)
+
+    def spend(self, size_bytes: int, messages: int) -> None:
+        """An entry went."""
+        if self._limit is not None:
+            self._left -= messages if self._limit.is_messages else size_bytes
 
 
 @dataclass(slots=True)
@@ -88,13 +139,11 @@ class RawProducer:
         service: the cluster's URL, or a Service that is shared with other producers.
         topic: its name, in short or full form; a partition of a partitioned topic.
         name: the producer's name; None: the broker gives one.
-        properties, schema: of the producer, as the broker keeps them.
         window, window_bytes: how many entries, and bytes of them, may wait for receipts.
         gathers: small entries go out together, when there are 64 KiB or with the next call for
             receipts, which costs fewer system calls. False: each at once.
         reconnect_attempts: see above.
         timeout_s: how long a call waits for the broker.
-        sleep: waits that many seconds before a further attempt.
 
     Attributes: topic, name, last_sequence_id (that the broker knew of this name when the producer
     was opened; -1: none, or it does not deduplicate), topic_epoch (None: the broker sent none).
@@ -177,11 +226,8 @@ class RawProducer:
             known = self._next_sequence_id
             sequence_id = self.last_sequence_id + 1 if known is None else known
         entry = self._checked(headers_and_payload, num_messages, sequence_id, source)
-        entry.highest_sequence_id, entry.is_chunk, entry.marker = (
-            highest_sequence_id,
-            is_chunk,
-            marker,
-        )
+        entry.highest_sequence_id = highest_sequence_id
+        entry.is_chunk, entry.marker = is_chunk, marker
         self._wait_for_room(entry.size_bytes)
         self._pending.append(entry)
         self._pending_bytes += entry.size_bytes
@@ -240,12 +286,7 @@ class RawProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         """Wait for all receipts, unless the block ends with an exception; then close."""
         try:
             if kind is None:

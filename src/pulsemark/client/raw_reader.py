@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from ..metadata import (
@@ -54,19 +53,13 @@ class RawEntry:
 
 
 class RawReader:
-    """A reader of one topic.
-
-    Args:
-        service: the cluster.
-        topic: its name, or that of a partition.
-        start: the position of the first entry that is wanted; None: the topic's first one.
-        timeout_s: how long the broker may take for the next entry.
+    """A reader of one topic, from the entry `start` (None: the first one) to its present end.
 
     Attributes: topic, last (the position of the topic's last entry at the opening; None: it has
     none).
 
-    Raises InvalidTopicNameError, UnreachableError, RequestRefusedError, WaitTimeoutError,
-    ConnectionLostError.
+    Raises InvalidTopicNameError, UnreachableError, RequestRefusedError, WaitTimeoutError (also for
+    an entry that does not come within `timeout_s`), ConnectionLostError.
     """
 
     def __init__(
@@ -118,12 +111,7 @@ class RawReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
             return

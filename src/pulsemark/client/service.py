@@ -26,14 +26,11 @@ _CONNECT = pb.CommandLookupTopicResponse.Connect
 
 
 class Service:
-    """Connections to the brokers of one cluster.
+    """Connections to the brokers of one cluster, made when they are needed.
 
-    Args:
-        url: `pulsar://host:port[,host:port...]`, or `pulsar+ssl://...`.
-        ssl_context: for `pulsar+ssl`; None trusts what the machine trusts.
-        options: more arguments of BrokerConnection, such as timeout_s or auth_data.
-
-    Raises ServiceUrlError. Nothing is connected yet.
+    `url` is `pulsar://host:port[,host:port...]`, or `pulsar+ssl://...`, where `ssl_context` None
+    trusts what the machine trusts. `options` are more arguments of BrokerConnection. Raises
+    ServiceUrlError.
     """
 
     def __init__(

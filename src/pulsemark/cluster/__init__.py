@@ -5,17 +5,8 @@ register, own bundles, and keep the settings that all share. What keeps two of t
 one topic is not that service but the store, whose opening fences the owner before.
 """
 
-from .errors import ClusterError, WorkersError
 from .member import ClusterMember
 from .placement import Balanced, Fixed
 from .store import BundleStores, OneStore
 
-__all__ = [
-    "Balanced",
-    "BundleStores",
-    "ClusterError",
-    "ClusterMember",
-    "Fixed",
-    "OneStore",
-    "WorkersError",
-]
+__all__ = ["Balanced", "BundleStores", "ClusterMember", "Fixed", "OneStore"]

@@ -107,8 +107,9 @@ class BundleOwnership:
         if stat.ephemeral_owner == self._session.session_id:
             # Being taken over, or left by an attempt of unknown outcome.
             return self.me
+        url = node.get("httpUrl") or node.get("nativeUrl") or ""
         return Found(
-            node.get("brokerId") or _id_of(node.get("httpUrl") or node.get("nativeUrl") or ""),
+            node.get("brokerId") or url.partition("://")[2],
             node.get("nativeUrl") or "",
             node.get("nativeUrlTls") or "",
             node.get("httpUrl") or "",
@@ -201,24 +202,7 @@ class BundleOwnership:
 
     async def give(self, bundle: str) -> None:
         """Give a bundle away in good order, if this broker owns it. As `take` it ends always."""
-        await self._background.run_to_end(self._give(bundle))
-
-    async def _give(self, bundle: str) -> None:
-        async with self._locks.held(bundle):
-            if bundle not in self._owned:
-                return
-            self.leaving.add(bundle)
-            try:
-                await self._mark_disabled(bundle)
-                await self._close_topics(bundle, False)
-                await self._close_store(bundle, self._owned[bundle], is_lost=False)
-            finally:
-                self._owned.pop(bundle, None)
-                self.leaving.discard(bundle)
-                await self._delete_node(bundle)
-        log.info("%s has given bundle %s away", self.me.broker_id, bundle)
-        for call in self.on_change:
-            call()
+        await self._background.run_to_end(self._leave(bundle, is_lost=False))
 
     async def give_all(self) -> None:
         """Give everything away, also what is being taken now. Call it when `is_over` is set."""
@@ -228,25 +212,27 @@ class BundleOwnership:
 
     async def lose(self, bundle: str) -> None:
         """Another broker owns the bundle, or may: close what is open, and store nothing."""
-        await self._background.run_to_end(self._lose(bundle))
+        await self._background.run_to_end(self._leave(bundle, is_lost=True))
 
-    async def _lose(self, bundle: str) -> None:
+    async def _leave(self, bundle: str, *, is_lost: bool) -> None:
         async with self._locks.held(bundle):
             if bundle not in self._owned:
                 return
-            log.warning(
-                "%s may have lost bundle %s to another broker, and closes its topics",
-                self.me.broker_id,
-                bundle,
-            )
+            if is_lost:
+                text = "%s may have lost bundle %s to another broker, and closes its topics"
+                log.warning(text, self.me.broker_id, bundle)
             self.leaving.add(bundle)
             try:
-                await self._close_topics(bundle, True)
-                await self._close_store(bundle, self._owned[bundle], is_lost=True)
+                if not is_lost:
+                    await self._mark_disabled(bundle)
+                await self._close_topics(bundle, is_lost)
+                await self._close_store(bundle, self._owned[bundle], is_lost=is_lost)
             finally:
                 self._owned.pop(bundle, None)
                 self.leaving.discard(bundle)
                 await self._delete_node(bundle)
+        if not is_lost:
+            log.info("%s has given bundle %s away", self.me.broker_id, bundle)
         for call in self.on_change:
             call()
 
@@ -296,7 +282,3 @@ def with_redirect(found: Found, *, authoritative: bool) -> Found:
 
 def _path(bundle: str) -> str:
     return f"{ROOT}/{bundle}"
-
-
-def _id_of(url: str) -> str:
-    return url.partition("://")[2]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -14,17 +15,19 @@ from ..broker.errors import RefusedError
 from ..broker.http.names import boundaries_of, bundle_of
 from ..broker.ownership import Cluster, Found, GrpcPlace, KafkaPlace, NotOwnedError
 from ..broker.server import Membership
+from ..broker.storage import open_store
 from ..broker.topics.partitioned_topics import RETIRED_KIND
 from ..broker.topics.registry import Refreshing, unload
-from ..coordination import Coordination, CoordinationError, State, Watch
-from ..ledger import LedgerError
+from ..coordination import Coordination, CoordinationError, State, Watch, connect
+from ..coordination.local import LocalCoordination
+from ..ledger import CatalogError, LedgerError, TopicStore
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .bundle_ownership import BundleOwnership, Stores
-from .placement import Placement
+from .placement import Balanced, Fixed, Placement
 from .registration import Registration, inner_secret, kafka_node_id
 from .shared_catalog import SharedCatalog
-from .store import ClusterStore
+from .store import BundleStores, ClusterStore, OneStore
 
 if TYPE_CHECKING:
     from ..broker.server import Broker
@@ -80,7 +83,9 @@ class ClusterMember(Membership, Cluster):
             broker.http_url_tls,
         )
         self._store = ClusterStore(
-            self.catalog, self._bundle_of_text, f"cluster, {self.me.broker_id}"
+            self.catalog,
+            lambda topic: self.bundle_of(TopicName.parse(topic)),
+            f"cluster, {self.me.broker_id}",
         )
         self.registration = Registration(self.session, self.me, self.placement.worker)
         self._stores = self._make_stores(broker, notify)
@@ -98,7 +103,9 @@ class ClusterMember(Membership, Cluster):
         topics.delete_elsewhere = self.delete_topic
         self.catalog.on_change.append(Refreshing(topics, services.schemas).changed)
         self.hear(RETIRED_KIND, self._partitions_retired)
-        self.ownership.on_change.append(lambda: self._spawn(self._show_bundles()))
+        self.ownership.on_change.append(
+            lambda: self._spawn(self.registration.show_bundles(self.ownership.bundles()))
+        )
         self._watches.append(self.session.listen(self._on_state))
         services.inner.secret = await inner_secret(services)
         if services.kafka_place is not None:
@@ -122,10 +129,9 @@ class ClusterMember(Membership, Cluster):
             raise RefusedError(ServerError.ServiceNotReady, problem)
         try:
             owner = await self._living_owner(bundle)
-            if owner is not None and (owner is not self.me or self.ownership.owns(bundle)):
-                return owner
             if owner is not None:
-                return await self.ownership.take(bundle)
+                is_served = owner is not self.me or self.ownership.owns(bundle)
+                return owner if is_served else await self.ownership.take(bundle)
             candidate = await self.placement.candidate(self, bundle, authoritative=authoritative)
             if candidate.broker_id == self.broker_id:
                 return await self.ownership.take(bundle)
@@ -149,9 +155,6 @@ class ClusterMember(Membership, Cluster):
         """The bundle of a topic, as `tenant/namespace/range`."""
         settings = self._services.topics.namespaces.get(name.namespace, {})
         return f"{name.namespace}/{bundle_of(boundaries_of(settings), str(name))}"
-
-    def _bundle_of_text(self, topic: str) -> str:
-        return self.bundle_of(TopicName.parse(topic))
 
     def check_owned(self, name: TopicName) -> None:
         bundle = self.bundle_of(name)
@@ -278,13 +281,8 @@ class ClusterMember(Membership, Cluster):
     # -- staying ----------------------------------------------------------------------------------
 
     async def _close_topics(self, bundle: str, is_lost: bool) -> int:
-        def belongs(name: TopicName) -> bool:
-            return self.bundle_of(name) == bundle
-
-        return await unload(self._services.topics, belongs, is_lost=is_lost)
-
-    async def _show_bundles(self) -> None:
-        await self.registration.show_bundles(self.ownership.bundles())
+        topics = self._services.topics
+        return await unload(topics, lambda name: self.bundle_of(name) == bundle, is_lost=is_lost)
 
     def _on_state(self, state: State) -> None:
         loop = asyncio.get_running_loop()
@@ -423,3 +421,81 @@ class Reaching:
         writer.close()
         self._reached_at_s[owner.broker_id] = now_s
         return False
+
+
+BUNDLES_ROOT = "/pulsemark/bundles"
+"""Below it each bundle's store has its nodes."""
+CACHES = 8
+"""A store of a bundle has this part of the broker's tail cache: a broker owns several bundles."""
+
+
+def worker_member(socket: Path, worker: int, workers: int) -> ClusterMember:
+    """One of several workers, whose data folder is its own; the supervisor serves ``socket``."""
+
+    async def connecting() -> Coordination:
+        return await LocalCoordination.connect(socket)
+
+    def stores(broker: Broker, notify: Notify) -> Stores:
+        def opening() -> TopicStore:
+            return open_store(broker.config, None, notify, broker.files)
+
+        return OneStore(opening, broker.run_blocking)
+
+    return ClusterMember(connecting, stores, Fixed(worker, workers))
+
+
+def bookkeeper_member(
+    address: str, *, session_timeout_ms: int = 4_000, shedding_interval_ms: int = 30_000
+) -> ClusterMember:
+    """One of the brokers that keep their ledgers in BookKeeper, at `zk://HOST:PORT/ledgers`.
+
+    Raises StoreAddressError. Opening its store raises CatalogError if no BookKeeper is there.
+    """
+    from ..ledger.bookkeeper.address import StoreAddress
+
+    parsed = StoreAddress.parse(address)
+
+    async def connecting() -> Coordination:
+        session = await connect(parsed.hosts, session_timeout_ms=session_timeout_ms)
+        try:
+            await _check_cluster(session, parsed.ledgers_root)
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    def stores(broker: Broker, notify: Notify) -> Stores:
+        from ..ledger.bookkeeper.ledgers import LedgerOptions
+        from ..ledger.bookkeeper.store import BookKeeperStore
+
+        where = broker.config.bookkeeper
+        sizes = where.ensemble_size, where.write_quorum_size, where.ack_quorum_size
+        options = broker.config.store_options
+        part = replace(options, tail_cache_bytes=max(1, options.tail_cache_bytes // CACHES))
+
+        def opening(bundle: str) -> TopicStore:
+            return BookKeeperStore.open(
+                address,
+                root=f"{BUNDLES_ROOT}/{bundle}",
+                ledger_options=LedgerOptions(*sizes),
+                clock=broker.config.clock,
+                options=part,
+                notify=notify,
+                session_timeout_ms=session_timeout_ms,
+                tls=where.bookie_tls(),
+            )
+
+        return BundleStores(opening, broker.run_blocking)
+
+    return ClusterMember(connecting, stores, Balanced(shedding_interval_ms=shedding_interval_ms))
+
+
+async def _check_cluster(session: Coordination, root: str) -> None:
+    """Raises CatalogError if there is no BookKeeper at that path, so that no broker starts."""
+    from ..ledger.bookkeeper.client import BookKeeperClient
+    from ..ledger.bookkeeper.client.errors import BookKeeperError
+
+    try:
+        await BookKeeperClient(session, root).check_cluster()
+    except BookKeeperError as error:
+        raise CatalogError(Path(root), str(error)) from error

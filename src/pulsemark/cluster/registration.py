@@ -254,16 +254,12 @@ class Registration:
         except NodeMissingError:
             return None
         facts = json.loads(data)
+        urls: dict[str, Any] = {value: facts.get(key) or "" for key, value in FIELDS.items()}
         kafka, grpc = facts.get("kafka"), facts.get("grpc")
         return Registered(
-            _found(name, facts),
+            Found(name, **urls),
             tuple(facts.get("bundles", ())),
             facts.get("worker"),
             None if kafka is None else KafkaPlace(**kafka),
             NO_GRPC if grpc is None else GrpcPlace(**grpc),
         )
-
-
-def _found(name: str, facts: dict[str, Any]) -> Found:
-    urls: dict[str, Any] = {value: facts.get(key) or "" for key, value in FIELDS.items()}
-    return Found(name, **urls)

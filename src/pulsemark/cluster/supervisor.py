@@ -27,7 +27,6 @@ from ..coordination.local import LOOKS, SESSION_TIMEOUT_MS, SILENT_LOOKS, LocalS
 from ..coordination.memory import DurableTree, MemoryCoordination
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import make_folder_durably
-from .errors import WorkersError
 from .placement import AWAY
 from .worker import WorkerSpec
 
@@ -49,6 +48,10 @@ LOCK = "workers.lock"
 SHARED = "shared.sqlite"
 MAX_WORKERS = 4
 """A namespace has four bundles, and each is one worker's."""
+
+
+class WorkersError(Exception):
+    """The workers cannot run: with these settings, on this folder, or at all."""
 
 
 class WorkersFolder:

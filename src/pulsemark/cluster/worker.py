@@ -21,8 +21,7 @@ from ..broker.errors import BrokerError
 from ..broker.gc_tuning import Collector
 from ..coordination import CoordinationError, State
 from ..ledger import LedgerError
-from .joining import worker_member
-from .member import ClusterMember
+from .member import ClusterMember, worker_member
 
 log = logging.getLogger(__name__)
 

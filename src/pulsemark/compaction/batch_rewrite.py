@@ -36,11 +36,7 @@ HOLE = pack_batch_member(SingleMessageMetadata(compacted_out=True), b"")
 
 
 class BatchFormatError(ValueError):
-    """A batch cannot be split into its messages.
-
-    Attributes:
-        reason: what is wrong, as text.
-    """
+    """A batch cannot be split into its messages: `reason`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -77,17 +73,10 @@ def open_batch(
     max_bytes: int,
     tombstone_property: str | None = None,
 ) -> Batch:
-    """Split a batch into its messages.
+    """Split a batch into its messages, with those that ``tombstone_property`` "true" deletes.
 
-    Args:
-        metadata: the batch's header, whose ``num_messages_in_batch`` says how many messages it has.
-        headers_and_payload: the producer's bytes.
-        max_bytes: the largest decompressed payload that is opened.
-        tombstone_property: a message deletes its key if this property's last value is "true".
-
-    Raises:
-        BatchFormatError: it does not decompress, or does not hold that many messages exactly.
-        CompressionUnavailableError: the library for its compression is not installed.
+    Raises BatchFormatError: it does not decompress to at most ``max_bytes``, or does not hold the
+    messages that its header counts; CompressionUnavailableError.
     """
     if metadata.compacted_batch_indexes:
         raise BatchFormatError("another broker has removed messages from it")

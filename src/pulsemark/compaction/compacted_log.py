@@ -47,13 +47,7 @@ def _of_view_or_log(
 
 
 class CompactedLog:
-    """The compacted form of ``log``.
-
-    Args:
-        log: the topic.
-        view: returns the current view; None while the topic has none. Then all answers are the
-            log's.
-    """
+    """The compacted form of ``log``, which is the log itself while there is no ``view()``."""
 
     def __init__(self, log: TopicLog, view: Callable[[], CompactedView | None]) -> None:
         self.name = log.name
@@ -68,10 +62,9 @@ class CompactedLog:
     def ask(self, question: Callable[[CompactedView], T], without: Callable[[], T]) -> T:
         """The answer of ``question`` to the current view; without a view that of ``without``.
 
-        View and log of an answer belong together. Entries after a view's horizon are in the log for
-        as long as that view is current: only with a newer one does compaction need less, and the
-        log may be trimmed further. So an answer counts only if the view is still current after it;
-        else ``question`` is asked again, and an error that was raised meanwhile is dropped.
+        Entries after a view's horizon are in the log for as long as it is current. So an answer
+        counts only if the view is still current after it; else ``question`` is asked again,
+        whatever was raised meanwhile.
         """
         view = self._current()
         while True:

@@ -112,17 +112,14 @@ def compact(
 
     Args:
         ledger: the topic.
-        until: the last entry to take in; None: the last. It cannot be before the old horizon.
+        until: the last entry to take in, not before the old horizon; None: the last.
         limits: what is kept.
-        again: make a new view also if the log has nothing new for it, by new ``limits``.
+        again: also if the log has nothing new, by new ``limits``.
         check: called between reads; an error from it ends the compaction, and the old view stays.
         spent: called with the bytes read or written since, before the next ``check``.
 
-    Raises:
-        CompactionRunningError: the topic is already being compacted.
-        CompactionFailedError: entries were removed before they were copied.
-        CompressionUnavailableError: a batch needs a library that is missing.
-        StoreClosedError, FencedError, CatalogError, OSError: the view could not be written.
+    Raises CompactionRunningError, CompactionFailedError (entries were removed before they were
+    copied), CompressionUnavailableError, StoreClosedError, FencedError, CatalogError, OSError.
     """
     ledger.check_can_read()
     with compacting(ledger):
@@ -142,14 +139,8 @@ def estimate(
 ) -> CompactionReport:
     """What `compact` would report; nothing is written. It needs no store, and reads as much.
 
-    Args:
-        log: the topic, also of a folder that another process uses.
-        view: its current view; None: it has none.
-        limits: as for `compact`.
-
-    Raises:
-        CompactionFailedError: entries were removed before they were read a second time.
-        CompressionUnavailableError: a batch needs a library that is missing.
+    Raises CompactionFailedError (entries were removed before they were read a second time),
+    CompressionUnavailableError.
     """
     horizon = _horizon(log, None)
     if horizon is None or (view is not None and horizon <= view.horizon):

@@ -96,10 +96,7 @@ class CompactionState:
 
 
 def compacted_log(ledger: ManagedLedger) -> CompactedLog:
-    """The topic as consumers of its compacted form read it. The first call blocks.
-
-    Raises UnsupportedVersionError for a view that a newer version wrote.
-    """
+    """The compacted form, as consumers read it. Raises UnsupportedVersionError."""
     current_view(ledger)
     return CompactedLog(ledger, lambda: current_view(ledger))
 

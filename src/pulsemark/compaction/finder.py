@@ -77,9 +77,9 @@ class CompactedFinder:
     def by_index(self, index: int, *, method: SearchMethod = SearchMethod.INDEX) -> IndexPlace:
         """The first surviving entry at or after the one that has the message ``index``.
 
-        ``batch_index`` is the message's place in its entry; 0 in a later entry. If no entry
-        survived there, the answer is the end: ``message_count`` 0, ``position`` of the next entry.
-        Raises IndexOutOfRangeError for an index that no message ever had.
+        ``batch_index`` is the message's place in its entry; 0 in a later entry, or at the end,
+        which has ``message_count`` 0. Raises IndexOutOfRangeError for an index that no message ever
+        had.
         """
         return self._ask(
             lambda view, log: self._by_index(view, log, index, method),

@@ -334,16 +334,9 @@ def is_record_set(prefix: BrokerEntryMetadata | None) -> bool:
 def keys_of(
     entry: Entry, prefix: BrokerEntryMetadata, stage: int, max_bytes: int
 ) -> list[tuple[int, bytes | None, bool]]:
-    """Of each record its place, its key, and whether it deletes that key.
+    """Of each record its place, its key, and whether it deletes that key, by the stage of KIP-87.
 
-    Args:
-        entry: a record set.
-        prefix: the entry's.
-        stage: 1 or 2, of the topic (KIP-87).
-        max_bytes: the largest decompressed set that is opened.
-
-    Raises:
-        BatchFormatError: the bytes are not a record set, or their codec is not installed.
+    Raises BatchFormatError: not a record set of at most ``max_bytes``, or without its codec.
     """
     from ..kafka.records import RecordSetError, TombstoneStage, deletes, magic_of, read
 

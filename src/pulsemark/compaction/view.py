@@ -161,10 +161,9 @@ class CompactedView:
     ) -> ViewRow | None:
         """The first entry whose ``key`` is >= ``value``; None if there is none.
 
-        By time: a row's time is the highest time up to it in the whole log. So the result is the
-        first surviving entry at or after the one that the log gives for that time.
-
-        ``by_records`` searches the records instead of the index blocks.
+        A row's time is the highest time up to it in the whole log, so the result is the first
+        surviving entry at or after the log's. ``by_records`` searches the records instead of the
+        index blocks.
         """
         row = self._find(key, value, by_records, io or IoCount())
         return row if row is None or row.ordinal < self.summary.entry_count else None
@@ -376,12 +375,7 @@ LOT_BYTES = 1 << 20
 
 
 class ViewWriter:
-    """Appends entries, their index blocks and the footer to ``ledger``.
-
-    Args:
-        ledger: empty, without stampers.
-        record_max_bytes: the largest entry that the store takes.
-    """
+    """Appends entries, their index blocks and the footer to an empty ``ledger``."""
 
     def __init__(self, ledger: ManagedLedger, record_max_bytes: int) -> None:
         self._ledger = ledger
@@ -397,15 +391,10 @@ class ViewWriter:
     def add(
         self, entry: Entry, body: Buffer | None, *, entry_time_ms: int, time_max_ms: int
     ) -> None:
-        """Add an entry.
+        """Add an entry with a new body, or its own (None).
 
-        Args:
-            entry: as read from the log.
-            body: its new headers-and-payload; None: unchanged.
-            entry_time_ms: the entry's own time.
-            time_max_ms: the highest entry time in the log up to and with it.
-
-        Raises FencedError if a lot could not be made durable, and what the ledger raises.
+        ``time_max_ms`` is the log's highest entry time up to it. Raises FencedError if a lot could
+        not be made durable, and what the ledger raises.
         """
         row = ViewRow(
             entry.position,

@@ -233,8 +233,8 @@ class LocalCoordination(Coordination):
         try:
             while line := await self._reader.readline():
                 self._take(json.loads(line))
-        except OSError:
-            pass
+        except (OSError, ValueError) as error:  # a line that is too long, or is not of a server's
+            log.warning("the session with the supervisor is lost: %s", error)
         self._end()
 
     def _take(self, message: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from ..records import record
 
@@ -86,7 +86,10 @@ Operation = Create | Set | Delete | Check
 class CoordinationError(Exception):
     """Base of everything the coordination package raises on purpose."""
 
-    what = "cannot use the node"
+    what: ClassVar[str] = "cannot use the node"
+
+    def __init_subclass__(cls, *, what: str) -> None:
+        cls.what = what
 
     def __init__(self, path: str = "", reason: str = "") -> None:
         super().__init__(path, reason)
@@ -98,58 +101,42 @@ class CoordinationError(Exception):
         return f"{self.what}{of_node}{': ' if self.reason else ''}{self.reason}"
 
 
-class NodeMissingError(CoordinationError):
+class NodeMissingError(CoordinationError, what="no node"):
     """The node, or the parent of a node to be created, does not exist."""
 
-    what = "no node"
 
-
-class NodeExistsError(CoordinationError):
+class NodeExistsError(CoordinationError, what="the node exists already:"):
     """A node with that path exists already."""
 
-    what = "the node exists already:"
 
-
-class VersionConflictError(CoordinationError):
+class VersionConflictError(CoordinationError, what="another version of node"):
     """The node has another version than expected: it was changed meanwhile."""
 
-    what = "another version of node"
 
-
-class NotEmptyError(CoordinationError):
+class NotEmptyError(CoordinationError, what="the node has children:"):
     """The node has children."""
 
-    what = "the node has children:"
 
-
-class ParentEphemeralError(CoordinationError):
+class ParentEphemeralError(CoordinationError, what="the parent is ephemeral:"):
     """The parent is ephemeral, and such a node cannot have children."""
 
-    what = "the parent is ephemeral:"
 
-
-class ConnectionLossError(CoordinationError):
+class ConnectionLossError(CoordinationError, what="connection lost, outcome unknown, node"):
     """The connection broke, or no answer came in time. A change may have been made, or not."""
 
-    what = "connection lost, outcome unknown, node"
 
-
-class SessionExpiredError(CoordinationError):
+class SessionExpiredError(CoordinationError, what="session expired, node"):
     """The session is over, and its ephemeral nodes are gone. Nothing was done."""
 
-    what = "session expired, node"
 
-
-class CoordinationClosedError(CoordinationError):
+class CoordinationClosedError(CoordinationError, what="session closed, node"):
     """This side has closed the session. Nothing was done."""
 
-    what = "session closed, node"
 
-
-class CoordinationUnavailableError(CoordinationError):
+class CoordinationUnavailableError(
+    CoordinationError, what="no session with the coordination service"
+):
     """No session could be opened."""
-
-    what = "no session with the coordination service"
 
 
 class Watch(Protocol):

@@ -328,10 +328,7 @@ class _Watch:
 
 
 def _kazoo_log() -> logging.Logger:
-    """What kazoo says: of each attempt to connect two lines, unless that is wanted.
-
-    Without ZooKeeper each session makes five attempts in a second.
-    """
+    """What kazoo says only if it is wanted: each attempt to connect is two lines."""
     kazoo_log = logging.getLogger(f"{__name__}.kazoo")
     if kazoo_log.level == logging.NOTSET:
         kazoo_log.setLevel(logging.ERROR)

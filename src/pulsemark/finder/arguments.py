@@ -26,13 +26,7 @@ class TokenFileError(ValueError):
 
 
 def read_token(path: Path) -> str:
-    """The token in a file, without the white space around it.
-
-    Raises:
-        TokenFileError: it is not a token, which is printable ASCII without spaces, or the file has
-            more than `MAX_TOKEN_FILE_BYTES`.
-        OSError: the file cannot be read.
-    """
+    """The token in a file. Raises TokenFileError: not printable ASCII, or too long; OSError."""
     with path.open("rb") as file:
         content = file.read(MAX_TOKEN_FILE_BYTES + 1)
     if len(content) > MAX_TOKEN_FILE_BYTES:

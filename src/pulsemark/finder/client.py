@@ -75,11 +75,10 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True)
 class CursorPlace:
-    """The place of a subscription after a reset.
+    """The place of a subscription after a reset: the next entry to read.
 
-    ``position`` is the position of the next entry to read. ``batch_index`` is the place of the
-    wanted message in it (0 unless the reset was by index). ``end`` is True if there is no entry
-    left to read now.
+    ``batch_index`` is the wanted message in it (0 unless the reset was by index). ``end``: there is
+    no entry left to read now.
     """
 
     position: Position
@@ -177,7 +176,12 @@ class SeekClient:
         self._timeout_s = timeout_s
         self._is_closed = False
         self._metadata = (("authorization", rpc.bearer(token)),) if token is not None else ()
-        self._channel = self._open_channel(checked_target(target), tls)
+        target, options = checked_target(target), channel_options(tls)
+        self._channel: Any = (
+            grpc.insecure_channel(target, options)
+            if tls is None
+            else grpc.secure_channel(target, channel_credentials(tls), options)
+        )
         self._by_time = self._unary("SeekByTime")
         self._by_index = self._unary("SeekByIndex")
         self._range = self._unary("Range")
@@ -202,7 +206,7 @@ class SeekClient:
             time_ms=milliseconds(time_ms, "time_ms"),
             method=messages.method_number(method),
         )
-        return messages.found_of(self._call(self._by_time, request, timeout_s))
+        return messages.answer_of(Found, self._call(self._by_time, request, timeout_s))
 
     def by_index(
         self,
@@ -216,7 +220,7 @@ class SeekClient:
         request = pb.SeekByIndexRequest(
             topic=topic, index=whole_number(index, "index"), method=messages.method_number(method)
         )
-        return messages.index_place_of(self._call(self._by_index, request, timeout_s))
+        return messages.answer_of(IndexPlace, self._call(self._by_index, request, timeout_s))
 
     def range(
         self,
@@ -234,7 +238,7 @@ class SeekClient:
             to_ms=milliseconds(to_ms, "to_ms"),
             method=messages.method_number(method),
         )
-        return messages.range_of(self._call(self._range, request, timeout_s))
+        return messages.answer_of(IndexRange, self._call(self._range, request, timeout_s))
 
     def read_entries(
         self,
@@ -416,12 +420,6 @@ class SeekClient:
             return self._started(call, request, limit_s)
         except grpc.RpcError as error:
             raise raised(error) from error
-
-    def _open_channel(self, target: str, tls: ClientTls | None) -> Any:
-        options = channel_options(tls)
-        if tls is None:
-            return grpc.insecure_channel(target, options)
-        return grpc.secure_channel(target, channel_credentials(tls), options)
 
     def _started(self, call: Any, request: Any, timeout_s: float | None) -> Any:
         """Start a call. Raises ClientClosedError."""

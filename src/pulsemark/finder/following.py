@@ -116,15 +116,7 @@ def state_of(
     cursors: Callable[[], Iterable[CursorRecord]],
     next_ledger_id: Callable[[], int],
 ) -> StoreState:
-    """The state, each part read in its turn.
-
-    Args:
-        topics: ids by name.
-        logs: those that can be read, by name.
-        values: keys and values of a kind.
-        cursors: snapshots of all durable ones.
-        next_ledger_id: above all ids that were given.
-    """
+    """The state, each part read in its turn. ``values`` gives the keys and values of a kind."""
     late = {(kind, key): value for kind in LATE_KINDS for key, value in values(kind)}
     records = list(cursors())
     ids, opened = topics(), logs()

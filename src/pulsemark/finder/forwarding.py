@@ -80,15 +80,12 @@ class Call(Protocol):
 
     def invocation_metadata(self) -> Any:
         """What the caller sent beside its request."""
-        ...
 
     def auth_context(self) -> dict[str, list[bytes]]:
         """What TLS found out about the caller."""
-        ...
 
     def time_remaining(self) -> float | None:
         """The seconds until the caller's deadline."""
-        ...
 
 
 class Forwarding:
@@ -101,10 +98,7 @@ class Forwarding:
         roots: Callable[[], bytes | None] = lambda: None,
         asks_for_certificates: bool = False,
     ) -> None:
-        """`roots`: the certificates (PEM) by which servers are checked; None: the machine's own.
-
-        `asks_for_certificates`: servers with TLS let in only callers with certificates.
-        """
+        """`roots`: certificates (PEM) to check servers by; None: the machine's own."""
         self._find = find
         self._roots = roots
         self._asks = asks_for_certificates

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..audit.consumer import MessageId
 from ..ledger import Position
 from ..ledger.tail_cache import Lru
 from ..metadata import FieldValue, message_index, peek
@@ -28,39 +29,18 @@ AHEAD_ENTRIES = 256
 REMEMBERED_ENTRIES = 4096
 
 
-class MessageId(Protocol):
-    """A message's id, such as a `pulsar.MessageId`."""
-
-    def ledger_id(self) -> int:
-        """The ledger's number."""
-        ...
-
-    def entry_id(self) -> int:
-        """The entry's number in the ledger."""
-        ...
-
-    def batch_index(self) -> int:
-        """The message's place in its batch; -1 if it is not in a batch."""
-        ...
-
-
 class ReceivedMessage(Protocol):
     """A received message, such as a `pulsar.Message`."""
 
     def message_id(self) -> MessageId:
         """The message's id."""
-        ...
 
     def topic_name(self) -> str:
         """The topic's full name; for a partitioned topic, the partition's name."""
-        ...
 
 
 class MessageNotStoredError(LookupError):
-    """The topic has no such entry: it was removed, or the id belongs to another topic.
-
-    `topic` and `position` name the wanted entry.
-    """
+    """The entry at `position` was removed, or the id is of another topic than `topic`."""
 
     def __init__(self, topic: str, position: Position) -> None:
         super().__init__(topic, position)
@@ -75,9 +55,9 @@ class MessageNotStoredError(LookupError):
 class MessageStamp:
     """The stamp of a message.
 
-    ``index`` counts the topic's messages from 0, without gaps, over all of its ledgers.
-    ``broker_time_ms`` is the time in the stamp, None if the entry has no stamp. ``append_time_ms``,
-    by the same clock, is always there. ``tags`` are the entry's, named as by `metadata.tags_of`.
+    ``index`` counts the topic's messages from 0, without gaps. ``broker_time_ms`` is None without a
+    stamp; ``append_time_ms``, by the same clock, is always there. ``tags`` are named as by
+    `metadata.tags_of`.
     """
 
     index: int

@@ -16,12 +16,11 @@ The audit's report is translated in the same way.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, cast
 
-from ..audit.errors import AuditInputError
 from ..audit.report import Report
-from ..audit.rows import AuditRow, parse_tags
+from ..audit.rows import AuditInputError, AuditRow, parse_tags
 from ..ledger import EntryKind, EpochHistory, EpochStart, LedgerExtent, Position
 from ..maintenance.expected import LogEnds
 from ..metadata import ControlError, FieldValue, PrefixError, control_metadata, tags_of
@@ -35,6 +34,9 @@ from ..proto.broker_entry_pb2 import (
 from .errors import InvalidFieldError, SeekCallError
 from .rpc import position_message, position_of
 from .search import Found, IndexPlace, IndexRange, SearchMethod
+
+A = TypeVar("A", Found, IndexPlace, IndexRange)
+M = TypeVar("M")
 
 MAX_NAME_BYTES = 1024
 """Longer names of topics and subscriptions are refused. Pulsar's own limits are lower."""
@@ -68,10 +70,9 @@ _METHODS: dict[int, SearchMethod] = {
 class RemoteEntry:
     """One entry of ReadEntries' answer.
 
-    ``body`` is None if the request was for prefixes only. ``prefix`` is empty if the entry was
-    stored without a stamp. Times are unix ms; ``time_ms`` is the stamp's time, or the producer's
-    publish time (PIP-70). ``tags`` are the fields of the prefix except time and index, by name: see
-    `metadata.tags_of`. The server can name a plugin's fields only if it has the plugin.
+    ``body`` is None if only prefixes were asked for, ``prefix`` empty without a stamp. Times are
+    unix ms; ``time_ms`` is the stamp's, or the producer's publish time (PIP-70). ``tags`` are named
+    as by `metadata.tags_of`, with a plugin's fields if the server has the plugin.
     """
 
     position: Position
@@ -148,86 +149,24 @@ def int64(time_ms: int) -> int:
     return min(time_ms, 2**63 - 1)
 
 
-def found_message(found: Found) -> pb.SeekByTimeResponse:
-    """SeekByTime's answer."""
-    return pb.SeekByTimeResponse(
-        position=position_message(found.position),
-        first_index=found.first_index,
-        index=found.index,
-        message_count=found.message_count,
-        time_ms=int64(found.time_ms),
-        end=found.end,
-        reads=found.reads,
-        bytes_read=found.bytes_read,
-    )
+def message_of(kind: Callable[..., M], answer: Found | IndexPlace | IndexRange) -> M:
+    """A search's answer as a protobuf message, whose fields have the same names."""
+    facts = {spec.name: getattr(answer, spec.name) for spec in fields(answer)}
+    for name, value in facts.items():
+        if isinstance(value, Position):
+            facts[name] = position_message(value)
+        elif name == "time_ms":
+            facts[name] = int64(value)
+    return kind(**facts)
 
 
-def found_of(message: pb.SeekByTimeResponse) -> Found:
-    """SeekByTime's answer, as `Finder.by_time` returns it."""
-    return Found(
-        position=position_of(message.position),
-        first_index=message.first_index,
-        index=message.index,
-        message_count=message.message_count,
-        time_ms=message.time_ms,
-        end=message.end,
-        reads=message.reads,
-        bytes_read=message.bytes_read,
-    )
-
-
-def index_place_message(answer: IndexPlace) -> pb.SeekByIndexResponse:
-    """SeekByIndex's answer."""
-    return pb.SeekByIndexResponse(
-        position=position_message(answer.position),
-        batch_index=answer.batch_index,
-        first_index=answer.first_index,
-        index=answer.index,
-        message_count=answer.message_count,
-        time_ms=int64(answer.time_ms),
-        reads=answer.reads,
-        bytes_read=answer.bytes_read,
-    )
-
-
-def index_place_of(message: pb.SeekByIndexResponse) -> IndexPlace:
-    """SeekByIndex's answer, as `Finder.by_index` returns it."""
-    return IndexPlace(
-        position=position_of(message.position),
-        batch_index=message.batch_index,
-        first_index=message.first_index,
-        index=message.index,
-        message_count=message.message_count,
-        time_ms=message.time_ms,
-        reads=message.reads,
-        bytes_read=message.bytes_read,
-    )
-
-
-def range_message(answer: IndexRange) -> pb.RangeResponse:
-    """Range's answer."""
-    return pb.RangeResponse(
-        first_index=answer.first_index,
-        end_index=answer.end_index,
-        count=answer.count,
-        first=position_message(answer.first),
-        end=position_message(answer.end),
-        reads=answer.reads,
-        bytes_read=answer.bytes_read,
-    )
-
-
-def range_of(message: pb.RangeResponse) -> IndexRange:
-    """Range's answer, as `Finder.range` returns it."""
-    return IndexRange(
-        first_index=message.first_index,
-        end_index=message.end_index,
-        count=message.count,
-        first=position_of(message.first),
-        end=position_of(message.end),
-        reads=message.reads,
-        bytes_read=message.bytes_read,
-    )
+def answer_of(kind: type[A], message: Any) -> A:
+    """The answer, of the kind that the finder itself returns, in such a message."""
+    facts = {spec.name: getattr(message, spec.name) for spec in fields(kind)}
+    for name, value in facts.items():
+        if isinstance(value, pb.Position):
+            facts[name] = position_of(value)
+    return kind(**facts)
 
 
 def tag_messages(prefix: bytes) -> list[pb.Tag]:
@@ -339,9 +278,9 @@ def report_message(report: Report) -> pb.AuditResponse:
 
 
 def _row_message(row: AuditRow) -> pb.AuditRow:
-    fields: dict[str, Any] = {name: getattr(row, name) for name in (*_NUMBERS, *_OPTIONAL)}
+    given: dict[str, Any] = {name: getattr(row, name) for name in (*_NUMBERS, *_OPTIONAL)}
     tags = [pb.AuditTag(name=name, value=value) for name, value in row.tags.items()]
-    return pb.AuditRow(host=row.host or "", tags=tags, **fields)
+    return pb.AuditRow(host=row.host or "", tags=tags, **given)
 
 
 def report_of(topic: str, answer: pb.AuditResponse) -> Report:

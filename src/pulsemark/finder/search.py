@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from operator import index as as_int
 from typing import Protocol, TypeVar
 
@@ -26,6 +27,7 @@ from ..ledger.run import SAMPLE_STRIDE_ROWS, PrefixSample
 from ..metadata import peek
 
 Answer = TypeVar("Answer")
+_TIME_MAX_MS, _FIRST_INDEX = attrgetter("time_max_ms"), attrgetter("first_index")
 
 
 class SearchMethod(Enum):
@@ -39,9 +41,8 @@ class SearchMethod(Enum):
 class Found:
     """An entry found by time.
 
-    ``end`` is True if there is no such entry. Then ``position`` is where the next entry will be
-    stored, and ``index`` and ``first_index`` are the next message's index. ``time_ms`` is the
-    entry's time, 0 at the end.
+    ``end`` is True if there is none: then ``position``, ``index`` and ``first_index`` are those of
+    the next entry, and ``time_ms``, the entry's time, is 0.
     """
 
     position: Position
@@ -156,10 +157,7 @@ class Finder:
     def range(
         self, from_ms: int, to_ms: int, *, method: SearchMethod = SearchMethod.INDEX
     ) -> IndexRange:
-        """The messages from the first entry at ``from_ms`` to the first at ``to_ms``, half-open.
-
-        Raises ValueError when ``to_ms`` is before ``from_ms``.
-        """
+        """The messages from ``from_ms`` to before ``to_ms``. Raises ValueError: that is before."""
         return self.ask(
             lambda snapshot: range_between(
                 lambda time_ms: self.time_in(snapshot, time_ms, method), from_ms, to_ms
@@ -167,7 +165,7 @@ class Finder:
         )
 
     def ask(self, question: Callable[[LogSnapshot], Answer]) -> Answer:
-        """The answer of ``ask`` about a snapshot; asked again if entries are removed meanwhile."""
+        """The answer about a snapshot; asked again if entries are removed meanwhile."""
         while True:
             self._log.check_can_read()
             snapshot = self._log.snapshot()
@@ -189,7 +187,7 @@ class Finder:
         # A segment's maximum may include entries that are not in the snapshot. Then the segment has
         # no row for this time, and the log ends there.
         segments = snapshot.segments
-        for segment in segments[bisect_left(segments, time_ms, key=_time_max_ms) :]:
+        for segment in segments[bisect_left(segments, time_ms, key=_TIME_MAX_MS) :]:
             count = snapshot.entry_count(segment)
             if _removed_time_ms(segment) >= time_ms:
                 place = self._read_through(segment, count, time_ms, io)
@@ -216,7 +214,7 @@ class Finder:
             raise IndexOutOfRangeError(index, first_index, next_index)
         io = IoCount()
         segments = snapshot.segments
-        segment = segments[bisect_right(segments, index, key=_first_index) - 1]
+        segment = segments[bisect_right(segments, index, key=_FIRST_INDEX) - 1]
         count = snapshot.entry_count(segment)
         if method is SearchMethod.INDEX:
             row = segment.find_message(index - segment.first_index, count, io)
@@ -246,10 +244,7 @@ def _whole(name: str, value: int) -> int:
 
 
 def range_between(by_time: Callable[[int], Found], from_ms: int, to_ms: int) -> IndexRange:
-    """The range from the entry that ``by_time`` finds for ``from_ms`` to the one for ``to_ms``.
-
-    Raises ValueError when ``to_ms`` is before ``from_ms``.
-    """
+    """The range between what ``by_time`` finds. Raises ValueError: ``to_ms`` is before."""
     if to_ms < from_ms:
         raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
     first, end = by_time(from_ms), by_time(to_ms)
@@ -269,14 +264,6 @@ def _removed_time_ms(segment: Run) -> int:
     if segment.cut_rows:
         return segment.row(segment.cut_rows - 1).time_ms
     return segment.header.entry_time_floor_ms
-
-
-def _time_max_ms(segment: Run) -> int:
-    return segment.time_max_ms
-
-
-def _first_index(segment: Run) -> int:
-    return segment.first_index
 
 
 _Place = tuple[Position, int, int, int, int]

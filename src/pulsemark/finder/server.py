@@ -51,7 +51,7 @@ from grpc_reflection.v1alpha import reflection
 from ..ledger import FolderReader, TopicLog
 from ..ledger.tail_cache import Lru
 from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
-from ..maintenance.noted_transactions import follow_transactions
+from ..maintenance.verify_catalog import follow_transactions
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError
@@ -140,19 +140,19 @@ class SeekServer:
         admit: Admit | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
-        """`admit` is asked before each call, instead of comparing tokens.
-
-        `forwarding` sends calls on whose topics other servers have.
-        """
+        """`admit` is asked before each call, instead of comparing tokens."""
         self._source = source
         self._admit = admit
         self._options = options or ServerOptions()
-        self._normalise = normalise
-        self._reset_cursor = reset_cursor
-        self._append_control = append_control
-        self._audit = audit
-        self._followed = followed
         self._forwarding = forwarding
+        self._parts: dict[str, Any] = {
+            "normalise": normalise,
+            "reset_cursor": reset_cursor,
+            "append_control": append_control,
+            "audit": audit,
+            "followed": followed,
+            "forwarding": forwarding,
+        }
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -190,10 +190,9 @@ class SeekServer:
         server = grpc.aio.server(
             interceptors=self._interceptors(),
             # Above the service's own limits, which count calls, streams and ended streams apart.
-            maximum_concurrent_rpcs=options.max_concurrent_calls
-            + options.max_streams
-            + MAX_LINGERING
-            + SPARE_CALLS,
+            maximum_concurrent_rpcs=sum(
+                (options.max_concurrent_calls, options.max_streams, MAX_LINGERING, SPARE_CALLS)
+            ),
             options=(
                 # Without this, two servers on one port would share its connections at random.
                 ("grpc.so_reuseport", 0),
@@ -236,13 +235,8 @@ class SeekServer:
             executor=self._threads,
             max_calls=self._options.max_concurrent_calls,
             streams=StreamSlots(self._options.max_streams, self._options.stream_stall_timeout_s),
-            normalise=self._normalise,
-            reset_cursor=self._reset_cursor,
-            append_control=self._append_control,
             may_append=self._options.control_token is not None or self._admit is not None,
-            audit=self._audit,
-            followed=self._followed,
-            forwarding=self._forwarding,
+            **self._parts,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
         self._health = health.aio.HealthServicer()
@@ -450,11 +444,9 @@ class LogReader(Protocol):
 
 
 class FolderSource:
-    """The topics of a data folder, for `SeekServer`.
+    """The topics of a data folder, for `SeekServer`. The last MAX_TOPICS used ones stay loaded.
 
-    The last MAX_TOPICS topics that were used stay loaded, so that a call reads only what is new in
-    the folder. Raises ForeignFolderError if the folder is not a data folder,
-    UnsupportedVersionError if a newer version wrote it.
+    Raises ForeignFolderError, UnsupportedVersionError.
     """
 
     def __init__(self, folder: Path | LogReader, log_of: LogOf | None = None) -> None:

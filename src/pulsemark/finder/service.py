@@ -32,10 +32,10 @@ from ..proto import seek_pb2 as pb
 from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .following import VERSIONS, StoreState, agreed_version, state_messages
-from .forwarding import ForwardedError, Forwarding
+from .forwarding import Call, ForwardedError, Forwarding
 from .messages import AppendControl, appended_message, control_request, history_message
 from .search import AnyFinder, finder_of
-from .stream import ReadForm, ReadPlan, StreamSlots, entry_responses
+from .stream import ReadForm, ReadPlan, StreamSlots, Writer, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
@@ -76,44 +76,19 @@ class TopicSource(Protocol):
     """Where the service finds topics. Called on worker threads, several at a time; may block."""
 
     def log(self, topic: str) -> TopicLog | ReadForm:
-        """The topic's log, by its full name; the compacted form, if that is its log.
-
-        Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
-        """
+        """The topic's log or its compacted form. Raises TopicNotFoundError, NotPossibleError."""
 
     def ends(self, topic: str) -> LogEnds:
         """Where the topic's log ends, and what is lost beyond its ends. Raises as `log`."""
 
 
-class CallContext(Protocol):
+class CallContext(Call, Writer, Protocol):
     """The parts of grpc.aio.ServicerContext that the service uses; grpc has no types for them."""
 
     async def abort(
         self, code: grpc.StatusCode, details: str, trailing_metadata: rpc.Metadata
     ) -> NoReturn:
         """End the call with a status."""
-
-    async def write(self, message: Any) -> None:
-        """Send one message of a stream; waits while the receiver is slow."""
-
-    def peer(self) -> str:
-        """Address and port of the client."""
-        ...
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        """What TLS found out about the client."""
-        ...
-
-    def invocation_metadata(self) -> Any:
-        """What the caller sent beside its request."""
-        ...
-
-    def time_remaining(self) -> float | None:
-        """The seconds until the caller's deadline."""
-        ...
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Run `callback` when gRPC has released the call."""
 
 
 class SearchStoppedError(Exception):
@@ -146,10 +121,7 @@ class SeekServicer:
         followed: Followed | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
-        """``may_append``: callers that have come this far may use AppendControl.
-
-        ``forwarding``: other servers have some of the topics.
-        """
+        """``may_append``: callers that have come this far may use AppendControl."""
         self._source = source
         self._executor = executor
         #: The number of running single calls, and its limit.
@@ -172,7 +144,7 @@ class SeekServicer:
         time_ms = messages.required(request, "time_ms")
         method = messages.method_of(request.method)
         found = await self._search(topic, lambda finder: finder.by_time(time_ms, method=method))
-        return messages.found_message(found)
+        return messages.message_of(pb.SeekByTimeResponse, found)
 
     async def seek_by_index(
         self, request: pb.SeekByIndexRequest, context: CallContext
@@ -182,7 +154,7 @@ class SeekServicer:
         index = messages.required(request, "index")
         method = messages.method_of(request.method)
         answer = await self._search(topic, lambda finder: finder.by_index(index, method=method))
-        return messages.index_place_message(answer)
+        return messages.message_of(pb.SeekByIndexResponse, answer)
 
     async def range(self, request: pb.RangeRequest, context: CallContext) -> pb.RangeResponse:
         """The indexes between two times (Range)."""
@@ -195,7 +167,7 @@ class SeekServicer:
         answer = await self._search(
             topic, lambda finder: finder.range(from_ms, to_ms, method=method)
         )
-        return messages.range_message(answer)
+        return messages.message_of(pb.RangeResponse, answer)
 
     async def read_entries(self, request: pb.ReadEntriesRequest, context: CallContext) -> None:
         """Entries from a position on (ReadEntries)."""

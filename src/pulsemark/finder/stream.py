@@ -260,7 +260,6 @@ class Writer(Protocol):
 
     def peer(self) -> str:
         """Address and port of the client."""
-        ...
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Run `callback` when gRPC has released the call."""

@@ -122,8 +122,6 @@ class KafkaConnection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- bytes ----------------------------------------------------------------------------------
-
     def send_bytes(self, data: bytes) -> None:
         """Send bytes as they are."""
         self._socket.sendall(data)
@@ -153,8 +151,6 @@ class KafkaConnection:
             raise ConnectionLostError("an answer")
         self._input += received
 
-    # -- requests -------------------------------------------------------------------------------
-
     def send(self, request: Any, version: int, **fields: Any) -> int:
         """Send a request of kafka-python's; returns its correlation id."""
         self._correlation_id += 1
@@ -175,8 +171,6 @@ class KafkaConnection:
             raise ConnectionError(f"answer {correlation_id} for request {sent}")
         return answer
 
-    # -- requests in the versions of both sides ---------------------------------------------------
-
     def learn_versions(self) -> None:
         """Ask which versions the broker has. Raises ConnectionLostError, TimeoutError."""
         answer = self.call(APIS[API_VERSIONS].request, 0)
@@ -185,10 +179,7 @@ class KafkaConnection:
         }
 
     def ask(self, key: int, **fields: Any) -> int:
-        """Send a request, without waiting for its answer; returns its correlation id.
-
-        Raises KafkaRefusedError: the broker has no version of it that is known here.
-        """
+        """Send a request; its correlation id. Raises KafkaRefusedError: no version is shared."""
         api = APIS[key]
         lowest, highest = self._versions.get(key, (0, -1))
         version = min(highest, api.highest)

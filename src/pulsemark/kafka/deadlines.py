@@ -58,11 +58,8 @@ class Deadlines:
 
     def after(self, delay_s: float, call: Callable[[], None]) -> Deadline:
         """Call `call` after `delay_s`; not before the loop's next turn, even if that is 0."""
-        deadline = Deadline(self._loop.time() + delay_s, call)
-        self._enter(deadline.at_s or 0.0, deadline)
-        return deadline
-
-    def _enter(self, at_s: float, deadline: Deadline) -> None:
+        at_s = self._loop.time() + delay_s
+        deadline = Deadline(at_s, call)
         if len(self._heap) >= self._sweep_at:
             self._heap = [item for item in self._heap if item[2].at_s is not None]
             heapify(self._heap)
@@ -70,6 +67,7 @@ class Deadlines:
         heappush(self._heap, (at_s, next(self._numbers), deadline))
         if self._heap[0][2] is deadline:
             self._set_timer()
+        return deadline
 
     def _set_timer(self) -> None:
         if self._timer is not None:

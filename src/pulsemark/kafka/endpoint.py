@@ -216,7 +216,10 @@ class KafkaSession(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived: handle the requests they complete."""
         if self.is_closed:
-            self._throw_away(nbytes)
+            if self._room_bytes is not None:
+                self._room_bytes -= nbytes
+                if self._room_bytes < 0:
+                    self._stop_lingering()
             return
         now_s = self._loop.time()
         if not self.connection.pending_bytes:
@@ -276,7 +279,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             not self.is_closed
             and self._blocking is None
             and not self.is_stopping
-            and not self.is_throttled
+            and not self._throttles
             and self._writable
             and connection.unanswered < options.max_pending_requests
             and connection.waiting_bytes <= 2 * options.max_request_bytes
@@ -463,10 +466,7 @@ class KafkaSession(asyncio.BufferedProtocol):
     untaken_bytes = unsent_bytes
 
     def held_output_bytes(self) -> int:
-        """The memory of that data, and of answers that wait for earlier ones.
-
-        What a view shows a part of is held until it is sent.
-        """
+        """The memory of that data, whole buffers of views, and of answers that wait."""
         unsent_bytes = self.unsent_bytes()
         held_bytes = self.connection.held_bytes
         return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
@@ -488,11 +488,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Output memory is full, and this client has read nothing for the longest time."""
         log.info("%s: connection closed: unsent data exceeds pulsemarkMaxUnsentBytes", self.address)
         self.abort()
-
-    @property
-    def is_throttled(self) -> bool:
-        """Whether no requests are taken because of a topic's publish rate."""
-        return self._throttles > 0
 
     def throttle(self) -> None:
         """A topic gets records too fast: take no requests until `unthrottle`."""
@@ -518,7 +513,7 @@ class KafkaSession(asyncio.BufferedProtocol):
         if not self.is_closed and not self._is_reading and has_ended(self._transport):
             log.info("%s: the client has ended while the broker did not read", self.address)
             self.abort()
-        if self.is_closed or self._blocking is not None or self.is_throttled:
+        if self.is_closed or self._blocking is not None or self._throttles:
             return
         if pending_bytes and self._is_reading:
             rate_s = pending_bytes / options.min_frame_rate_bytes_per_s
@@ -584,13 +579,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         self._ends_at_s = self._loop.time() + LINGER_S
         transport.resume_reading()
         transport.write_eof()
-
-    def _throw_away(self, size_bytes: int) -> None:
-        """The client has sent more after the end."""
-        if self._room_bytes is not None:
-            self._room_bytes -= size_bytes
-            if self._room_bytes < 0:
-                self._stop_lingering()
 
     def _stop_lingering(self) -> None:
         """Send buffered data, then close."""

@@ -229,8 +229,6 @@ class FetchSessions:
         self.partitions += session.weight
         return True
 
-    # -- room -----------------------------------------------------------------------------------
-
     def _has_room(self, weight: int, max_sessions: int, beside: FetchSession | None = None) -> bool:
         """Evict others until there are at most `max_sessions` and the partitions fit."""
         new_weight = weight if beside is None else 0

@@ -161,8 +161,6 @@ class KafkaPartition:
             for call in tuple(self.waiting.values()):
                 call()
 
-    # -- reading --------------------------------------------------------------------------------
-
     def read(self, offset: int, max_bytes: int) -> list[Entry]:
         """Entries from the one that has `offset` on; [] at the end.
 
@@ -247,8 +245,6 @@ class KafkaPartition:
 
         return epoch_of
 
-    # -- leader epochs --------------------------------------------------------------------------
-
     def check_epoch(self, claimed: int) -> None:
         """Raise KafkaError if a client believes in another leader epoch; -1 is no claim."""
         current = self.ledger.epoch
@@ -258,10 +254,7 @@ class KafkaPartition:
         raise KafkaError(code, f"{self.opened.name} has leader epoch {current}, not {claimed}")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The highest epoch up to `epoch`, and the offset at which it ended.
-
-        (-1, -1) if that is not known: no epoch is so old, or `epoch` has not begun.
-        """
+        """The highest epoch up to `epoch`, and where it ended; (-1, -1): that is not known."""
         current = self.ledger.epoch
         if epoch == current:
             return epoch, self.end_offset
@@ -368,10 +361,7 @@ class Sequences:
         return len(self._producers)
 
     def check(self, batch: Batch) -> Stored | None:
-        """The batch that this one repeats; None: it is the next one.
-
-        Raises KafkaError: its number is not the next one, or its epoch is old.
-        """
+        """The batch that this one repeats; None: it is the next one. Raises KafkaError: neither."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             return None

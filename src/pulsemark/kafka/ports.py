@@ -130,11 +130,7 @@ class TopicsPort(Protocol):
     def published(
         self, opened: OpenTopic, connection: Throttled, messages: int, size_bytes: int
     ) -> int:
-        """Count a set that was appended.
-
-        Returns for how many milliseconds the topic's rate lets the connection send nothing more; it
-        is paused for so long.
-        """
+        """Count a set. Returns for how many milliseconds the topic's rate pauses the connection."""
 
     def epoch_is_due(self, opened: OpenTopic) -> bool:
         """Whether the partition's leader epoch must begin before another set is stored."""
@@ -154,18 +150,12 @@ class TopicsPort(Protocol):
         *,
         adds: bool,
     ) -> None:
-        """Ask another broker, which coordinates, for that, or to add the partition (``adds``).
-
-        Raises KafkaError.
-        """
+        """Ask the coordinating broker for that, or to add the partition. Raises KafkaError."""
 
     async def end_transaction(
         self, partition: tuple[str, int], transaction: str, *, commits: bool
     ) -> None:
-        """End a transaction in a partition, wherever it is led; durable on return.
-
-        Done again it does nothing. Raises KafkaError.
-        """
+        """End a transaction in a partition, once; durable on return. Raises KafkaError."""
 
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Create a topic; durable on return. Raises KafkaError."""
@@ -177,10 +167,7 @@ class TopicsPort(Protocol):
         """Delete a topic with its data. Raises KafkaError."""
 
     def settings(self, topic: str) -> Mapping[str, str] | None:
-        """The settings that a topic has of its own, by Kafka's names.
-
-        The same object until they change. None: the topic's entries are in Pulsar's format.
-        """
+        """A topic's own settings, one object until they change; None: Pulsar's entry format."""
 
     async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
         """Replace a topic's own settings; durable on return. Raises KafkaError."""
@@ -192,10 +179,7 @@ class TopicsPort(Protocol):
         """The offset before which records were deleted; 0: none, but by whole entries."""
 
     async def delete_before(self, opened: OpenTopic, offset: int, position: Position) -> None:
-        """Delete the records before an offset, which the entry at `position` has, or the end.
-
-        Durable on return. Raises KafkaError.
-        """
+        """Delete the records before an offset, at `position`; durable. Raises KafkaError."""
 
 
 class AccessPort(Protocol):
@@ -276,8 +260,6 @@ class Access:
     def remembered(self) -> int:
         """How many decisions it remembers."""
         return len(self._known)
-
-    # -- refusing -------------------------------------------------------------------------------
 
     def check(self, operation: Operation, topic: str | None) -> None:
         """Raise KafkaError (29) if the client may not do this with a topic."""
@@ -369,11 +351,7 @@ class Node:
 
 
 class ClusterPort(Protocol):
-    """The brokers that share the topics. Each partition has one that leads it.
-
-    One broker coordinates all groups: the owner of the log of their offsets. None of the calls
-    raises: what cannot be found out is `NO_NODE`.
-    """
+    """The brokers that share the topics. Nothing raises: what is not known is `NO_NODE`."""
 
     @property
     def node_id(self) -> int:

@@ -197,10 +197,7 @@ class Request:
 
 
 class Connection:
-    """One connection. `max_frame_bytes` limits requests with records.
-
-    `memory` is shared with the other connections of the event loop.
-    """
+    """One connection. `max_frame_bytes` limits requests with records; `memory` is the loop's."""
 
     def __init__(self, max_frame_bytes: int, memory: Memory | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -220,8 +217,6 @@ class Connection:
         """Requests without an answer, in bytes as they came."""
         self.held_bytes = 0
         """Answers that wait for those of earlier requests."""
-
-    # -- in -------------------------------------------------------------------------------------
 
     @property
     def pending_bytes(self) -> int:
@@ -373,8 +368,6 @@ class Connection:
         self._unanswered.append(request)
         self.waiting_bytes += request.size_bytes
         return request
-
-    # -- out ------------------------------------------------------------------------------------
 
     def answer(self, request: Request, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Put an answer in its place; return what can be sent now. () is not an answer."""
@@ -636,10 +629,7 @@ class LargeFrame:
 
 
 def splice(encoded: bytes, records: Sequence[Sequence[Buffer]]) -> list[Buffer]:
-    """An encoded frame with the records of each partition in place of its mark.
-
-    Raises ValueError if there are more or fewer marks than `records`.
-    """
+    """An encoded frame with the records of each partition at its mark. Raises ValueError."""
     pieces = encoded.split(RECORDS_MARK)
     if len(pieces) != len(records) + 1:
         raise ValueError(f"{len(pieces) - 1} marks for the records of {len(records)} partitions")

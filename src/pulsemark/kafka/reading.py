@@ -406,10 +406,7 @@ class NeedsThreadError(Exception):
 
 
 class Shown(NamedTuple):
-    """An entry as a client gets it: its bytes, and whether that is a set as stored or another.
-
-    A control entry and a hole are neither.
-    """
+    """An entry as a client gets it; a control entry and a hole are neither kind of set."""
 
     parts: tuple[Buffer, ...]
     stored_sets: int = 0

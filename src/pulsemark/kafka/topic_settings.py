@@ -131,10 +131,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def _kept() -> dict[str, Setting]:
-    """Settings of Kafka's segments, replicas and cleaner, which have no effect here.
-
-    Clients set them for topics that they create. They are checked, kept and shown.
-    """
+    """Kafka's settings of segments, replicas and cleaner: checked, kept, shown, without effect."""
     millis, switch = _MILLIS, _one_of("true", "false")
     rows: dict[str, tuple[str, int, Callable[[str], object]]] = {
         "compression.type": (

@@ -202,3 +202,13 @@ def unpack_all(ledger_id: int, data: bytes) -> list[Entry]:
         entries.append(entry)
         at += HEAD.size + len(entry.stored)
     return entries
+
+
+def stamp_ms_of(prefix: Buffer) -> int:
+    """The broker time in a stored prefix; -1 without one."""
+    try:
+        metadata = peek(prefix)
+    except PrefixError:
+        return -1
+    has_time = metadata is not None and metadata.HasField("broker_timestamp")
+    return metadata.broker_timestamp if metadata is not None and has_time else -1

@@ -76,14 +76,10 @@ def _leader_of(run: Run) -> str:
 def common_point(one: EpochHistory, other: EpochHistory) -> int | None:
     """The index up to which two logs are the same; None if they have no epoch in common.
 
-    Finds the highest epoch that both logs have: the one with the same number, the same first index
-    and the same leader. Both logs hold what that leader wrote, so they are equal up to where the
-    epoch ends first. A follower drops everything from that index on and goes on with the leader's
-    entries. A log whose head was removed has its first epoch from a later index on.
-
-    Two epochs with one number are different if their marks name different leaders. If a mark was
-    removed, only the numbers and first indexes can be compared: then each number must be given to
-    one leader only. Entries before the first epoch (epoch 0) are taken to have one writer.
+    It is where the highest common epoch ends first: one with the same number, first index and
+    leader in both, who wrote what they hold. A log whose head was removed has its first epoch from
+    a later index on. If a mark was removed, leaders cannot be compared: each number must be given
+    to one only. Entries before the first epoch (epoch 0) are taken to have one writer.
     """
     if not one.starts or not other.starts:
         # What was removed may have differed. Only logs that never had an entry are known.
@@ -137,9 +133,9 @@ def ledger_extents(runs: Sequence[Run]) -> tuple[LedgerExtent, ...]:
 def common_end(mine: Sequence[LedgerExtent], others: Sequence[LedgerExtent]) -> Position | None:
     """The position up to which a log and its copy have the same entries; None: they share none.
 
-    A ledger has one writer, which writes it once. So two logs that keep positions are equal up to
-    where their last common ledger ends first. It finds what `common_point` cannot see: an owner
-    that lost its log's end in a power cut, and went on in the same epoch.
+    A ledger has one writer, so logs that keep positions are equal up to where their last common
+    ledger ends first: also after an owner lost its log's end in a power cut, and went on in the
+    same epoch.
     """
     there = {each.first.ledger_id: each for each in others}
     for one in reversed(mine):
@@ -225,10 +221,7 @@ def find_cut(runs: Sequence[Run], index: int) -> TailCut:
 
 
 def _begins_before(run: Run, index: int) -> bool:
-    """Whether a run has entries before the message with ``index``, or no entries.
-
-    Entries without messages at its beginning are before it, if its first message has that index.
-    """
+    """Whether a run has no entries, or some before the message with ``index``."""
     if run.first_index < index or not run.entry_count:
         return True
     return run.first_index == index and run.find_message(0, run.entry_count) > 0

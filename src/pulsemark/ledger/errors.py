@@ -1,33 +1,4 @@
-"""Every error the ledger raises.
-
-LedgerError
- +-- FolderLockedError         another process owns the data folder
- +-- ForeignFolderError        the folder holds something that is not a pulsemark data folder
- +-- UnsupportedVersionError   a newer format than this code reads (not damage)
- +-- TopicNotFoundError
- +-- ReservedTopicError        a name that the store keeps for itself
- +-- CorruptFileError          a file's own header is damaged
- +-- CorruptEntryError         one entry is damaged; the rest stays readable
- +-- CatalogError              the catalog could not be read or written
- |    +-- ChangedElsewhereError  another broker has changed the same value: nothing has changed
- |    +-- CatalogFullError     its disk is full: nothing has changed
- |    +-- CorruptCatalogError  it is damaged, and must be rebuilt (a CorruptFileError, too)
- +-- AlreadyStampedError       the body begins with a broker entry prefix (PIP-70 magic 0x0e02)
- +-- InvalidEntryError         the body is not a plain buffer, or has too many messages
- +-- EntryTooLargeError
- +-- ClockError                the store's clock gave something else than a time (a ValueError)
- +-- StaleEpochError           the leader's epoch is over, or a new epoch is not higher
- +-- FencedError               the append was not made durable and never will be
- +-- StoreClosedError
- +-- TopicTerminatedError      the topic never gets another entry
- +-- StoreFailedError          the store stopped after a failure that it cannot repair
- +-- OwnershipLostError        another owner has taken over what the store writes to
- +-- ForkedStoreError          the store was opened by the parent of this process
- +-- CallbackError             a callback made a call that waits for the callback's own thread
- +-- WouldBlockError            a thread that must not wait wants what is not in memory (an OSError)
-
-Each has its facts as attributes, so that a caller need not parse the message.
-"""
+"""Every error the ledger raises. Each has its facts as attributes."""
 
 from __future__ import annotations
 

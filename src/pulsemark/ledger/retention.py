@@ -48,16 +48,9 @@ def retention_cut(
 ) -> Position:
     """The first entry to keep; all entries before it may be removed. ``end_position``: all.
 
-    Args:
-        log: the topic.
-        now_ms: the broker's time.
-        retention_time_ms: None: no limit; 0: remove at once.
-        retention_size_bytes: None: no limit; 0: remove at once.
-        acked: mark delete of the slowest subscription; None: the topic has no subscription.
-        seen: up to where append times are in the future and cannot be used, and when that was seen.
-
-    Raises:
-        ValueError: a limit or the time is negative, or the time above 2^63-1.
+    A limit of None keeps all, 0 nothing. ``acked`` is the slowest mark delete, None without a
+    subscription. ``seen``: up to where append times are in the future, and when that was seen.
+    Raises ValueError: a limit or the time is negative, or the time above 2^63-1.
     """
     _check_now(now_ms)
     if min(retention_time_ms or 0, retention_size_bytes or 0) < 0:
@@ -150,11 +143,9 @@ class Seen:
 def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
     """When entries were first seen whose append times are in the future; None: there are none.
 
-    Append times never decrease. So if the clock went a day ahead and back, new entries get
-    tomorrow's times for a day, and would be kept for a day too long. In that case the
-    metadata store notes the time when that was first seen, and how far the log went: the entries up
-    to there are at least as old as the note. A note is kept until its entries are removed, so it
-    survives restarts, and costs one change per retention time. Blocks. Raises CatalogError.
+    If the clock went a day ahead and back, new entries get tomorrow's times for a day. So the
+    metadata store notes when that was first seen, and how far the log went: the entries up to there
+    are at least that old. A note stays until they are removed. Blocks. Raises CatalogError.
     """
     catalog, key = ledger.store.catalog, str(ledger.topic_id)
     stored = catalog.get(SEEN_PROPERTY_KIND, key)
@@ -173,12 +164,7 @@ def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
 
 
 def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | None:
-    """The last entry of the log's head that is older than ``ttl_ms``; None: there is none.
-
-    The caller acknowledges it cumulatively on every subscription that is before it.
-
-    Raises ValueError unless ``ttl_ms`` is positive.
-    """
+    """The last of the first entries older than ``ttl_ms``; None: none. Raises ValueError."""
     if ttl_ms <= 0:
         raise ValueError(f"ttl_ms must be positive, not {ttl_ms}")
     first = log.first_position
@@ -232,10 +218,7 @@ def _first_row_at(segment: Run, offset: int) -> int:
 
 
 def _first_row_appended(segment: Run, time_ms: int) -> int:
-    """The first row that was appended at ``time_ms`` or later; ``entry_count`` if there is none.
-
-    Append times never decrease. A damaged row has no known time; it counts as the row after it.
-    """
+    """The first row appended at ``time_ms`` or later; a damaged one counts as the next."""
     low, high = segment.cut_rows, segment.entry_count
     while low < high:
         middle = (low + high) // 2

@@ -44,21 +44,18 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..metadata import Buffer
 from ..records import record
-from .entry import Entry, EntryKind, RecordHead
+from .entry import Entry, EntryKind, RecordHead, pack, unpack_all
 from .position import Position
 
 
 @record(frozen=True)
 class RunHeader:
-    """The facts about a run. Durable with the run's first entry, or before it.
-
-    The headers alone say which runs make a topic's log: each ledger names the previous one, and how
-    many of its entries count.
-    """
+    """The facts about a run, durable with its first entry. They alone say which runs count."""
 
     topic: str
     topic_id: int
@@ -181,11 +178,10 @@ class Run(ABC):
     """How many bytes an entry takes in the run beside its own: with BODY_CRC_OURS, and with
     BODY_CRC_PRODUCER."""
 
-    @abstractmethod
     def first_bytes(self) -> bytes:
-        """The bytes written before the first entry; may be b""."""
+        """The bytes written before the first entry: none where the header is kept elsewhere."""
+        return b""
 
-    @abstractmethod
     def pack(
         self,
         entry_id: int,
@@ -197,10 +193,12 @@ class Run(ABC):
         body: Buffer,
         body_check: int,
     ) -> tuple[Buffer, ...]:
-        """The bytes written for one entry: prefix and body, and what the engine adds so that it
-        can read the entry again, ``overhead_bytes`` in all. ``body_check`` says which checksum
-        guards the body.
+        """The bytes written for one entry: head, prefix and body, or another form of an engine's.
+
+        It has ``overhead_bytes`` beside prefix and body. ``body_check`` says which checksum guards
+        the body; this form needs none of its own.
         """
+        return pack(entry_id, kind, message_count, append_time_ms, index, prefix, body)
 
     def pack_run(
         self,
@@ -214,10 +212,7 @@ class Run(ABC):
         body_check: int,
         offset: int,
     ) -> tuple[list[Buffer], list[int]]:
-        """As ``pack``, for consecutive entries from ``offset`` on; and where each of them ends.
-
-        ``next_index`` is the index of the first entry's first message.
-        """
+        """As ``pack`` for consecutive entries from ``offset`` on; and where each one ends."""
         parts: list[Buffer] = []
         ends = []
         entry_id, index = first_entry_id, next_index - 1
@@ -232,11 +227,9 @@ class Run(ABC):
             entry_id += 1
         return parts, ends
 
-    @abstractmethod
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        """A function that turns packed bytes of this run's ledger into entries, which are views on
-        those bytes. For the tail cache, which keeps bytes but no run.
-        """
+        """Makes entries of packed bytes, for the tail cache, which keeps no run."""
+        return partial(unpack_all, self.ledger_id)
 
     # The same for all engines
 
@@ -317,9 +310,8 @@ class Run(ABC):
 def run_after(runs: Sequence[Run], number: int, row: int) -> tuple[int, int]:
     """Run number and row where reading goes on after a run that had no entry at ``row``.
 
-    The committer shows entries meanwhile, those of older runs first. So once a later run is seen
-    to have entries, the runs before it show all of theirs, and are looked at once more: else the
-    entries that were shown between the two reads would be skipped.
+    Entries of older runs are shown first. So once a later run has entries, the runs before it are
+    looked at once more, or entries shown between the two reads would be skipped.
     """
     following = number + 1
     while following < len(runs) and not runs[following].entry_count:
@@ -404,19 +396,10 @@ class Probe:
 SAMPLE_STRIDE_ROWS = 13
 
 
-class SampledRun(Protocol):
-    """The methods of a `Run` that are used here."""
-
-    entry_count: int
-
-    def chunk(self, row: int) -> Rows:
-        """Some rows, among them ``row``."""
-
-
 class PrefixSample:
     """Running maximum of times, messages before, and offset of every thirteenth row."""
 
-    def __init__(self, run: SampledRun) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._extending = threading.Lock()
         self.times: array[int] = array("Q")
@@ -447,26 +430,10 @@ class PrefixSample:
 MAXIMA_STRIDE_ROWS = 64
 
 
-class TimedRun(Protocol):
-    """The methods of a `Run` that are used here."""
-
-    cut_rows: int
-    entry_count: int
-
-    def row(self, row: int, io: IoCount | None = None) -> Row:
-        """One entry's row."""
-
-    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
-        """What entries say about themselves."""
-
-    def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
-        """The time of an entry without a stamp."""
-
-
 class OwnTimes:
     """Times of the entries from ``run.cut_rows`` on, as that was when this object was made."""
 
-    def __init__(self, run: TimedRun) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._first_row = run.cut_rows
         self._maxima: array[int] = array("Q")
@@ -537,10 +504,7 @@ class Link(NamedTuple, Generic[H]):
 
 
 def chain_of(headers: Iterable[H], lost: Collection[int] = ()) -> list[Link[H]]:
-    """The runs that belong to a topic's log, oldest first, by their headers.
-
-    ``lost`` are ledgers that should be there, and are missing or have no usable header.
-    """
+    """The runs of a topic's log, oldest first. ``lost`` are ledgers without a usable header."""
     ledgers: dict[int, list[H]] = {}
     for header in sorted(headers, key=lambda h: (h.ledger_id, h.first_entry_id, h.segment_no)):
         ledgers.setdefault(header.ledger_id, []).append(header)

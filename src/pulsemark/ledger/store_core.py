@@ -85,10 +85,9 @@ class StoreCore:
         self.committer.thread.wake()
 
     def sync_acknowledged(self) -> None:
-        """Have everything that was acknowledged on the disk: in interval mode it may not be yet.
+        """Have all acknowledged entries on the disk, before something old is removed.
 
-        The rule for all that removes the old after writing the new. Blocks. Raises OSError, after
-        which the old must stay.
+        Blocks. Raises OSError, after which the old must stay.
         """
         self.uninterrupted.run(self.committer.sync_acknowledged)
 

@@ -189,13 +189,9 @@ def make_uninterrupted(make: Callable[[], _T], end: Callable[[_T], object]) -> _
 
 
 class UninterruptedWork:
-    """The thread that works for the main thread.
+    """The thread that works for the main thread, if it is ``threaded``.
 
-    Args:
-        state: the store's state.
-        lock: the store's lock. A main thread that holds it does its work itself: the other thread
-            would have to wait for it.
-        threaded: False: every thread does its work itself.
+    A main thread that holds the store's ``lock`` works itself: the other one would wait for it.
     """
 
     def __init__(self, state: StoreState, lock: threading.RLock, *, threaded: bool) -> None:

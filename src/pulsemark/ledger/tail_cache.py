@@ -88,15 +88,9 @@ class _Block:
 
 
 class TailCache:
-    """All that one store keeps, bounded in bytes.
+    """All that one store keeps: ``max_size_bytes``, with the objects around the entries' bytes.
 
-    Args:
-        max_size_bytes: the most it may take, including the objects around the entries' bytes; 0:
-            nothing is kept.
-        clock: gives the age of entries.
-
-    Its counters are for metrics. Hits and misses are counted without a lock: threads that
-    read at the same time may lose a count.
+    Hits and misses are counted without a lock: threads that read at once may lose a count.
     """
 
     def __init__(self, max_size_bytes: int, clock: Clock) -> None:
@@ -208,11 +202,7 @@ class RecentEntries:
     # Readers
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[Entry]:
-        """Entries from the one at ``start`` on, at least one; [] if that one is not here.
-
-        Limited by ``max_entries`` and ``max_bytes``, as ``TopicLog.read``; may be fewer than
-        there are.
-        """
+        """Entries from ``start`` on, within limits; [] if the first one is not here."""
         blocks = self._blocks
         ledger_id, entry_id = start
         block = self._find(blocks, entry_id)

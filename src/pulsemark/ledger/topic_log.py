@@ -65,11 +65,7 @@ class _RemovedError(Exception):
 
 @record(frozen=True)
 class LogSnapshot:
-    """A log as it was at one moment, for an answer that takes several steps.
-
-    Entries that were appended later are not in it. Those that were removed later may be unreadable
-    by now: see `TopicLog.still_has`.
-    """
+    """A log as it was at one moment. Entries may be removed since: `TopicLog.still_has`."""
 
     segments: Sequence[Run]
     """Up to the last one with a visible entry."""
@@ -276,11 +272,7 @@ class TopicLog:
     def stretches(
         self, start: Position, end: Position | None = None
     ) -> Iterator[tuple[Run, int, int]]:
-        """Where the entries of [start, end) are: a segment, its first row, one past its last row.
-
-        Without those that were removed, and without a segment that has none of them. ``end`` None
-        is the end of the log as it is now.
-        """
+        """Where the entries of [start, end) are: a segment, its first row, one past its last."""
         segments = self._segments
         number, row = self._locate(segments, start)
         for segment in segments[number:]:
@@ -442,10 +434,9 @@ class TopicLog:
         return entries if transactions is None else transactions.shown(entries, self)
 
     def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
-        """The transactions, for a reader that has read entries with these stamps.
+        """The transactions, after entries with these stamps were read. Raises OSError.
 
-        A log that is only read has no note. So all of it is read when the first entry of a
-        transaction is met, and later what is new. Raises OSError.
+        A log that is only read has no note, so at the first entry of a transaction it is read.
         """
         if self.transactions is None:
             if not any(event_in(prefix) for prefix in prefixes):
@@ -495,11 +486,10 @@ class TopicLog:
         return run.has_row(row - 1)
 
     def cut_before(self, position: Position, next_index: int) -> int | None:
-        """The index at which the log's tail was cut off, at or before an entry that was there.
+        """The index at which the log's tail was cut off, at or before an entry; or None.
 
-        ``next_index`` is the index after the entry. None: there was no such cut. Entries removed
-        from the head, or lost with their file, are not such a cut: indexes go on after them, while
-        the indexes of a cut tail are given again.
+        ``next_index`` is the index after the entry. Entries removed from the head, or lost with
+        their file, are no such cut: the indexes of a cut tail are given again.
         """
         segments = self._segments
         number = bisect_right(segments, position, key=FIRST_POSITION) - 1
@@ -533,21 +523,12 @@ def entries_of(
 ) -> Iterator[Entry]:
     """The durable entries of a log, in order, until its present end. Blocks while it reads.
 
-    Entries that retention removes meanwhile are left out. Entries that are appended meanwhile are
-    included, as long as the loop has not come to the end.
+    Entries that are removed meanwhile are left out, those appended before it comes to the end are
+    included. `start` is the first entry wanted, or the first one after it; `end` the first that is
+    not. `skip_damaged` leaves out damaged entries instead of raising.
 
-    Args:
-        log: a topic, as `open_topic` or `FolderReader.log` return it, or its compacted form.
-        start: the first entry wanted, or the first one after it.
-        end: the first entry that is no longer wanted; None: go on to the end of the log.
-        skip_damaged: leave out damaged entries instead of raising.
-
-    Raises:
-        CorruptEntryError: an entry is damaged. Its `next_position` is where to go on.
-        StoreClosedError: the store was closed.
-        StoreFailedError: the store stopped after a failure that it cannot repair.
-        ForkedStoreError: the store was opened by the parent of this process.
-        OSError: the disk cannot be read.
+    Raises CorruptEntryError (its `next_position` is where to go on), StoreClosedError,
+    StoreFailedError, ForkedStoreError, OSError.
     """
     at = start
     while True:
@@ -575,8 +556,7 @@ def read_on(
 ) -> Iterator[list[Entry]]:
     """All entries from ``start`` on, up to 1,000 at a time.
 
-    ``on_damage`` is called with the error of each damaged entry, which is left out. Without it the
-    first one ends the reading with its CorruptEntryError.
+    Damaged ones are told to ``on_damage``; without it the first one's CorruptEntryError is raised.
     """
     position = start
     while True:
@@ -672,10 +652,7 @@ class ControlPositions:
         return self._store is None or ledger_id in self._noted
 
     def note(self, ledger_id: int, open_ledger_id: int, segments: Sequence[Run]) -> None:
-        """Note that ``ledger_id`` has control entries. Durable. Raises CatalogError.
-
-        ``segments`` are the log's; ``open_ledger_id`` is the ledger that is appended to.
-        """
+        """Note, before the first one, that a ledger has control entries. Raises CatalogError."""
         with self._noting:
             if not self.is_noted(ledger_id):
                 first = segments[0].ledger_id if segments else -1
@@ -699,10 +676,7 @@ class ControlPositions:
         self._noted = ledgers
 
     def load(self, note: bytes, segments: Sequence[Run]) -> None:
-        """Take the positions from a note, and from those ledgers whose positions it does not list.
-
-        Reads all entries of such a ledger. Raises OSError. A damaged note says nothing.
-        """
+        """Take the positions from a note, and read ledgers that it lacks. Raises OSError."""
         listed = _listed(note)
         there = [s for s in segments if s.ledger_id in listed]
         self._noted = frozenset(s.ledger_id for s in there)
@@ -749,9 +723,8 @@ _DEFAULT = "persistent://public/default/"
 def full_topic_name(name: str) -> str:
     """The full name of a topic: `persistent://public/default/orders` for `orders`.
 
-    `tenant/namespace/orders` is completed, too; a name with `://` stays as it is. Raises
-    ValueError for a name with another number of parts. An empty name stays empty: what no topic
-    may be called is said where topics are made.
+    `tenant/namespace/orders` is completed, too; a name with `://` and an empty one stay as they
+    are. Raises ValueError for another number of parts.
     """
     if not name or "://" in name:
         return name

@@ -124,10 +124,7 @@ class TopicStore(StoreCore):
                 self._topic_ids.update(self.catalog.create_topics(new))
 
     def open_internal(self, name: str) -> ManagedLedger:
-        """A log that a program keeps for itself beside the topics. It is created at its first use.
-
-        Topics' lists do not name it, and no client can use it. Raises as `open_topic`.
-        """
+        """A log of a program's own, made at its first use; not listed. Raises as `open_topic`."""
         return self.open_view(INTERNAL_TOPIC_PREFIX + name)
 
     def open_view(self, name: str, *, create: bool = True) -> ManagedLedger:
@@ -198,11 +195,7 @@ class TopicStore(StoreCore):
         return transactions
 
     def _index_floor(self, name: str, topic_id: int, segments: list[Run]) -> int:
-        """Indexes below this are in use, though the newest ledger may be lost.
-
-        The compacted view records how far the log went. If the log ends before that, its end was
-        lost. A tail that was cut off is another case: it leaves a newer ledger in its place.
-        """
+        """Indexes below this are in use: the view knows it, if the newest ledger is lost."""
         value = self.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
         if value is None:
             return 0
@@ -216,11 +209,9 @@ class TopicStore(StoreCore):
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its entries, cursors and compacted views. Blocks.
 
-        If it raises, the topic is unchanged. Once the metadata store no longer has the topic, it is
-        deleted, also after a crash. What cannot be removed then (entries, cursors, views) is
-        removed when the store is next opened.
-
-        Raises TopicNotFoundError, ReservedTopicError, StoreClosedError, CatalogError, OSError.
+        If it raises, the topic is unchanged. It is deleted, also after a crash, once the metadata
+        store does not have it; the rest is then removed when the store is next opened. Raises
+        TopicNotFoundError, ReservedTopicError, StoreClosedError, CatalogError, OSError.
         """
         if _is_reserved(name):
             raise ReservedTopicError(name)
@@ -300,9 +291,9 @@ class TopicStore(StoreCore):
     def close(self) -> None:
         """Close the store; a second call waits for the first and does nothing. Blocks.
 
-        If the engine fails, the next opening has everything that was acknowledged; the ownership
-        is given up, and OSError or CatalogError raised. An exception from a signal handler ends
-        the waiting: the store is closed all the same, and another call waits for that.
+        If the engine fails, the ownership is given up, OSError or CatalogError raised, and what was
+        acknowledged is there at the next opening. A signal handler's exception only ends the
+        waiting.
         """
         if self.state.is_foreign:
             return

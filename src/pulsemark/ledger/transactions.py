@@ -334,10 +334,7 @@ class Transactions:
             self._store(json.dumps(note, separators=(",", ":")).encode())
 
     def load(self, note: bytes, log: TransactionLog) -> None:
-        """Take what a note says, and what the entries after it say. All entries are read if the
-        note is damaged, or the log was cut off before the place it is about: indexes from there on
-        were given again. Raises OSError.
-        """
+        """Take a note and the entries after it, or all if it does not fit. Raises OSError."""
         try:
             said = json.loads(note)
             self.known_to = Position(*said["from"])

@@ -39,10 +39,7 @@ def arrival(error: WouldBlockError) -> asyncio.Future[None]:
 def in_pieces(
     question: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> Generator[object, None, T]:
-    """The answer to a question, in pieces: one for each time that it has to be asked again.
-
-    A piece gives the future to wait for, as `Turns` of the broker do.
-    """
+    """The answer in pieces, as `Turns` of the broker: each one is a future to wait for."""
     while True:
         try:
             return question(*args, **kwargs)

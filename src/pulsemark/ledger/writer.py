@@ -140,11 +140,7 @@ _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
 
 
 def plain_body(topic: str, body: object) -> Buffer:
-    """The body as a buffer whose ``len`` is its size in bytes.
-
-    The view also keeps the caller from resizing or closing bytes that are not yet written.
-    Raises InvalidEntryError if the body is not a buffer, or not contiguous.
-    """
+    """The body as a view, which also keeps its size. Raises InvalidEntryError."""
     try:
         view = memoryview(body)  # type: ignore[arg-type]
         is_plain = view.format == "B" and view.ndim == 1 and view.c_contiguous
@@ -174,10 +170,7 @@ def check_count(topic: str, message_count: object) -> int:
 
 
 def body_check_of(topic: str, body: Buffer) -> int:
-    """Which checksum guards the body: the producer's own, verified here, or one of ours.
-
-    Raises ChecksumError, and AlreadyStampedError for a body that begins with a prefix.
-    """
+    """Which checksum guards the body. Raises ChecksumError, AlreadyStampedError."""
     if len(body) >= CHECKED_BODY_BYTES and verify_checksum(body):
         return BODY_CRC_PRODUCER
     if body[:2] == _PREFIX_MAGIC:
@@ -186,11 +179,10 @@ def body_check_of(topic: str, body: Buffer) -> int:
 
 
 def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | None) -> None:
-    """Raise if the log's end is not where the caller believes to append. Under the lock.
+    """Raise StaleEpochError or FencedError if the log's end is another one. Under the lock.
 
-    StaleEpochError: the log has another epoch. FencedError: ``follows``, an earlier append, is not
-    stored and will not be. A failure ends the ledger before it is known to the commit: so an entry
-    that is not yet stored must be in the ledger to which the next entry goes.
+    ``follows``, an earlier append, must be stored or pending in the ledger of the next entry: a
+    failure ends a ledger before the commit knows of it.
     """
     if epoch is not None and epoch != tail.epoch:
         raise StaleEpochError(topic, epoch, tail.epoch)
@@ -254,11 +246,7 @@ class RecordBuilder:
         """Whether prefixes have time and index, and nothing else."""
 
     def build(self, entries: NewEntries, tail: Tail) -> Records | int:
-        """The records at ``tail``; or RUN or LEDGER if one must be begun for the first entry.
-
-        Of several entries it builds all, or only the first: where a run begins or ends, and where
-        stampers of others are asked. Raises what ``ManagedLedger.append`` does.
-        """
+        """Records at ``tail`` of all entries or the first; or RUN or LEDGER, to begin one first."""
         bodies, body_check, counts, kind, base, _ = entries
         run = tail.run
         if run is None:
@@ -486,10 +474,7 @@ class ManagedLedger(SubscribedLog):
 
     @property
     def end_position(self) -> Position:
-        """Position of the first entry that is not yet durable, or of the next one.
-
-        While nothing is pending: in the current ledger, even if that has no entry yet.
-        """
+        """Position of the first entry that is not yet durable, or of the next one."""
         tail = self.tail
         end = (
             super().end_position
@@ -936,10 +921,7 @@ class ManagedLedger(SubscribedLog):
 
     @property
     def was_taken_over(self) -> bool:
-        """Whether another owner wrote to the log before, and this one has begun no epoch yet.
-
-        Every store that is opened is a new owner, whichever way the one before it ended.
-        """
+        """Whether an earlier owner wrote to the log, and this one has begun no epoch yet."""
         return self._found_epoch is not None and self.tail.epoch <= self._found_epoch
 
     def begin_epoch(
@@ -947,10 +929,10 @@ class ManagedLedger(SubscribedLog):
     ) -> Appended:
         """A new leader takes over: appends of earlier epochs are refused from now on.
 
-        The epoch begins a ledger, whose first entry is a control entry that names the epoch and the
-        ``leader``. If that entry cannot be made durable, the previous epoch goes on. Raises
-        StaleEpochError unless ``epoch`` is higher than the current one, ValueError above 2^32-1,
-        ControlError, and what ``append`` raises: nothing has changed then.
+        The epoch begins a ledger, whose first entry names the epoch and the ``leader``. If that
+        cannot be made durable, the previous epoch goes on. Raises StaleEpochError unless ``epoch``
+        is higher than the current one, ValueError above 2^32-1, ControlError, and what ``append``
+        raises.
         """
         epoch = check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, tags, leader_epoch=max(epoch, 0))
@@ -1059,13 +1041,12 @@ class ManagedLedger(SubscribedLog):
             self.tail = replace(self.tail, next_index=index)
 
     def follow_from(self, cut_at: Position, entry: StoredEntry, epoch: int) -> int:
-        """Drop every entry from ``cut_at`` on and add a leader's entry there; how many were
-        dropped. Blocks until durable.
+        """Drop every entry from ``cut_at`` on and add a leader's entry; how many went. Blocks.
 
-        For a log that keeps its leader's positions: the entry is in a ledger that this log does not
-        keep. Its epoch may be lower than this log's last one, but not than that of the entry before
-        ``cut_at``. After a crash the log has all of the change, or only lacks entries after
-        ``cut_at``. Raises StaleEpochError, InvalidEntryError and what ``append`` raises.
+        For a log that keeps its leader's positions: the entry is in a ledger that it does not keep,
+        and its epoch is not below that of the entry before ``cut_at``. After a crash the log has
+        all of the change, or only lacks entries after ``cut_at``. Raises StaleEpochError,
+        InvalidEntryError and what ``append`` raises.
         """
         return self.store.uninterrupted.run(partial(self._follow_from, cut_at, entry, epoch))
 
@@ -1216,11 +1197,7 @@ class ManagedLedger(SubscribedLog):
         kept: Sequence[Run],
         last_count: int | None = None,
     ) -> tuple[Tail, Records]:
-        """A new ledger of ``epoch`` after ``kept``, and its first entry.
-
-        Changes nothing except that it uses up a ledger id, and notes the ledger for a control
-        entry. Raises what ``append`` does.
-        """
+        """A new ledger of ``epoch`` after ``kept``, and its first entry. Changes only notes."""
         ended = replace(
             self.tail,
             next_index=index,
@@ -1451,10 +1428,7 @@ def _end_of(last: Run | None) -> Position:
 
 
 def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
-    """The first runs whose entries are all before ``before``.
-
-    The last run with visible entries is never among them: its header carries the index on.
-    """
+    """The runs before ``before``, but for the last with entries: its header has the index."""
     keep = next(
         (n for n, s in enumerate(segments) if Position(s.ledger_id, s.end_entry_id) > before),
         len(segments),

@@ -348,12 +348,8 @@ class TargetError(LedgerError):
 def fill_at_once(target: Path) -> Iterator[Path]:
     """An empty folder to fill in the ``with`` block; after the block it is ``target``.
 
-    Only this user may read it, as every new data folder.
-
-    The files in it must be synced by the block; the folders are synced here, new parents of the
-    target included. If the block fails, nothing is left.
-
-    Raises TargetError: ``target`` has something in it, or another process fills it now. OSError.
+    Its files must be synced by the block; folders are synced here. If the block fails, nothing is
+    left. Raises TargetError: ``target`` has something in it, or another process fills it; OSError.
     """
     target = target.absolute()
     check_empty(target)

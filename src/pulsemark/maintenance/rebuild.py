@@ -59,7 +59,7 @@ class RebuiltCatalog:
     """Whether the old catalog's topics and properties could all be read."""
 
 
-def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatalog:
+def rebuild_catalog(folder: Path) -> RebuiltCatalog:
     """Replace the catalog of a folder by a new one, made from the segments. Blocks.
 
     The folder must not be in use. If this fails, the folder has its old catalog; if the process
@@ -68,7 +68,7 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
     Raises FolderLockedError, ForeignFolderError, CatalogError, OSError; UnsupportedVersionError
     where a newer version wrote the catalog or a segment: then nothing has changed.
     """
-    files = files or OsFiles()
+    files = OsFiles()
     check_marker(files, folder)
     lock = lock_folder(files, folder)
     try:
@@ -169,7 +169,9 @@ def _replace(files: Files, folder: Path) -> Path | None:
         target = folder / f"{CATALOG_NAME}.old-{number}"
         for suffix in _SQLITE_SUFFIXES:
             if catalog.name + suffix in names:
-                _give_second_name(_with_suffix(catalog, suffix), _with_suffix(target, suffix))
+                _give_second_name(
+                    files, _with_suffix(catalog, suffix), _with_suffix(target, suffix)
+                )
         files.sync_folder(folder)
     # SQLite would take an old WAL for the new file's.
     for suffix in _SQLITE_SUFFIXES[1:]:
@@ -180,12 +182,17 @@ def _replace(files: Files, folder: Path) -> Path | None:
     return target
 
 
-def _give_second_name(path: Path, name: Path) -> None:
+def _give_second_name(files: Files, path: Path, name: Path) -> None:
     """A link: at no time the folder is without a catalog. Or a copy, where there are no links."""
     try:
         os.link(path, name)
     except OSError:
         shutil.copy(path, name)
+        copied = files.open(name, os.O_RDWR)
+        try:
+            files.fsync(copied)
+        finally:
+            files.close(copied)
 
 
 def _put_back(files: Files, folder: Path, old: Path | None) -> None:

@@ -64,11 +64,10 @@ def verify_folder(
     topics: Collection[str] | None = None,
     checked: Checked | None = None,
 ) -> Iterator[Finding]:
-    """All findings in a data folder, as they are found.
+    """All findings in a data folder, as they are found; or those of ``topics`` (full names).
 
-    ``topics`` (full names) limits it to these topics, and to what concerns them. The counts in
-    ``checked`` are increased. Raises ForeignFolderError, UnsupportedVersionError (a newer program
-    wrote a part of the folder), TopicNotFoundError, OSError.
+    The counts in ``checked`` are increased. Raises ForeignFolderError, UnsupportedVersionError,
+    TopicNotFoundError, OSError.
     """
     view, catalog_findings = _view_of(Path(path), files or OsFiles(), checked or Checked())
     names = _topics(view)

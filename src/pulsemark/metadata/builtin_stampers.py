@@ -103,16 +103,12 @@ OPENED_BATCH_MAX_BYTES = 128 * 1024
 
 
 class HasKeysStamper:
-    """Field 106: a message of the entry has a key.
+    """Field 106: a message of the entry has a key. If it is missing, nothing is known.
 
-    A batch's header has a key if the client groups messages by key, or if it copies the first
-    message's key. Keys that are only in the payload are not seen. So the field means "known to
-    have keys"; if it is missing, nothing is known.
-
-    Args:
-        opens_batches: `has-keys:any` looks into a batch, up to its first message with a key. If no
-            message has one, the field is false. A batch that is encrypted, damaged, larger than
-            `OPENED_BATCH_MAX_BYTES` or of a codec that is not installed is taken by its header.
+    A batch's header has a key if the client groups messages by key, or copies the first one's.
+    `has-keys:any` looks into a batch, too, up to its first message with a key. If none has one, the
+    field is false. A batch that is encrypted, damaged, larger than `OPENED_BATCH_MAX_BYTES` or of a
+    codec that is not installed is taken by its header.
     """
 
     __slots__ = ("_opens_batches",)
@@ -199,9 +195,6 @@ class TombstoneStamper:
     clients put the properties of batched messages inside the payload, which no stamper opens. So
     the field is written for messages that are sent alone. Compaction and Kafka's consumers find
     the property in batches too, by the policy of that moment.
-
-    Args:
-        property_name: the property's name.
     """
 
     __slots__ = ("property_name",)
@@ -243,9 +236,6 @@ class PropertyTagsStamper:
     clients put the properties of batched messages inside the payload, which no stamper opens. So a
     batch gets only the producer's properties. A property that is not set gives no tag. If a
     property is set twice, its last value counts, as in Pulsar's clients.
-
-    Args:
-        names: the names of the properties to copy.
     """
 
     __slots__ = ("_names",)

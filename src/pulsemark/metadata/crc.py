@@ -26,7 +26,6 @@ class Crc32c(Protocol):
 
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
         """The unsigned CRC32C of `data`, continued from `value`; no copy is made."""
-        ...
 
 
 def _native() -> Crc32c:

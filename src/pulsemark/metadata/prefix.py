@@ -96,10 +96,7 @@ def peek(entry: Buffer) -> BrokerEntryMetadata | None:
 
 
 def split(entry: Buffer) -> tuple[BrokerEntryMetadata | None, memoryview]:
-    """The broker metadata (None without prefix), and a view of the headers-and-payload.
-
-    Raises PrefixError as `peek`.
-    """
+    """The broker metadata or None, and a view of the headers-and-payload. Raises PrefixError."""
     end = prefix_size_bytes(entry)
     return (_parse(entry, end) if end else None), memoryview(entry)[end:]
 

@@ -56,17 +56,9 @@ def field_numbers(encoded: bytes) -> frozenset[int]:
 
 
 def client_prefix(prefix: Buffer, delivered: AbstractSet[int] = frozenset()) -> bytes:
-    """The prefix for clients that ask for it (PIP-90).
+    """The prefix for clients that ask for it (PIP-90); b"" if it has none of their fields.
 
-    Args:
-        prefix: the stored prefix; b"" if the entry has none.
-        delivered: numbers of fields that clients get in addition to time and index.
-
-    Returns:
-        b"" if the prefix has none of these fields.
-
-    Raises:
-        PrefixError: the prefix is not well formed.
+    They get the fields `delivered` in addition to time and index. Raises PrefixError.
     """
     if not delivered:
         return pack_for_client(peek(prefix))
@@ -84,8 +76,7 @@ def prefix_fields(prefix: Buffer) -> dict[str, FieldValue | dict[str, FieldValue
 
     `application_tags` is a dictionary itself. An enum's value is shown by its name.
 
-    Raises:
-        PrefixError: the prefix, or an application tag in it, is not well formed.
+    Raises PrefixError: the prefix, or an application tag in it, is not well formed.
     """
     metadata = peek(prefix)
     if metadata is not None and len(UnknownFieldSet(metadata)):
@@ -111,8 +102,7 @@ def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
     parties. An application tag with the name of one of the others is left out, so that a client
     cannot forge with a property what the broker states about an entry.
 
-    Raises:
-        PrefixError: as `prefix_fields`.
+    Raises PrefixError as `prefix_fields`.
     """
     tags: dict[str, FieldValue] = {}
     metadata = peek(prefix)

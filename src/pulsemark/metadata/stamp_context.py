@@ -58,17 +58,9 @@ class Sender:
 class StampContext:
     """The facts about an entry that its stampers get.
 
-    Attributes:
-        topic: the topic's full name.
-        now_ms: the entry's broker time in milliseconds, never earlier than the topic's last.
-        index: the index of the entry's last message.
-        message_count: messages in the entry, at least 1.
-        body: the producer's headers-and-payload; a stamper must neither change nor keep it.
-        sender: the producer; None if the entry did not come over a producer's connection.
-        broker_name: the broker's advertised host and port; "" if the ledger has no broker.
-        kind: a producer's entry (DATA), or one of the broker's own (CONTROL).
-        control_type: the type of a control entry.
-        source_format: the format of `body`.
+    `now_ms` is its broker time, never before the topic's last; `index` that of its last message. A
+    stamper must neither change nor keep `body`. `sender` is None if no producer's connection sent
+    the entry, `broker_name` "" if the ledger has no broker.
     """
 
     topic: str
@@ -105,11 +97,9 @@ class Stamper(Protocol):
     @property
     def name(self) -> str:
         """The stamper's name; a chain holds each name once."""
-        ...
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write its fields into `metadata`, without blocking. An exception fails the append."""
-        ...
 
 
 @runtime_checkable
@@ -118,7 +108,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch. May step back; callers allow for it."""
-        ...
 
 
 class SystemClock:

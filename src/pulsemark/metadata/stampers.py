@@ -136,20 +136,11 @@ class StamperChain:
     ) -> bytes:
         """The prefix to store in front of `body`; b"" without messages, stampers or fields.
 
-        Args:
-            topic: the topic's full name.
-            now_ms: the entry's broker time.
-            index: the index of the entry's last message.
-            message_count: messages in the entry.
-            body: the producer's headers-and-payload.
-            base: fields that the store itself sets (entry kind, leader epoch).
-            sender: the producer of the entry.
-            header: the body's header, if the caller reads it too: so it is parsed only once.
+        `index` is that of the last message, `base` has the fields that the store itself sets, and
+        `header` is the body's, if the caller reads it too: so it is parsed only once.
 
-        Raises:
-            DoubleStampError: `body` already begins with a prefix.
-            StampingError: a stamper failed, or wrote a field that is not its own; or the prefix
-                would be too large, or a number is not a uint64.
+        Raises DoubleStampError: `body` already begins with a prefix; StampingError: a stamper
+        failed or wrote a field that is not its own, the prefix is too large, or a number no uint64.
         """
         if has_prefix(body):
             raise DoubleStampError(topic)

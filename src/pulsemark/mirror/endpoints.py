@@ -63,10 +63,8 @@ class Selection:
     ) -> list[str]:
         """Full names of the topics to mirror, each partition by itself, in order.
 
-        The numbers of partitions of partitioned topics are compared with the target's. With
-        `left_out` a topic that does not exist, or has another number there, is left out, and
-        `left_out` is called with the reason. Raises NoTopicsError, TopicMissingError,
-        PartitionCountError.
+        Numbers of partitions are compared with the target's. `left_out` is called with the reason
+        why a topic is left out. Raises NoTopicsError, TopicMissingError, PartitionCountError.
         """
         parsed = [TopicName.parse(name) for name in self.names]
         there = source.topics(sorted({name.namespace for name in parsed}))

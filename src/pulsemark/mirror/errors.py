@@ -1,20 +1,4 @@
-"""Errors of mirroring. Each names the thing and the value; nothing is copied after one.
-
-MirrorError
-  EndpointError           (a ValueError) neither a broker's URL nor a data folder
-  NoTopicsError           no topic of the source has such a name
-  TopicMissingError       the source or the target has no such topic
-  PartitionCountError     the target's topic has another number of partitions
-  TargetNotEmptyError     the target has entries, and none of them is from this source
-  TargetRefusedError      the target does not take a mirror, or an entry
-  SourceBusyError         another mirror reads with the same subscription
-  OtherSourceError        the source is not the log that the target was mirrored from
-  OffsetsDifferError      an offset of a Kafka cannot be the same in the target
-  KafkaEntryError         an entry is a Kafka client's record set, and one side knows no such sets
-  NoDeduplicationError    a Pulsar broker that would store entries twice
-  SchemaVersionError      the target's schema versions are not those of the source
-  LostError               no connection for too long; nothing is lost, mirroring can go on
-"""
+"""Errors of mirroring. Each names the thing and the value; nothing is copied after one."""
 
 from __future__ import annotations
 

@@ -335,14 +335,10 @@ def _epoch_begun_by(entry: StoredEntry) -> int:
 
 @dataclass(slots=True)
 class FollowRun:
-    """One run of a follower.
+    """One run of a follower, of the topics in ``selection``; None: all, and Kafka's offsets.
 
-    Args:
-        source, store, report: what follows what.
-        selection: which topics; None: all, with the offsets of Kafka's groups.
-        once: end when all that was there at the start is followed.
-        reconnect_s: how long to try again after the source was lost.
-        is_stopped: asked between steps; True ends the run in order.
+    With ``once`` it ends when all that was there at the start is followed. It tries for
+    ``reconnect_s`` to reach a lost source. ``is_stopped`` is asked between steps.
     """
 
     source: FollowSource
@@ -363,9 +359,8 @@ class FollowRun:
     def run(self) -> bool:
         """Follow; whether everything that the source had at the start is here.
 
-        Raises LostError if the source cannot be reached for `reconnect_s`, OtherSourceError if the
-        folder has entries and the source none of them, SeekCallError, LedgerError, OSError. What
-        was followed until then stays.
+        Raises LostError (not reached for `reconnect_s`), OtherSourceError (the folder has entries
+        and the source none of them), SeekCallError, LedgerError, OSError. What was followed stays.
         """
         self._begin()
         is_complete = False

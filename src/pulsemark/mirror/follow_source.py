@@ -47,8 +47,7 @@ class FollowSource(Protocol):
     """A data folder that is followed, wherever it is.
 
     Raises ServerUnavailableError, DeadlineExceededError if it cannot be reached now,
-    TopicNotFoundError for a topic that was deleted, CorruptEntryError at an entry that cannot be
-    read there.
+    TopicNotFoundError, CorruptEntryError.
     """
 
     endpoint: str

@@ -71,14 +71,10 @@ def until_back(
 
 @dataclass(slots=True)
 class MirrorRun:
-    """One run of a mirror.
+    """One run of a mirror. Without a ``carrier`` subscriptions stay where they are.
 
-    Args:
-        source, target, selection, pace, report: what to mirror, and how.
-        once: end when all that was there at the start is mirrored.
-        reconnect_s: how long to try again after a connection was lost.
-        is_stopped: asked between steps; True ends the run in order.
-        carrier: what brings the source's subscriptions; None: they stay where they are.
+    With ``once`` it ends when all that was there at the start is mirrored. It tries for
+    ``reconnect_s`` to make a lost connection again. ``is_stopped`` is asked between steps.
     """
 
     source: Source
@@ -108,9 +104,8 @@ class MirrorRun:
     def run(self) -> bool:
         """Mirror; whether everything that was there at the start is in the target.
 
-        Raises MirrorError (LostError if source or target cannot be reached for `reconnect_s`),
-        ClientError, LedgerError, OSError. What was mirrored until then stays, and the next run goes
-        on after it.
+        Raises MirrorError (LostError if a side cannot be reached for `reconnect_s`), ClientError,
+        LedgerError, OSError. What was mirrored stays, and the next run goes on after it.
         """
         self._worked_s = self.clock()
         try:

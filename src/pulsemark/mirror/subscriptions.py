@@ -83,14 +83,7 @@ class _Known(NamedTuple):
 
 
 class SubscriptionCarrier:
-    """Brings the progress of a source's durable subscriptions to a target.
-
-    Args:
-        source: the source's folder, or its broker's gRPC port.
-        copies: the target.
-        cluster: the source's name in the tags.
-        own: the mirror's own subscription, which stays where it is.
-    """
+    """Brings the progress of durable subscriptions to a target; the mirror's ``own`` stays."""
 
     def __init__(self, source: FollowSource, copies: Copies, cluster: str, own: str) -> None:
         self._source = source

@@ -274,11 +274,9 @@ class TopicMirror:
     def _carry_schemas(self, version: bytes) -> None:
         """Bring the schema of this version, and those before it, in their order.
 
-        A message names its schema by the topic's version number, in bytes that a mirror does not
-        change. So a number must mean the same in the target, or consumers would decode with another
-        schema. (Pulsar's own replication writes the target's number into the message, which needs
-        a new header and checksum.) Bytes that name no version are left as they are. Raises
-        SchemaVersionError.
+        A message names its schema by a number, in bytes that a mirror does not change (Pulsar's own
+        replication does): so a number must mean the same in the target. Bytes that name no version
+        are left as they are. Raises SchemaVersionError.
         """
         if len(version) != _VERSION_SIZE_BYTES:
             return

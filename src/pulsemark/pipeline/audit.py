@@ -35,9 +35,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
-from ..audit.errors import AuditInputError
+from ..audit.rows import AuditInputError, parse_tags
 from ..audit.rows import parse_bucket_ms as bucket_ms_of
-from ..audit.rows import parse_tags
 from .arguments import Range, checked_options
 from .errors import OptionError
 from .options import ReadOptions

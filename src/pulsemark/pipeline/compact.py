@@ -28,7 +28,7 @@ from ..compaction.current_view import newest_view
 from ..compaction.keys import Limits
 from ..ledger import FolderReader, LocalStore
 from ..ledger.errors import CompactionFailedError
-from ..maintenance.noted_transactions import follow_transactions
+from ..maintenance.verify_catalog import follow_transactions
 from .arguments import checked_options
 from .errors import JobFailedError, OptionError
 from .options import ReadOptions

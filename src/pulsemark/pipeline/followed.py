@@ -17,7 +17,7 @@ from ..compaction.current_view import FolderForm, log_of_folder
 from ..finder import Finder
 from ..ledger import FolderLog, FolderReader, Position, TopicLog, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
-from ..maintenance.noted_transactions import follow_transactions
+from ..maintenance.verify_catalog import follow_transactions
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, opened_store

@@ -33,7 +33,7 @@ from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
 from ..ledger.transactions import Stretch
 from ..maintenance.expected import Expected, expected_of
-from ..maintenance.noted_transactions import follow_transactions
+from ..maintenance.verify_catalog import follow_transactions
 from .errors import DataLossError
 from .filters import INDEX, TIME
 from .options import Bound, BoundKind, ReadOptions, opened_store

@@ -45,13 +45,9 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
     It can be stopped and started again: its data, its ports and its clock stay the same. `close`,
     or the end of the `with` block, removes a temporary data folder.
 
-    Args:
-        settings: fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off, the
-            clock to a running `SettableClock`.
-
-    Raises:
-        ConfigError: a wrong value.
-        TypeError: a field that does not exist.
+    `settings` are fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off, the
+    clock to a running `SettableClock`. Raises ConfigError for a wrong value, TypeError for a field
+    that does not exist.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -122,11 +118,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
         BrokerThread.close(self)
 
     def kill(self) -> None:
-        """Stop as a crash looks to clients: connections break, and nothing is answered any more.
-
-        The data is kept. It is still a thread of this process: for a real kill -9 there is
-        `BrokerProcess`.
-        """
+        """Stop as a crash looks to clients. For a real kill -9 there is `BrokerProcess`."""
         if self.is_running:
             self.call(_kill)
             self.stop()
@@ -254,13 +246,7 @@ async def before_clock_moves(services: Services) -> None:
 
 
 async def clock_moved(services: Services) -> None:
-    """Do what is due, and return when it is done.
-
-    Delayed messages are delivered; transactions time out; messages expire; retention trims; topics
-    that need it are compacted; backlog quotas are checked; unused topics and subscriptions are
-    deleted; snapshots of deduplication are stored; clients whose credentials have expired are asked
-    for new ones.
-    """
+    """Do all housekeeping that is due by the clock, and return when it is done."""
     now_s = asyncio.get_running_loop().time()
     for session in tuple(services.sessions):
         if session.credentials is not None:
@@ -285,14 +271,7 @@ def _deliver_due(topic: Topic) -> None:
 
 
 def running_broker(**settings: Any) -> PulsarBroker:
-    """A broker for a `with` block; see `PulsarBroker`.
-
-    Args:
-        settings: fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off.
-
-    Raises what starting a broker raises (see `Broker.start`), ConfigError for a wrong value, and
-    TypeError for a field that does not exist.
-    """
+    """A `PulsarBroker` with these settings, for a `with` block. Raises as that and its start."""
     return PulsarBroker(**settings)
 
 

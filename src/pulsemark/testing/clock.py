@@ -32,11 +32,9 @@ class ClockWatcher(Protocol):
 
     def before_move(self) -> None:
         """The clock is about to be moved."""
-        ...
 
     def after_move(self) -> None:
         """The clock was moved. `advance` and `set` return after this."""
-        ...
 
 
 class MovableClock(ABC):
@@ -75,18 +73,8 @@ class MovableClock(ABC):
     ) -> int:
         """Move the clock (backwards if negative), and return the new time in milliseconds.
 
-        No step is lost if several threads advance at the same time. All arguments are added up.
-
-        Args:
-            by: a timedelta. A number without its unit is refused.
-            days: days.
-            hours: hours.
-            minutes: minutes.
-            seconds: seconds.
-            by_ms: whole milliseconds.
-
-        Raises:
-            TypeError: `by` is no timedelta, or `by_ms` no whole number.
+        All arguments are added up. No step is lost if several threads advance at the same time.
+        Raises TypeError: `by` is no timedelta, or `by_ms` no whole number.
         """
         if not isinstance(by, timedelta):
             raise TypeError(f"advance({by!r}) has no unit: write seconds={by!r} or by_ms={by!r}")
@@ -100,16 +88,10 @@ class MovableClock(ABC):
 
 
 class SettableClock(MovableClock):
-    """A `Clock` whose time is set by the test.
+    """A `Clock` that the test sets. `running` it goes on with the machine's clock.
 
-    Args:
-        now: the first time: milliseconds since the epoch, or a datetime with a time zone. None:
-            the machine's present time.
-        running: whether it goes on with the machine's clock, or stands still.
-
-    Raises:
-        TypeError: the time is neither a whole number nor a datetime.
-        ValueError: the datetime has no time zone.
+    `now` is the first time, in milliseconds or a datetime with a time zone; None: the present one.
+    Raises TypeError for another type, ValueError for a datetime without a time zone.
     """
 
     __slots__ = ("_lock", "_now_ms", "_running", "watchers")

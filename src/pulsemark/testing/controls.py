@@ -98,12 +98,7 @@ def fault_of(wanted: dict[str, Any]) -> Fault:
 
 
 class TestControls:
-    """The routes of one broker.
-
-    Args:
-        broker: it has a running `SettableClock`.
-        token: what requests must have (`Authorization: Bearer TOKEN`); None: anyone may.
-    """
+    """The routes of one broker, for requests with `Authorization: Bearer TOKEN`, if it is set."""
 
     __test__ = False  # pytest: this is no test
     path = TEST_PATH

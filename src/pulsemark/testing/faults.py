@@ -357,13 +357,8 @@ class Faults:
         other client gets the error that was asked for, and may send again: that is another
         message here.
 
-        Args:
-            topic: None: of all topics.
-            error: the name of a `ServerError`.
-            which: `times`, `on_call`, `probability`, `client` as in `Some`.
-
-        Raises:
-            ValueError: there is no such error.
+        `topic` None means all topics; `error` is the name of a `ServerError`; `which` is as in
+        `Some`. Raises ValueError: there is no such error.
         """
         with self._installed(FailingSends(topic=topic, error=error, **which)):
             yield
@@ -375,9 +370,7 @@ class Faults:
         The client sends such a message again, and then its receipt arrives. So it is stored twice,
         unless deduplication is on.
 
-        Args:
-            topic: None: of all topics.
-            which: `times`, `on_call`, `probability`, `client` as in `Some`.
+        `topic` None means all topics; `which` is as in `Some`.
         """
         with self._installed(LosingReceipts(topic=topic, **which)):
             yield
@@ -395,10 +388,7 @@ class Faults:
             yield
 
     def fence_producers(self, topic: str) -> None:
-        """Take a topic away from its producers, as one that opens with ExclusiveWithFencing does.
-
-        Producers with access mode Exclusive get ProducerFenced. Others connect again.
-        """
+        """Take a topic away from producers, as ExclusiveWithFencing: Exclusive ones are fenced."""
         self._host.fence_producers(topic)
 
     # -- Kafka ----------------------------------------------------------------------------------
@@ -409,14 +399,9 @@ class Faults:
     ) -> Iterator[None]:
         """Answer requests of Kafka's clients with an error, and do nothing else for them.
 
-        Args:
-            api: the request's name in Kafka's protocol, such as "Produce" or "Fetch".
-            topic: requests that name this topic; None: all.
-            error: the error's name in Kafka's protocol, such as "NOT_LEADER_OR_FOLLOWER".
-            which: `times`, `on_call`, `probability`, `client` as in `Some`.
-
-        Raises:
-            ValueError: there is no such request or error, or the request's answer has no errors.
+        `api` and `error` are Kafka's names, such as "Produce" and "NOT_LEADER_OR_FOLLOWER". `topic`
+        None means all topics; `which` is as in `Some`. Raises ValueError: there is no such request
+        or error, or the request's answer has no errors.
         """
         from .kafka_faults import FailingKafka
 
@@ -427,9 +412,7 @@ class Faults:
     def losing_kafka_answers(
         self, api: str, topic: str | None = None, **which: Unpack[Which]
     ) -> Iterator[None]:
-        """Do what requests of Kafka's clients ask for, and break the connection in place of the
-        answer. Arguments as `failing_kafka`.
-        """
+        """Do what Kafka's clients ask for, but break the connection. As `failing_kafka`."""
         from .kafka_faults import LosingKafkaAnswers
 
         with self._installed(LosingKafkaAnswers(api=api, topic=topic, **which)):

@@ -79,7 +79,6 @@ class Lossy(Protocol):
 
     def lose_unsynced(self, fd: int) -> None:
         """Drop what was written to the file since its last sync."""
-        ...
 
 
 @dataclass(slots=True)
@@ -99,15 +98,12 @@ class _Fault:
 
 
 class FaultyFiles:
-    """A `Files` that calls another one, with faults.
+    """A `Files` that calls another one, by default the real disk's, with the faults that are due.
 
-    Args:
-        files: does the work; the real disk by default. A `Lossy` one also loses data at a
-            failed sync.
-        syncs: False: fdatasync, fsync and sync_folder report success and do nothing. This is for
-            control runs: a check of durability must report losses then.
+    Its methods raise the OSError of the fault, and those of the other `Files`.
 
-    Its methods raise the OSError of the fault that is due, and those of the other `Files`.
+    With `syncs` False fdatasync, fsync and sync_folder report success and do nothing. This is for
+    control runs: a check of durability must report losses then.
     """
 
     def __init__(self, files: Files | None = None, *, syncs: bool = True) -> None:
@@ -141,14 +137,9 @@ class FaultyFiles:
     ) -> None:
         """Let ``times`` calls of ``operation`` fail, beginning with the ``call``-th from now.
 
-        Args:
-            operation: a name of OPERATIONS, or a step of an SQLite connection (SQLITE_STEPS).
-            call: 1 is the next call.
-            error: an errno, or `Short`.
-            times: None: until `heal`.
-            path_part: only calls on paths that contain this text fail; all calls are counted.
-
-        Raises ValueError for an operation that does not exist.
+        ``operation`` is one of OPERATIONS or SQLITE_STEPS, ``error`` an errno or `Short`; ``times``
+        None: until `heal`. Only calls on paths with ``path_part`` fail, but all are counted. Raises
+        ValueError for an operation that does not exist.
         """
         known = OPERATIONS + SQLITE_STEPS
         if operation not in known:
@@ -158,11 +149,7 @@ class FaultyFiles:
             self._faults.append(_Fault(operation, first, times, error, path_part))
 
     def at_call(self, number: int, action: Callable[[], object]) -> None:
-        """Call ``action`` at the ``number``-th call of all operations.
-
-        A write runs before ``action``; any other operation runs after it. This is made for
-        cutting the power of a simulated disk, after which the call and all later calls fail.
-        """
+        """Call ``action`` at that call of all operations, after a write and before others."""
         self._at_call[number] = action
 
     def heal(self) -> None:

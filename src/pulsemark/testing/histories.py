@@ -149,9 +149,7 @@ class History:
         }
 
     def is_acknowledged(self, send: Step) -> bool:
-        """Whether a message has to be stored: it was acknowledged, and its transaction committed,
-        if it has one.
-        """
+        """Whether a message is acknowledged, and its transaction, if it has one, committed."""
         is_committed = send.transaction is None or self.was_committed(send.transaction)
         return bool(send.ok and is_committed)
 
@@ -401,9 +399,7 @@ CHANGES = ("subscribe", "closed", "seek")
 
 
 def _by_subscription(history: History, topic: str, *whats: str) -> dict[str, list[Step]]:
-    """The steps of each subscription, by the time at which they ended: a client that waits for a
-    message begins long before it gets one.
-    """
+    """The steps of each subscription, by their ends: clients wait before they get a message."""
     found: dict[str, list[Step]] = defaultdict(list)
     for step in sorted(history.of(topic, *whats), key=lambda step: step.end_ns):
         if step.subscription is not None:
@@ -462,9 +458,7 @@ def nonmonotonic_polls(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("unseen")
 def unseen(history: History, topic: str) -> Iterator[Anomaly]:
-    """A subscription never got a message that was sent after it was made, and acknowledged before
-    it was told that there is no more.
-    """
+    """A subscription never got an acknowledged message that was sent while it was there."""
     made = _by_subscription(history, topic, "subscribe")
     got = _by_subscription(history, topic, "receive")
     stored = {step.value for step in history.log(topic)}
@@ -483,9 +477,7 @@ def unseen(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("redelivered")
 def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
-    """A message came again although its acknowledgement was durable: the broker has said so, or
-    nothing has happened that could lose it.
-    """
+    """A message came again although its acknowledgement was durable, or could not be lost."""
     for steps in _by_subscription(history, topic, "receive", "acknowledge", *CHANGES).values():
         acknowledged: dict[Message, Step] = {}
         changed_ns = 0
@@ -564,9 +556,7 @@ def two_consumers(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("backlog")
 def wrong_backlogs(history: History, topic: str) -> Iterator[Anomaly]:
-    """The broker says that messages wait, and all were received; or the other way round. A consumer
-    acknowledges what it receives, and what it does not comes again.
-    """
+    """The broker says that messages wait, and all were received; or the other way round."""
     received = _by_subscription(history, topic, "receive")
     stored = {step.value for step in history.log(topic)}
     for name, steps in _by_subscription(history, topic, "backlog").items():
@@ -679,9 +669,7 @@ NEIGHBOURS, PALE_MAX, LOG_LINES = 3, 400, 60
 
 
 def picture(history: History, anomaly: Anomaly) -> str:
-    """A timeline as SVG: a row for each client, the anomaly's steps with their text, the others at
-    that time in pale, faults as bands; beneath it the log around these steps' positions.
-    """
+    """A timeline as SVG: a row for each client, faults as bands, and beneath it the log."""
     return _Picture(history, anomaly).svg()
 
 

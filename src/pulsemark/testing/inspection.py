@@ -77,9 +77,7 @@ class StoredMessage:
 
 
 def messages_in(log: TopicLog) -> Iterator[StoredMessage]:
-    """The messages of a topic's log that consumers get, in order: none of a transaction that is
-    open or was aborted. Raises what reading it and `messages_of` raise.
-    """
+    """The messages of a log that consumers get, in order. Raises as `messages_of`."""
     place = EARLIEST
     while entries := log.read_stable(place, max_entries=ENTRIES_AT_ONCE):
         for entry in entries:
@@ -158,10 +156,7 @@ class Inspection(ABC):
 
     @abstractmethod
     def messages(self, topic: str) -> list[StoredMessage]:
-        """All messages of a topic, in order; of a partitioned topic by broker time.
-
-        Nothing is consumed or acknowledged. A topic that does not exist has no messages.
-        """
+        """All messages of a topic, in order, or of its partitions by broker time; [] without it."""
 
     @abstractmethod
     def _topic_names(self) -> Iterable[str]:
@@ -231,18 +226,10 @@ class Inspection(ABC):
         where: Callable[[StoredMessage], bool] | None = None,
         count: int | None = None,
     ) -> list[StoredMessage]:
-        """Check that a topic has a message like this, and return those that fit.
+        """Check that a topic, or its partitions, has a message like this; returns those that fit.
 
-        Args:
-            topic: its name; a partitioned topic means all its partitions.
-            value: the payload; text stands for its UTF-8 bytes. None: any.
-            key: the partition key. None: any.
-            properties: the message has at least these.
-            where: anything else that it must fulfil.
-            count: exactly so many must fit; None: at least one.
-
-        Raises:
-            AssertionError: with the topic's last messages.
+        None fits any; text stands for its UTF-8 bytes; the message may have more `properties`.
+        Exactly `count` must fit, or at least one. Raises AssertionError with the last messages.
         """
         found = fitting(self.messages(topic), value, key, properties, where)
         if (count is None and found) or len(found) == count:

@@ -43,14 +43,10 @@ class BrokerProcessError(BrokerError):
 
 
 class BrokerProcess(BrokerLife, Inspection):
-    """A broker as a process.
+    """A broker as a process, with more options of `pulsemark standalone` if they are given.
 
-    Args:
-        options: further options of `pulsemark standalone`, such as ("--grpc-port", "0").
-        data_dir: its data folder; None: a temporary one, removed by `close`.
-        kafka: whether Kafka's clients are served, too.
-        test_controls: whether `clock` and `faults` work, by `pulsemark standalone
-            --test-controls`. Off, it is a broker as in production.
+    Without `data_dir` it has a temporary folder, which `close` removes. `clock` and `faults` need
+    `test_controls`; without them it is a broker as in production.
     """
 
     def __init__(
@@ -93,10 +89,7 @@ class BrokerProcess(BrokerLife, Inspection):
 
     @property
     def data_dir(self) -> Path:
-        """The data folder. It may be read while the process runs, for example by `FolderReader`.
-
-        Raises BrokerStateError for a temporary one that no start has made, or that is closed.
-        """
+        """The data folder, also for readers. Raises BrokerStateError: it is not made, or closed."""
         if self._data_dir is not None:
             return self._data_dir
         if self._temporary is None:

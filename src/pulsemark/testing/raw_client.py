@@ -96,10 +96,7 @@ class RawProducer(ProducerChannel):
         window: int = 1000,
         timeout_s: float | None = None,
     ) -> list[Receipt]:
-        """Send headers-and-payloads, each of `num_messages`, and return all receipts in order.
-
-        At most `window` SENDs are unanswered at any time. Raises SendRefusedError.
-        """
+        """Send headers-and-payloads; all receipts in order. Raises SendRefusedError."""
         found: list[Receipt] = []
         posted = 0
         for message in messages:

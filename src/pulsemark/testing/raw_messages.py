@@ -83,10 +83,7 @@ def batched_message(
     checksum: bool = True,
     **metadata: Any,
 ) -> bytes:
-    """A batch of `members`, whose sequence ids count up from `sequence_id`.
-
-    `metadata`: further MessageMetadata fields. Send it with num_messages=len(members).
-    """
+    """A batch of `members` with sequence ids from `sequence_id` on; `metadata`: more fields."""
     parts: list[bytes] = []
     for place, given in enumerate(members):
         member = given if isinstance(given, BatchMember) else BatchMember(payload=given)

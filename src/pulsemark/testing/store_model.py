@@ -196,13 +196,7 @@ class TopicModel:
     # Checking
 
     def problems(self, log: TopicLog, *, reopened: bool = False) -> list[str]:
-        """All problems of the log; empty if there are none.
-
-        Args:
-            log: the topic, from its owner or from a reader of the folder.
-            reopened: whether the store was opened after the last append: then an entry that is
-                missing now must never come back.
-        """
+        """All problems; after it was `reopened` what is missing must never come back."""
         found, self.faults = self.faults, []
         entries = self._read(log, found)
         self._check_order(log, entries, found)

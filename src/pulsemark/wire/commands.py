@@ -92,10 +92,7 @@ _NO_HIGHEST = b"\x20" + _MINUS_ONE
 def send_receipt(
     producer_id: int, sequence_id: int, ledger_id: int, entry_id: int, highest_sequence_id: int = -1
 ) -> bytes:
-    """SEND_RECEIPT. Ids are signed; a duplicate's message id is (-1, -1).
-
-    highest_sequence_id: that of the SEND; -1 if the SEND has none, as in Pulsar.
-    """
+    """SEND_RECEIPT. Ids are signed; a duplicate's id is (-1, -1), no highest sequence id is -1."""
     producer = varint(producer_id)
     sequence = varint(sequence_id)
     ledger = varint(ledger_id & _U64_MASK)
@@ -162,11 +159,7 @@ def message_header(
     partition: int = -1,
     consumer_epoch: int | None = None,
 ) -> bytes:
-    """The part of a MESSAGE frame before the entry's bytes.
-
-    Ids are signed. redelivery_count is left out if it is 0. partition is always there, as in
-    Pulsar. ack_set holds signed words.
-    """
+    """A MESSAGE frame before the entry's bytes. Ids are signed, and so are the words of ack_set."""
     consumer = varint(consumer_id)
     ledger = varint(ledger_id & _U64_MASK)
     entry = varint(entry_id & _U64_MASK)
@@ -541,10 +534,7 @@ def subscribe(
     consumer_epoch: int | None = None,
     create_topic: bool = True,
 ) -> bytes:
-    """SUBSCRIBE. durable=False is a reader's subscription: it begins at start_message_id.
-
-    `create_topic` False: a topic that does not exist is refused, also if the broker would make it.
-    """
+    """SUBSCRIBE. A reader's is not durable, and begins at start_message_id."""
     start = None if start_message_id is None else start_message_id.to_data()
     body = pb.CommandSubscribe(
         topic=topic,

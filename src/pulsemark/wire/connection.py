@@ -168,13 +168,10 @@ TO_SERVER = (frozenset(TYPE_NAMES) - TO_CLIENT) | BOTH_WAYS
 class FrameBuffer:
     """Receives bytes, yields frames.
 
-    Either call `receive_data(data)`, which copies. Or, as asyncio.BufferedProtocol does, call
-    `get_buffer()`, fill a part of it, and call `buffer_updated(size_bytes)`. Then call
-    `next_frame()` until it returns None.
-
-    max_frame_size_bytes: the largest frame, including its totalSize field. It may be changed at any
-    time; the new value is used from the next frame on.
-    max_command_size_bytes: the largest command in it.
+    Call `receive_data(data)`, which copies, or, as asyncio.BufferedProtocol does, `get_buffer()`
+    and `buffer_updated(size_bytes)`; then `next_frame()` until it returns None. The limits, of
+    frames with their totalSize field and of commands, may be changed at any time, from the next
+    frame on.
     """
 
     __slots__ = (
@@ -609,10 +606,7 @@ class Connection:
         self._frames.receive_data(data)
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Writable memory, never empty, to receive into (asyncio.BufferedProtocol).
-
-        This class chooses the size itself; `sizehint` is ignored.
-        """
+        """Memory to receive into, never empty, whatever `sizehint` (asyncio.BufferedProtocol)."""
         self._raise_if_dead()
         return self._frames.get_buffer()
 

@@ -1,24 +1,8 @@
-"""The errors in bytes from the peer.
-
-    ProtocolError                 the connection cannot be used any more; close it
-      FrameError                  the sizes in front of a command are wrong
-        FrameTooLargeError        totalSize above the limit; the frame was not buffered
-        CommandTooLargeError      commandSize above the limit
-        FrameSizeError            sizes that contradict each other, or an empty command
-      CommandError                a whole frame, but its command cannot be executed
-        MalformedCommandError     the command is not protobuf
-        UnknownCommandError       the type is missing, or Pulsar has never defined it
-        MissingFieldError         a required field is missing, or the body for the type
-        InvalidTextError          a string field is not UTF-8
-        InvalidFieldError         a field has a value that no command may have
-        LongListError             a request lists more texts or properties than any may have
-        UnexpectedCommandError    a valid command at the wrong time or in the wrong direction
-    InvalidTopicNameError         (a ValueError) not a topic's name; the request gets an error
+"""The errors in bytes from the peer. Programs read their attributes; the text is for people.
 
 Every violation of the framing or of the order of commands ends the connection, as in Pulsar (see
 also the comments of PulsarApi.proto). After a violation, it is not known where the next frame
-begins, or the peer does not speak the protocol. Programs read an error's attributes; its text is
-for people.
+begins, or the peer does not speak the protocol. Only an `InvalidTopicNameError` is answered.
 """
 
 from __future__ import annotations

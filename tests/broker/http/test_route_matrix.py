@@ -144,7 +144,7 @@ def test_refused(attacked: BrokerThread, route: Route) -> None:
         answer = rest(attacked, route.method, path_of(route), token, body_of(route))
         assert answer.status in REFUSED, f"{kind}: {answer.status} {answer.body[:200]!r}"
         assert b"Traceback" not in answer.body
-        assert state_of(attacked) == before, kind
+    assert state_of(attacked) == before
 
 
 @pytest.mark.parametrize("route", all_routes(), ids=row_id)
@@ -154,10 +154,10 @@ def test_allowed(attacked: BrokerThread, route: Route) -> None:
     if need.scope is Scope.PEER:
         return  # no role is: another broker signs
     for role in dict.fromkeys((role_with(need), "admin")):
-        prepare(attacked)
         answer = rest(attacked, route.method, path_of(route), signed(role), body_of(route))
+        if route.method != "GET":
+            prepare(attacked)
         assert answer.status not in REFUSED, f"{role}: {answer.status} {answer.body[:200]!r}"
-    prepare(attacked)
 
 
 def test_a_refusal_names_what_is_needed(attacked: BrokerThread) -> None:

@@ -107,6 +107,20 @@ async def test_dropping_a_topic_leaves_the_other_topics_offsets(opened):
     assert dict(offsets.of_group("g")) == {("u", 0): at(2)}
 
 
+async def test_offsets_of_open_transactions_do_not_make_a_rewritten_log_due_again(
+    opened, monkeypatch
+):
+    """Each group's are an entry that the log needs until their transaction ends."""
+    monkeypatch.setattr(module, "REWRITE_AT_LEAST", 20)
+    _, offsets = opened()
+    for number in range(30):
+        done: list[Any] = []
+        offsets.commit(f"g{number}", "consumer", {("t", 0): at(1)}, done.append, transaction="t")
+        wait_for(done)
+    await offsets.rewrite()
+    assert not offsets.is_due
+
+
 async def test_rewriting_keeps_the_log_short_and_the_offsets(opened, monkeypatch):
     """After many commits of few offsets the log has little more entries than there are offsets."""
     monkeypatch.setattr(module, "REWRITE_AT_LEAST", 20)

@@ -24,8 +24,7 @@ from pulsemark.ledger import (
     TopicNotFoundError,
 )
 from pulsemark.ledger.bookkeeper.ledgers import LedgerOptions
-from pulsemark.ledger.bookkeeper.pulsar_ledgers import ledger_info, topic_path
-from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
+from pulsemark.ledger.bookkeeper.reader import BookKeeperReader, ledger_info, topic_path
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.metadata import MessageHeader, StamperChain, peek
@@ -236,6 +235,23 @@ def test_the_entries_around_a_damaged_one(damaged: int) -> None:
         assert [entry.position for entry in found] == [at for at in positions if at != place]
         assert [entry.index for entry in found] == [n * 3 + 2 for n in range(13) if n != damaged]
         assert {entry.message_count for entry in found} == {3}
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_log_whose_last_entry_is_damaged_or_lost(is_lost: bool) -> None:
+    """Cannot be opened, by a reader or a store, and the error is the one that callers expect."""
+    cluster = Cluster()
+    with cluster.store() as store, cluster.reader() as reader:
+        place = store.open_topic(OURS).append(b"last")
+        place.commit.wait(10)
+        ledger = cluster.bookies.ledgers[place.position.ledger_id]
+        ledger.entries[0] = b"\x0e\x02\x00\x00\x00\x01\xff" + bytes(100)
+        if is_lost:
+            ledger.lost.add(0)
+        with pytest.raises(OSError, match="memory: "):
+            reader.log(OURS)
+    with cluster.store() as store, pytest.raises(OSError, match="entry 0: "):
+        store.open_topic(OURS)
 
 
 def test_a_place_that_does_not_answer_is_named_as_it_was_given():

@@ -26,9 +26,8 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ...audit.errors import AuditInputError
 from ...audit.report import Labels, Post, Received, Report, report
-from ...audit.rows import AuditRow
+from ...audit.rows import AuditInputError, AuditRow
 from ...audit.trail import SnapshotError, Trail, pack_trail, unpack_trail
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...ledger.store import MetadataStore

@@ -13,8 +13,7 @@ from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ...audit.errors import AuditInputError
-from ...audit.rows import MAX_BUCKET_MS, parse_tags
+from ...audit.rows import MAX_BUCKET_MS, AuditInputError, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...metadata.stampers import split_stamper_names

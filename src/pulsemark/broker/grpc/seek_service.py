@@ -24,8 +24,8 @@ from typing import Any
 
 import grpc
 
-from ...audit.errors import AuditInputError
 from ...audit.report import Report
+from ...audit.rows import AuditInputError
 from ...compaction.compacted_log import CompactedLog
 from ...finder.arguments import TokenFileError, read_token
 from ...finder.errors import (

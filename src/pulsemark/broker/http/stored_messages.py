@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ...audit.errors import AuditInputError
 from ...audit.report import Post, Report, of_tier
-from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditRow, parse_tags
+from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditInputError, AuditRow, parse_tags
 from ...audit.rows import check_name as check_audit_name
 from ...ledger import Entry, EntryKind, Position
 from ...ledger.position import EARLIEST

@@ -152,7 +152,11 @@ class ConsumerGroups:
                         f"Static member {beat.member_id} with instance id {beat.instance_id} "
                         f"cannot join the group because the instance id is owned by {holder}",
                     )
-                return self._replaced(group, before, beat)
+                new = _new(beat)
+                new.topics, new.regex, new.matched = before.topics, before.regex, before.matched
+                new.assignor, new.names_bytes = before.assignor, before.names_bytes
+                group.replace(before, new)
+                return new
             if known is None:
                 known = _new(beat)
                 group.add(known)
@@ -175,13 +179,6 @@ class ConsumerGroups:
                 "by the group coordinator. The member must abandon all its partitions and rejoin.",
             )
         return known
-
-    def _replaced(self, group: ConsumerGroup, before: ConsumerMember, beat: Beat) -> ConsumerMember:
-        new = _new(beat)
-        new.topics, new.regex, new.matched = before.topics, before.regex, before.matched
-        new.assignor, new.names_bytes = before.assignor, before.names_bytes
-        group.replace(before, new)
-        return new
 
     def _take(self, group: ConsumerGroup, member: ConsumerMember, beat: Beat) -> bool:
         """Note what a heartbeat says of its member; whether others are concerned."""

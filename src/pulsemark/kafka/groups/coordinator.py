@@ -501,10 +501,7 @@ def subscribes(member: Member, topic: str) -> bool:
 
 
 class Coordination:
-    """The groups and transactions, for as long as this broker coordinates them.
-
-    The coordinator and the offsets are empty while another broker has them.
-    """
+    """The groups and transactions; both are empty while another broker coordinates them."""
 
     def __init__(
         self,

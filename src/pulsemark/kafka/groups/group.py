@@ -271,8 +271,6 @@ class Rebalancing:
         self._changed = changed
         self._initial_delay_ms = initial_delay_ms
 
-    # -- joining --------------------------------------------------------------------------------
-
     def wait_for(self, group: Group, member_id: str, timeout_ms: int) -> None:
         """A member got this id, and must join with it in time."""
         group.pending[member_id] = self._clock.after(
@@ -394,8 +392,6 @@ class Rebalancing:
             self._expect(group, member, member.joining.session_timeout_ms / 1000)
             member.answer_join(group.join_result(member))
 
-    # -- syncing --------------------------------------------------------------------------------
-
     def assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
         """The leader has sent the assignments: the generation is stable."""
         group.state = State.STABLE
@@ -403,8 +399,6 @@ class Rebalancing:
             member.assignment = assignments.get(member.member_id, b"")
             self.beat(group, member)
             member.answer_sync(SyncResult(member.assignment))
-
-    # -- leaving --------------------------------------------------------------------------------
 
     def beat(self, group: Group, member: Member) -> None:
         """A sign of life."""

@@ -391,16 +391,13 @@ class Offsets:
     @property
     def is_due(self) -> bool:
         """Whether the log should be rewritten."""
-        needed = self.count + len(self.transactions)
+        needed = self.count + len(self.transactions) + sum(map(len, self._uncommitted.values()))
         has_many = self._entries > 2 * needed + REWRITE_AT_LEAST
         is_large = self.size_bytes > 2 * self._kept_bytes + REWRITE_AT_LEAST_BYTES
         return not self._is_rewriting and (has_many or is_large)
 
     async def rewrite(self) -> None:
-        """Write all offsets once more, and remove the entries before that.
-
-        Raises LedgerError, OSError; the log then has all it had before.
-        """
+        """Write all offsets once more, remove the older entries. Raises LedgerError, OSError."""
         self._is_rewriting = True
         try:
             before, written = await self._write_all_again()

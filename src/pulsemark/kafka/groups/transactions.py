@@ -71,6 +71,8 @@ class TransactionCoordinator:
         now_ms: Callable[[], int],
     ) -> None:
         self._offsets = offsets
+        self.known: Mapping[str, Transaction] = offsets.transactions
+        """The last transaction of each transactional id."""
         self._topics = topics
         self._producer_ids = producer_ids
         self._options = options
@@ -82,11 +84,6 @@ class TransactionCoordinator:
         for name, known in self.known.items():
             if known.state.is_decided:
                 self._finish(name)
-
-    @property
-    def known(self) -> Mapping[str, Transaction]:
-        """The last transaction of each transactional id."""
-        return self._offsets.transactions
 
     # -- what clients ask -----------------------------------------------------------------------
 
@@ -357,10 +354,7 @@ class TransactionCoordinator:
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
 
     async def write_ends(self, known: Transaction) -> None:
-        """Have the control entries written that are missing; durable on return.
-
-        Raises KafkaError.
-        """
+        """Have the missing control entries written; durable on return. Raises KafkaError."""
         commits = known.state is State.PREPARE_COMMIT
         end = partial(self._topics.end_transaction, transaction=known.id, commits=commits)
         await asyncio.gather(*map(end, sorted(known.partitions)))

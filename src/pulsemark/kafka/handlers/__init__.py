@@ -9,8 +9,6 @@ from __future__ import annotations
 from ..endpoint import Handler
 from . import authenticating, cluster, fetching, grouping, offsets, producing, topics, transactions
 
-__all__ = ["HANDLERS"]
-
 HANDLERS: dict[int, Handler] = (
     authenticating.HANDLERS
     | cluster.HANDLERS

@@ -331,7 +331,10 @@ def api_versions(session: KafkaSession, request: Request) -> None:
     if request.body is None:
         highest = _Version(api_key=API_VERSIONS, min_version=0, max_version=request.api.highest)
         response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=[highest])
-    elif request.version >= 3 and not _names_its_software(request.body):
+    elif request.version >= 3 and not all(
+        SOFTWARE.fullmatch(name or "")
+        for name in (request.body.client_software_name, request.body.client_software_version)
+    ):
         response = _versions([], {}, Code.INVALID_REQUEST)
     else:
         software = request.body.client_software_name if request.version >= 3 else ""
@@ -369,11 +372,6 @@ def _versions(served: list[Any], features: Mapping[str, int], code: Code = Code.
             for name, level in features.items()
         ],
     )
-
-
-def _names_its_software(body: Any) -> bool:
-    names = (body.client_software_name, body.client_software_version)
-    return all(SOFTWARE.fullmatch(name or "") for name in names)
 
 
 async def metadata(session: KafkaSession, request: Request) -> None:

@@ -233,8 +233,6 @@ class FetchWork:
                     log.debug("%s: %s", self._session.address, refusal)
         self.begin()
 
-    # -- waiting --------------------------------------------------------------------------------
-
     def begin(self) -> None:
         """Answer if there is enough, or something is wrong; else begin to wait."""
         deadlines, unsent = self._session.endpoint.deadlines, self._session.unsent_records
@@ -361,8 +359,6 @@ class FetchWork:
         for asked in self.asked:
             if asked.partition is not None:
                 asked.partition.waiting.pop(self, None)
-
-    # -- large entries --------------------------------------------------------------------------
 
     async def _convert_and_answer(self) -> None:
         """Convert the first entry in a thread, read all again, and answer."""

@@ -184,9 +184,6 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
     )
 
 
-# -- administration -------------------------------------------------------------------------------
-
-
 async def describe_groups(session: KafkaSession, request: Request) -> None:
     """The state of groups, with their members."""
     coordinator, total_bytes = session.endpoint.groups, 0

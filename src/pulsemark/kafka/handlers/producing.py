@@ -255,8 +255,6 @@ class Publish:
         self._numbering: list[asyncio.Lock] = []
         self._unnumbered: list[Part] = []
 
-    # -- before ---------------------------------------------------------------------------------
-
     def needs_no_wait(self) -> bool:
         """Whether all partitions are open, their epochs have begun, and all sets are checked now.
 
@@ -448,8 +446,6 @@ class Publish:
         part.is_checked = True
         return True
 
-    # -- appending ------------------------------------------------------------------------------
-
     def run(self, done: Callable[[], None]) -> None:
         """Append all sets at once; call `done` when each is durable or refused."""
         self._done = done
@@ -591,8 +587,6 @@ class Publish:
         else:
             self._session.storage_failed(error)
             part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
-
-    # -- after ----------------------------------------------------------------------------------
 
     def _settled(self) -> None:
         """One more batch is durable or failed."""

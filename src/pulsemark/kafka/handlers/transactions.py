@@ -222,21 +222,17 @@ def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
     return Code.ILLEGAL_GENERATION if is_other else code
 
 
-# -- administration -------------------------------------------------------------------------------
-
-
 async def describe(session: KafkaSession, request: Request) -> None:
     """The states of transactional ids (KIP-664)."""
+
+    def answer_bytes(name: str) -> int:
+        known = _known(session).get(name)
+        return PART_BYTES * (1 + (0 if known is None else len(known.partitions))) + len(name)
+
     named = (name or "" for name in request.body.transactional_ids or ())
-    names = session.named(named, lambda name: _answer_bytes(session, name))
-    states = [_description(session, name) async for name in names]
+    states = [_description(session, name) async for name in session.named(named, answer_bytes)]
     response = DescribeTransactionsResponse(transaction_states=states)
     await session.answer_by_size(request, response, len(states))
-
-
-def _answer_bytes(session: KafkaSession, name: str) -> int:
-    known = _known(session).get(name)
-    return PART_BYTES + len(name) + (0 if known is None else PART_BYTES * len(known.partitions))
 
 
 def _known(session: KafkaSession) -> Any:

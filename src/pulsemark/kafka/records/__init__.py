@@ -20,84 +20,43 @@ disks are `RecordSetError`, with Kafka's code. None of this is fast enough for a
 set has very many records: a million takes a second. A caller hands large sets to a thread.
 """
 
-from .batch import NO_PRODUCER, Producer, control_batch, empty_batch, producer_of
-from .convert import keep
-from .fetched import (
-    Fetched,
-    StoredSet,
-    batch_as_stored,
-    codec_of,
-    ends_before,
-    fetch,
-    is_hole,
-    max_magic_of,
-    read,
-)
-from .layout import (
-    TOMBSTONE_FLAG,
-    Codec,
-    CodecError,
-    CorruptRecordSetError,
-    Headers,
-    InvalidRecordSetError,
-    Record,
-    RecordSetError,
-    RecordSetTooLargeError,
-    RecordTimeError,
-    Work,
-)
-from .produced import check_mirrored, validate_produced
-from .pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar, to_pulsar
-from .rules import (
-    MAX_BATCH_BYTES,
-    MAX_RAW_BYTES,
-    EntryRules,
-    Produced,
-    ProducerState,
-    TombstoneStage,
-    deletes,
-    magic_of,
-)
-
-__all__ = [
-    "MAX_BATCH_BYTES",
-    "MAX_RAW_BYTES",
-    "NO_PRODUCER",
-    "TOMBSTONE_FLAG",
-    "Codec",
-    "CodecError",
-    "CorruptRecordSetError",
-    "EntryRules",
-    "Fetched",
-    "Headers",
-    "InvalidRecordSetError",
-    "Produced",
-    "Producer",
-    "ProducerState",
-    "Record",
-    "RecordSetError",
-    "RecordSetTooLargeError",
-    "RecordTimeError",
-    "StoredSet",
-    "TombstoneStage",
-    "UnconvertibleEntryError",
-    "Work",
-    "batch_as_stored",
-    "check_mirrored",
-    "codec_of",
-    "control_batch",
-    "deletes",
-    "empty_batch",
-    "ends_before",
-    "fetch",
-    "is_hole",
-    "keep",
-    "magic_of",
-    "max_magic_of",
-    "producer_of",
-    "pulsar_set",
-    "read",
-    "read_pulsar",
-    "to_pulsar",
-    "validate_produced",
-]
+from .batch import NO_PRODUCER as NO_PRODUCER
+from .batch import Producer as Producer
+from .batch import control_batch as control_batch
+from .batch import empty_batch as empty_batch
+from .batch import producer_of as producer_of
+from .convert import keep as keep
+from .fetched import Fetched as Fetched
+from .fetched import StoredSet as StoredSet
+from .fetched import batch_as_stored as batch_as_stored
+from .fetched import codec_of as codec_of
+from .fetched import ends_before as ends_before
+from .fetched import fetch as fetch
+from .fetched import is_hole as is_hole
+from .fetched import max_magic_of as max_magic_of
+from .fetched import read as read
+from .layout import TOMBSTONE_FLAG as TOMBSTONE_FLAG
+from .layout import Codec as Codec
+from .layout import CodecError as CodecError
+from .layout import CorruptRecordSetError as CorruptRecordSetError
+from .layout import Headers as Headers
+from .layout import InvalidRecordSetError as InvalidRecordSetError
+from .layout import Record as Record
+from .layout import RecordSetError as RecordSetError
+from .layout import RecordSetTooLargeError as RecordSetTooLargeError
+from .layout import RecordTimeError as RecordTimeError
+from .layout import Work as Work
+from .produced import check_mirrored as check_mirrored
+from .produced import validate_produced as validate_produced
+from .pulsar import UnconvertibleEntryError as UnconvertibleEntryError
+from .pulsar import pulsar_set as pulsar_set
+from .pulsar import read_pulsar as read_pulsar
+from .pulsar import to_pulsar as to_pulsar
+from .rules import MAX_BATCH_BYTES as MAX_BATCH_BYTES
+from .rules import MAX_RAW_BYTES as MAX_RAW_BYTES
+from .rules import EntryRules as EntryRules
+from .rules import Produced as Produced
+from .rules import ProducerState as ProducerState
+from .rules import TombstoneStage as TombstoneStage
+from .rules import deletes as deletes
+from .rules import magic_of as magic_of

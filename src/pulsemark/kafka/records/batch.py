@@ -95,10 +95,7 @@ def raw_records(batch: Buffer, header: BatchHeader, max_bytes: int, work: Work) 
 
 
 def read_records(header: BatchHeader, raw: bytes, base_offset: int = 0) -> Iterator[Record]:
-    """The records of a batch, their offsets from ``base_offset`` on.
-
-    Raises InvalidRecordSetError: they are not what the header says.
-    """
+    """The records of a batch, from ``base_offset`` on. Raises InvalidRecordSetError."""
     check_count(header, len(raw))
     time_ms = header.max_time_ms if header.attributes & LOG_APPEND_TIME else None
     at = 0
@@ -316,10 +313,7 @@ def control_batch(
 def empty_batch(
     base_offset: int, message_count: int, max_magic: int, leader_epoch: int = 0
 ) -> bytes:
-    """A batch without records over some offsets: consumers go on after them.
-
-    For entries that no Kafka client can read. Nothing for clients of magic 0 and 1.
-    """
+    """A batch without records, over which consumers go; nothing for clients of magic 0 and 1."""
     if max_magic < 2:
         return b""
     fields = BatchFields(

@@ -221,10 +221,7 @@ def _has_broker_time(stored: StoredSet, body: memoryview, magic: int) -> bool:
 def read(
     body: Buffer, base_offset: int = 0, max_raw_bytes: int = MAX_RAW_BYTES, work: Work | None = None
 ) -> Iterator[Record]:
-    """The records of a stored set of any magic, with absolute offsets; holes are left out.
-
-    Raises RecordSetError: the stored bytes are not a record set.
-    """
+    """The records of a stored set, with absolute offsets, without holes. Raises RecordSetError."""
     work = work or Work()
     view = memoryview(body)
     if stored_magic(view) == 2:

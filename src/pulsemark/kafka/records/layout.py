@@ -200,10 +200,7 @@ class Span(NamedTuple):
 
 
 def spans(records: Buffer) -> Iterator[Span]:
-    """The whole batches of a set; a part of one at its end is left out.
-
-    Raises CorruptRecordSetError: a size below 14, or an unknown magic.
-    """
+    """The whole batches of a set. Raises CorruptRecordSetError: a size below 14, unknown magic."""
     start, total = 0, len(records)
     while start + LOG_OVERHEAD_BYTES <= total:
         (size,) = SIZE.unpack_from(records, start + SIZE_AT)
@@ -232,10 +229,7 @@ def stored_magic(body: Buffer) -> int:
 
 
 def whole_spans(body: Buffer) -> Iterator[Span]:
-    """The batches of a stored set, which ends with one.
-
-    Raises CorruptRecordSetError: it does not, it is empty, or as `spans`.
-    """
+    """The batches of a stored set. Raises CorruptRecordSetError: it does not end with one."""
     end = 0
     for span in spans(body):
         end = span.end

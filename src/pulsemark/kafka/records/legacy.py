@@ -64,10 +64,7 @@ class Message(NamedTuple):
 
 
 def read_message(records: Buffer, span: Span) -> Message:
-    """A message of a set.
-
-    Raises CorruptRecordSetError: a wrong checksum, or sizes that point beyond the message.
-    """
+    """A message of a set. Raises CorruptRecordSetError: wrong checksum, or sizes beyond it."""
     start, end, magic = span
     if end - start < MESSAGE_KEY_AT[magic] + 2 * SIZE.size:
         raise CorruptRecordSetError(f"a message of {end - start} bytes, of magic {magic}")
@@ -135,10 +132,7 @@ def inner_messages(raw: bytes, magic: int) -> Iterator[Message]:
 
 
 def wrapped_records(wrapper: Message, raw: bytes) -> Iterator[Record]:
-    """The records of a wrapper whose set is ``raw``, decompressed. Raises as `inner_messages`.
-
-    Their offsets have the same base as the wrapper's.
-    """
+    """The records of a wrapper of the set ``raw``, on its base. Raises as `inner_messages`."""
     last = last_inner_offset(raw)
     own_time = not (wrapper.magic and wrapper.attributes & LOG_APPEND_TIME)
     for message in inner_messages(raw, wrapper.magic):
@@ -159,10 +153,7 @@ def last_inner_offset(raw: bytes) -> int:
 
 
 def read_records(records: Buffer, max_bytes: int, work: Work) -> Iterator[Record]:
-    """The records of a stored set of magic 0 or 1, plain or one wrapper.
-
-    Raises as `read_message`, `open_wrapper` and `inner_messages`.
-    """
+    """The records of a stored set of magic 0 or 1. Raises as `inner_messages`, `open_wrapper`."""
     for span in whole_spans(records):
         message = read_message(records, span)
         if message.codec:
@@ -172,10 +163,7 @@ def read_records(records: Buffer, max_bytes: int, work: Work) -> Iterator[Record
 
 
 def plain_message(record: Record, magic: int, bits: int = 0, base: int = 0) -> bytes:
-    """A record as a plain message. Magic 0 loses its time, both lose its headers.
-
-    ``bits`` are attributes; ``base`` is added to the offset.
-    """
+    """A record as a plain message with these attribute ``bits``, ``base`` added to its offset."""
     return pack_message(base + record.offset, magic, bits, record.time_ms, record.key, record.value)
 
 

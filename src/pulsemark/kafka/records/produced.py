@@ -107,10 +107,7 @@ def validate_produced(
 
 
 def store_legacy(records: memoryview, rules: EntryRules) -> Produced:
-    """Check a set whose first message is of magic 0 or 1; a cut message at its end is dropped.
-
-    Raises RecordSetError.
-    """
+    """Check a set of magic 0 or 1; a cut message at its end is dropped. Raises RecordSetError."""
     first = next(spans(records))
     attributes = records[layout.MESSAGE_ATTRIBUTES_AT]
     if not attributes & CODEC_MASK:
@@ -125,10 +122,7 @@ def store_legacy(records: memoryview, rules: EntryRules) -> Produced:
 
 
 def check_stored(body: bytes, rules: EntryRules) -> bytes:
-    """The body, if no batch in it grew above the limit when it was converted.
-
-    Raises RecordSetTooLargeError.
-    """
+    """The body, unless a batch has grown above the limit. Raises RecordSetTooLargeError."""
     for span in spans(body):
         _check_size(span.end - span.start, rules)
     return body

@@ -31,6 +31,7 @@ from ..run import Run, RunHeader
 from .client.errors import FAILURES, BackPressureError, NotEnoughBookiesError
 from .logs import Logs
 from .metadata import ZooKeeperMetadata
+from .nodes import header_metadata
 from .read_ahead import LedgerAccess
 from .run import BookKeeperRun
 from .stored_entry import payloads
@@ -115,7 +116,7 @@ class LedgerCreation:
                     ensemble_size=ensemble,
                     write_quorum_size=quorum,
                     ack_quorum_size=options.ack_quorum_size,
-                    custom_metadata=self._logs.metadata_of(run.header),
+                    custom_metadata=header_metadata(run.header),
                     ledger_id=run.ledger_id,
                 )
             except NotEnoughBookiesError:
@@ -222,7 +223,7 @@ class BookKeeperLedgers:
         """Close the ledger once its pending entries are written."""
         mine = cast("BookKeeperRun", run)
         mine.is_sealed = True
-        self._loop_call(self.close_if_sealed, mine)
+        self.thread.call(self.close_if_sealed, mine)
 
     def void(self, run: Run) -> None:
         """Remove the run from the list, and its ledger, unless nothing was written yet."""
@@ -232,9 +233,6 @@ class BookKeeperLedgers:
         mine.assigned_count = 0
         with suppress(StoreClosedError):  # the next owner finds it
             self._begin(self._void(mine))
-
-    def _loop_call(self, call: Callable[[BookKeeperRun], None], run: BookKeeperRun) -> None:
-        self.thread.call(call, run)
 
     async def _void(self, run: BookKeeperRun) -> None:
         await self.creation.forget(run)

@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ...coordination import Create, Delete, Operation, Set
 from ..run import Link, RunHeader, chain_of
 from .client.errors import FAILURES, LedgerMissingError
-from .nodes import RunRecord, cut, ended, header_metadata, pack_log, unpack_log
+from .nodes import RunRecord, pack_log, unpack_log
 from .read_ahead import UnreadableEntryError
 from .stored_entry import BadEntryError, read_facts
 
@@ -44,10 +45,6 @@ class Logs:
         self._closed: set[int] = set()
         """Closed ledgers that still have a node."""
         self._changing = asyncio.Lock()
-
-    def metadata_of(self, header: RunHeader) -> dict[str, bytes]:
-        """A ledger's custom metadata."""
-        return header_metadata(header)
 
     # Taking over
 
@@ -186,7 +183,7 @@ class Logs:
         ends = {run.header: run.first_entry_id + run.written_count for run in runs}
         for topic_id, records in changed.items():
             changed[topic_id] = [
-                ended(r, ends[r.header]) if r.header in ends else r for r in records
+                replace(r, end_entry_id=ends.get(r.header, r.end_entry_id)) for r in records
             ]
         if changed:
             await self._store(changed, [])
@@ -196,7 +193,7 @@ class Logs:
         topic_id = run.header.topic_id
         async with self._changing:
             records = self._known(topic_id)
-            new = [cut(each, rows) if each.header == run.header else each for each in records]
+            new = [replace(r, cut_rows=rows) if r.header == run.header else r for r in records]
             await self._store({topic_id: new}, [])
 
     async def remove(self, topic_id: int, runs: Sequence[BookKeeperRun]) -> None:
@@ -318,10 +315,9 @@ async def _show(
         )
         return
     last_id = header.first_entry_id + count - 1
-    entry = (await access.entries(header.ledger_id, last_id, last_id, 1))[0]
     try:
-        facts = read_facts(entry.payload)
-    except BadEntryError as error:
+        facts = read_facts((await access.entries(header.ledger_id, last_id, last_id, 1))[0].payload)
+    except (BadEntryError, UnreadableEntryError) as error:
         raise OSError(f"ledger {header.ledger_id}: entry {last_id}: {error}") from error
     next_message = facts.index + 1 - header.first_index
     run.show_opened(count, next_message, facts.append_time_ms, facts.time_max_ms)

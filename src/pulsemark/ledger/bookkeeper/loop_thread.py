@@ -15,10 +15,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a daemon thread. Threads of any kind run coroutines on it and wait.
-
-    What is begun before ``stop`` ends or is cancelled; what comes later is refused.
-    """
+    """An event loop in a daemon thread, until ``stop``; other threads run coroutines on it."""
 
     def __init__(self, name: str) -> None:
         self.loop = _new_loop()

@@ -118,10 +118,7 @@ class LedgerIds:
 
 
 class IdsAhead:
-    """Takes the next ids before the last ones are used up, so that nobody waits for ZooKeeper.
-
-    It must not block: its callers hold locks of the whole store, some on the event loop.
-    """
+    """Takes the next ids beforehand: its callers hold locks, and must not wait for ZooKeeper."""
 
     def __init__(self, thread: LoopThread, ids: LedgerIds, root: Path) -> None:
         self._thread = thread
@@ -133,10 +130,7 @@ class IdsAhead:
         """Done when the ids that were asked for may not be waited for any longer."""
 
     def reserve(self, count: int) -> int:
-        """The first of ``count`` ids. One thread at a time.
-
-        Raises CatalogError, at once if ZooKeeper was asked long ago and has not answered.
-        """
+        """The first of ``count`` ids, for one thread at a time. Raises CatalogError."""
         ahead = self._ahead
         # An error of some earlier time says nothing about now.
         if ahead is None or self._count != count or (ahead.done() and ahead.exception()):

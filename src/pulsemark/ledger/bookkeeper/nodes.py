@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -130,13 +130,3 @@ def header_metadata(header: RunHeader) -> dict[str, bytes]:
     )
     facts = {f"pulsemark-{name}": str(getattr(header, name)).encode() for name in names.split()}
     return {"application": b"pulsemark", **facts}
-
-
-def cut(record: RunRecord, rows: int) -> RunRecord:
-    """The record with that many rows removed from its head."""
-    return replace(record, cut_rows=rows)
-
-
-def ended(record: RunRecord, end_entry_id: int) -> RunRecord:
-    """The record of a run whose entries from ``end_entry_id`` on do not count."""
-    return replace(record, end_entry_id=end_entry_id)

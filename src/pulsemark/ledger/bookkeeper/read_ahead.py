@@ -90,12 +90,7 @@ class _Fetch:
 
 
 class Fetches:
-    """The fetches of one store.
-
-    Args:
-        begin: starts a coroutine on the client's loop. Raises StoreClosedError.
-        read: reads entries of a ledger there: ledger id, first, last, most bytes.
-    """
+    """The fetches of one store. ``begin`` starts a coroutine, ``read``, on the client's loop."""
 
     def __init__(self, begin: Begin, read: Read) -> None:
         self._begin = begin

@@ -8,33 +8,34 @@ confirmation of the one before, so the newest entry may be missing until then.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
+from urllib.parse import quote_plus, unquote_plus
+
+from google.protobuf.message import DecodeError, Message
 
 from ...coordination import Coordination, CoordinationError, NodeMissingError, connect
+from ...metadata import PrefixError, peek
+from ...metadata.compression import DecompressionError, decompress
+from ...proto.managed_ledger_pb2 import InfoCompression, ManagedCursorInfo, ManagedLedgerInfo
+from ..entry import EntryKind
 from ..errors import CatalogError, TopicNotFoundError
-from ..run import Run, RunHeader, chain_of
+from ..run import DamagedRecordError, Run, RunHeader, chain_of
 from ..store import TRANSACTIONS_NOTE_KIND
 from ..topic_log import TopicLog
 from .address import DEFAULT_ROOT, StoreAddress
+from .client.entries import LedgerEntry
 from .client.errors import FAILURES, BookKeeperError, LedgerMissingError
 from .loop_thread import LoopThread
 from .nodes import Paths, unpack_log
-from .pulsar_ledgers import (
-    MANAGED_LEDGERS,
-    PulsarRun,
-    cursor_info,
-    ledger_info,
-    name_of,
-    stamp_of,
-    topic_path,
-)
-from .read_ahead import LedgerAccess
-from .run import BookKeeperRun
-from .stored_entry import own_facts, read_facts
+from .read_ahead import LedgerAccess, UnreadableEntryError
+from .run import BookKeeperRun, RunOwner, WrittenRows, end_offset
+from .stored_entry import BadEntryError, Facts, own_facts, read_facts
 
 if TYPE_CHECKING:
     from .client import BookieTls, BookKeeperClient
@@ -95,12 +96,7 @@ class BookKeeperReader:
     def open(
         cls, address: str, *, root: str = DEFAULT_ROOT, tls: BookieTls | None = None
     ) -> BookKeeperReader:
-        """A reader of `zk://HOST:PORT/ledgers`; ``root`` is that of this package's store there.
-
-        With ``tls`` connections to bookies are TLS.
-
-        Raises StoreAddressError, CatalogError.
-        """
+        """A reader of `zk://HOST:PORT/ledgers`. Raises StoreAddressError, CatalogError."""
         where = StoreAddress.parse(address)
         chroot = where.ledgers_root.rpartition("/")[0]
         return cls(partial(_sessions, where, tls), address, chroot, root)
@@ -137,7 +133,7 @@ class BookKeeperReader:
             for namespace in await self._children(f"{base}/{tenant}"):
                 folder = f"{base}/{tenant}/{namespace}/persistent"
                 begin = f"persistent://{tenant}/{namespace}/"
-                names += [begin + name_of(node) for node in await self._children(folder)]
+                names += [begin + unquote_plus(node) for node in await self._children(folder)]
         return sorted(set(names))
 
     def log(self, topic: str) -> StoredLog:
@@ -202,7 +198,7 @@ class BookKeeperReader:
                 info = cursor_info(f"{path}/{node}", data)
                 found.append(
                     PulsarCursor(
-                        name_of(node),
+                        unquote_plus(node),
                         info.mark_delete_ledger_id,
                         info.mark_delete_entry_id,
                         info.cursors_ledger_id,
@@ -349,8 +345,8 @@ class BookKeeperReader:
             return self._thread.run(work)
         except CoordinationError as error:
             raise CatalogError(self._name, str(error)) from error
-        except BookKeeperError as error:
-            raise OSError(str(error)) from error
+        except (BookKeeperError, BadEntryError, DamagedRecordError, UnreadableEntryError) as error:
+            raise OSError(f"{self._name}: {error}") from error
 
     async def _get(self, path: str) -> bytes | None:
         try:
@@ -384,3 +380,102 @@ async def _end(coordination: Coordination, client: BookKeeperClient) -> None:
     with suppress(*FAILURES):
         await client.close()
     await coordination.close()
+
+
+MANAGED_LEDGERS = "/managed-ledgers"
+MAX_NODE_BYTES = 64 * 1024 * 1024
+_HEADER = struct.Struct(">HI")
+_COMPRESSED_MAGIC = 0x4778
+M = TypeVar("M", bound=Message)
+
+
+def ledger_info(path: str, data: bytes) -> ManagedLedgerInfo:
+    """A topic's list of ledgers. Raises CatalogError."""
+    return _parsed(path, data, ManagedLedgerInfo())
+
+
+def cursor_info(path: str, data: bytes) -> ManagedCursorInfo:
+    """What a cursor's node says. Raises CatalogError."""
+    return _parsed(path, data, ManagedCursorInfo())
+
+
+def topic_path(topic: str, chroot: str = "") -> str:
+    """The node of a topic, also of one of Pulsar 1, with a cluster. Raises ValueError."""
+    scheme, separator, rest = topic.partition("://")
+    parts = rest.split("/", 3)
+    if scheme != "persistent" or not separator or len(parts) < 3 or not all(parts):
+        raise ValueError(f"{topic!r} is not persistent://TENANT/NAMESPACE/NAME")
+    *namespace, name = parts
+    return f"{chroot}{MANAGED_LEDGERS}/{'/'.join(namespace)}/persistent/{quote_plus(name)}"
+
+
+def _parsed(path: str, data: bytes, into: M) -> M:
+    try:
+        into.ParseFromString(_plain(data))
+    except (DecodeError, DecompressionError, struct.error) as error:
+        raise CatalogError(Path(path), f"it is not a {type(into).__name__}: {error}") from error
+    return into
+
+
+def _plain(data: bytes) -> bytes:
+    if len(data) < _HEADER.size or _HEADER.unpack_from(data)[0] != _COMPRESSED_MAGIC:
+        return data
+    end = _HEADER.size + _HEADER.unpack_from(data)[1]
+    how = InfoCompression.FromString(data[_HEADER.size : end])
+    return decompress(how.compression, data[end:], how.uncompressed_size_bytes, MAX_NODE_BYTES)
+
+
+# A ledger of Apache Pulsar's, as a run of entries.
+#
+# Pulsar's entries say their index and time in their stamp (PIP-70), if its interceptors are on. An
+# entry without has its producer's publish time, and the log counts the messages in entries'
+# headers: for that the whole ledger is read once.
+
+
+_READ_BYTES = 8 << 20
+
+
+class PulsarRun(BookKeeperRun):
+    """One of Pulsar's ledgers. Nothing here writes, recovers or fences."""
+
+    def __init__(self, header: RunHeader, owner: RunOwner) -> None:
+        super().__init__(header, owner)
+        self._table: WrittenRows | None = None
+
+    def count_messages(self, entry_count: int) -> None:
+        """Read a ledger without stamps, and count its messages. Raises OSError."""
+        table, time_ms, messages = WrittenRows(), self.header.entry_time_floor_ms, 0
+        self.entry_count = entry_count
+        while len(table) < entry_count:
+            for entry in self._fetch(len(table), entry_count - 1, _READ_BYTES):
+                own_ms, count = own_facts(entry.payload)
+                time_ms, messages = max(time_ms, own_ms), messages + count
+                table.add((own_ms, time_ms, messages, end_offset(entry.length, entry.entry_id)))
+        self._table = self._written = table
+        last = table.append_times[-1] if table else self.header.stamp_floor_ms
+        self.show_group(entry_count, messages, last)
+
+    def _facts(self, row: int, entry: LedgerEntry) -> Facts:
+        table = self._table
+        if table is not None:
+            before = table.nexts[row - 1] if row else 0
+            index = self.first_index + table.nexts[row] - 1
+            count = table.nexts[row] - before
+            times = table.append_times[row], table.times[row]
+            return Facts(EntryKind.DATA, count, *times, index)
+        stamp = stamp_of(entry)
+        if stamp is None:
+            raise DamagedRecordError(row, "it has no stamp of time and index, as others have")
+        time_ms, index = stamp
+        return Facts(EntryKind.DATA, -1, time_ms, time_ms, index)
+
+
+def stamp_of(entry: LedgerEntry) -> tuple[int, int] | None:
+    """Broker time and index of an entry; None unless it has both."""
+    try:
+        stamp = peek(entry.payload)
+    except PrefixError:
+        return None
+    if stamp is None or not (stamp.HasField("broker_timestamp") and stamp.HasField("index")):
+        return None
+    return stamp.broker_timestamp, stamp.index

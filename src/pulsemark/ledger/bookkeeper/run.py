@@ -6,12 +6,10 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ...metadata import Buffer, PrefixError, peek
 from ..commit.batch import ROW_FIELDS
-from ..entry import HEAD, Entry, EntryKind, RecordHead, pack, unpack_all
+from ..entry import HEAD, Entry, RecordHead, stamp_ms_of
 from ..position import Position
 from ..run import DamagedRecordError, IoCount, Probe, Row, Run, RunHeader
 from ..tail_cache import Lru
@@ -183,27 +181,6 @@ class BookKeeperRun(Run):
         return self.entry_count if written is None else len(written)
 
     # Appending
-
-    def first_bytes(self) -> bytes:
-        """No bytes: the header is in the topic's list and in the ledger's metadata."""
-        return b""
-
-    def pack(
-        self,
-        entry_id: int,
-        kind: EntryKind,
-        message_count: int,
-        append_time_ms: int,
-        index: int,
-        prefix: bytes,
-        body: Buffer,
-        body_check: int,
-    ) -> tuple[Buffer, ...]:
-        """Head, prefix and body; BookKeeper's digest guards them on the bookies."""
-        return pack(entry_id, kind, message_count, append_time_ms, index, prefix, body)
-
-    def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        return partial(unpack_all, self.ledger_id)
 
     def add_written(self, group: Group) -> None:
         """The group's entries are acknowledged by their bookies."""
@@ -377,7 +354,7 @@ class BookKeeperRun(Run):
                     row = found + 1
                     yield Probe(
                         found,
-                        _stamp_of(entry.prefix),
+                        stamp_ms_of(entry.prefix),
                         entry.append_time_ms,
                         entry.index,
                         entry.message_count,
@@ -436,13 +413,3 @@ class BookKeeperRun(Run):
     def know_cut(self, rows: int, messages_before: int) -> None:
         """The messages before a row at which the head is cut: they are often asked for."""
         self._cut_place = rows, messages_before
-
-
-def _stamp_of(prefix: memoryview) -> int:
-    try:
-        metadata = peek(prefix)
-    except PrefixError:
-        return -1
-    if metadata is None or not metadata.HasField("broker_timestamp"):
-        return -1
-    return metadata.broker_timestamp

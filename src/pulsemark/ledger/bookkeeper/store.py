@@ -61,16 +61,9 @@ class BookKeeperStore(TopicStore):
     ) -> BookKeeperStore:
         """Open the store at ``root`` of a ZooKeeper; a missing one is made. Blocks.
 
-        Args:
-            address: `zk://HOST:PORT[,HOST:PORT...]/ledgers`, with the path of BookKeeper's nodes.
-            root: the path of the store's own nodes.
-            ledger_options: on how many bookies entries are.
-            clock: of the stamps.
-            options: as of other stores; entries are at most 5 MiB, and a ledger has one run.
-            notify: as in `StoreSetup`.
-            threaded: as in `StoreSetup`.
-            session_timeout_ms: of the session with ZooKeeper.
-            tls: for connections to bookies; None: they are in plain.
+        ``address`` is `zk://HOST:PORT[,HOST:PORT...]/ledgers`, with the path of BookKeeper's nodes.
+        Entries have at most 5 MiB, and a ledger has one run, whatever ``options`` says. ``notify``
+        and ``threaded`` are as in `StoreSetup`. Without ``tls`` connections are in plain.
 
         Raises StoreAddressError, CatalogError (no ZooKeeper, or no BookKeeper there),
         UnsupportedVersionError, OSError.
@@ -132,10 +125,7 @@ class BookKeeperStore(TopicStore):
         self.engine.access.never_wait_here()
 
     def abandon(self) -> None:
-        """Close the store without waiting for ZooKeeper or bookies: it has another owner, or may.
-
-        What is pending fails. The next owner closes the ledgers, so nothing is left out.
-        """
+        """Close at once: the store has another owner, or may. What is pending fails."""
         with self._open_lock:
             is_first, self._closed = not self._closed, True
         if is_first:

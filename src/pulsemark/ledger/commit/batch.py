@@ -141,11 +141,7 @@ class Batch(_Awaited[Callable[[], None]]):
         """For the engine: the batch could not be made durable, and never will be."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when every commit of the batch is done; at once if all are done.
-
-        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do, and
-        raises as their registration does.
-        """
+        """Call ``callback()`` when every commit of the batch is done, as `Commit` does."""
         if not self._keep(callback):
             callback()
 
@@ -172,11 +168,9 @@ class Commit(_Awaited[DoneCallback]):
     def add_done_callback(self, callback: DoneCallback) -> None:
         """Call ``callback(error or None)`` when durable or failed; at once if it is already.
 
-        What became of a commit is a fact: one that was done answers also once the store is closed,
-        and in a child process. For any other one a child process raises ForkedStoreError.
-
-        Runs where the store's ``notify`` runs things. Without ``notify`` in a thread of the store
-        that does nothing else: callbacks may call all of the store's methods, and wait.
+        It runs where the store's ``notify`` runs things, else in a thread of the store, where it
+        may call all methods and wait. In a child process only a commit that is done answers, others
+        raise ForkedStoreError.
         """
         if not self._keep(callback):
             callback(self.error)
@@ -191,14 +185,10 @@ class Commit(_Awaited[DoneCallback]):
     def wait(self, timeout_s: float | None = None) -> None:
         """Block until durable.
 
-        Raises FencedError if it is not to be, StoreFailedError if the store stopped before that
-        was known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An
-        exception that a signal handler raises ends the wait and nothing else. Without a time-out
-        the calling thread may write to the disk itself: then no exception ends the wait before
-        the disk answers.
-
-        What became of a commit is a fact: one that is done answers also once the store is closed,
-        and in a child process.
+        Raises FencedError if it is not to be, StoreFailedError if the store stopped before that was
+        known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An exception of
+        a signal handler ends the wait and nothing else, but without a time-out only after the
+        disk's answer: the calling thread may write to it itself.
         """
         if not self.done and self._committer is not None:
             self._committer.wait_for(self, timeout_s)
@@ -287,10 +277,7 @@ class Appended:
 
     @property
     def error(self) -> BaseException | None:
-        """Once ``commit`` is done: why this entry is not stored; None if it is.
-
-        Who sends it again because its commit failed has it in the log twice, if it is stored.
-        """
+        """Once ``commit`` is done: why this entry is not stored; None if it is."""
         error = self.commit.error
         if isinstance(error, FencedError) and self.entry_id < error.stored_end_id:
             return None
@@ -342,11 +329,10 @@ class EntryWriter(Protocol):
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """Append the groups' entries to their runs and make them durable, but do not show them.
 
-        Either all entries of a group are good, or the group has failed; then no later entry of its
-        run may be written. Entries of a failed group that cannot be taken back are shown here
-        (``Group.show``): their callers learn it (`Appended.error`). With ``sync`` False, entries
-        are durable only after the next ``sync``. An exception stops the store: it is for what
-        cannot be repaired, such as a lost ownership.
+        Either all entries of a group are good, or it has failed, and no later entry of its run may
+        be written. Entries of a failed group that cannot be taken back are shown here
+        (``Group.show``). With ``sync`` False, entries are durable after the next ``sync``. An
+        exception stops the store: it is for what cannot be repaired, such as a lost ownership.
         """
 
     def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
@@ -369,13 +355,7 @@ class EntryWriter(Protocol):
 
 
 class PendingLedgers:
-    """What is appended to runs before these are ready.
-
-    Args:
-        committer: commits it later.
-        writer: makes runs ready.
-        wakeup: wakes the committer's thread once some are.
-    """
+    """What is appended to runs that ``writer`` has still to make ready."""
 
     def __init__(self, committer: Committer, writer: EntryWriter, wakeup: Wakeup) -> None:
         self._committer = committer
@@ -441,14 +421,7 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Pending:
-    """Batches that gather and wait, and the one that is on its way to the disk.
-
-    Args:
-        committer: commits them.
-        wakeup: wakes its thread.
-        pending_ledgers: has what is appended to runs that are not ready.
-        max_bytes: appends wait while more is not yet durable.
-    """
+    """Batches that gather and wait, and the one on its way. Appends wait above ``max_bytes``."""
 
     def __init__(
         self,

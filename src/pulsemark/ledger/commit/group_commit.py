@@ -94,12 +94,7 @@ Notify = Callable[[Callable[[], None]], object]
 
 
 class Delivery:
-    """Calls callbacks.
-
-    Args:
-        notify: schedules them; None: the store calls them itself.
-        threaded: whether the store has a thread for that.
-    """
+    """Calls callbacks: by ``notify``, or in a thread of the store, or where a commit ends."""
 
     def __init__(self, notify: Notify | None, *, threaded: bool) -> None:
         self._notify = notify
@@ -315,12 +310,10 @@ class CommitterThread:
             self._wakeup.is_asleep = False
 
     def _gather(self) -> None:
-        """Let a batch of many topics grow.
+        """Let a batch of many topics grow, as each topic in a batch costs a fixed time.
 
-        Each topic in a batch costs a fixed amount of time, however few entries it adds, and the
-        threads that append meanwhile need the same processor. So batches of many topics take only
-        a share of the time: the next batch waits a multiple of the time that the last one took,
-        as long as more entries come, or until each topic has some entries in the batch.
+        The next batch waits a multiple of the time that the last one took, as long as more entries
+        come, or until each topic has some entries in it.
         """
         pending = self._committer.pending
         with pending.lock:
@@ -340,13 +333,8 @@ class CommitterThread:
 class GroupCommit:
     """Commits what is pending, a batch at a time.
 
-    Args:
-        writer: where batches go.
-        state: the store's; it is stopped if a batch fails in a way that has no repair.
-        delivery: who calls the callbacks.
-        max_pending_bytes: appends wait while more is not yet durable.
-        interval_ms: see above; 0: each batch is synced before it is acknowledged.
-        threaded: False: no thread is started; the threads that wait for batches commit them.
+    ``state`` is stopped if a batch fails beyond repair. Appends wait while more than
+    ``max_pending_bytes`` are not durable. Unless it is ``threaded``, threads that wait commit.
     """
 
     def __init__(
@@ -663,10 +651,7 @@ class GroupCommit:
             self._show_or_fence(Outcome(error=error), owners)
 
     def write_now(self, group: Group) -> None:
-        """Make one group durable and show it, between two batches and under the lock.
-
-        Raises FencedError if that fails: its owner goes on as it was, in a new ledger.
-        """
+        """Make a group durable and show it, under the lock. Raises FencedError."""
         outcome = self._writer.write(group.batch, [group])
         self.pending.count_out([group], ends=False)
         if outcome.failed:

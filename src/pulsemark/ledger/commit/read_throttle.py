@@ -35,12 +35,7 @@ class _LastTurn(threading.local):
 
 
 class ReadThrottle:
-    """One for each store.
-
-    Args:
-        is_good_moment: returns whether no commit needs the interpreter.
-        never_waits: returns the id of the thread that must not sleep; -1: no thread.
-    """
+    """Turns of a store's readers, but for the thread ``never_waits()``, which must not sleep."""
 
     def __init__(
         self, is_good_moment: Callable[[], bool], never_waits: Callable[[], int] = lambda: -1

@@ -107,10 +107,7 @@ class AckedPlace:
 
     @property
     def backlog_messages(self) -> int:
-        """Messages not yet acknowledged, batches counted whole; control entries do not count.
-
-        Raises what reading the log raises: only this counts messages that are not in memory.
-        """
+        """Messages not yet acknowledged, batches counted whole. Raises as reading the log."""
         first = self._settle()
         return max(data_messages(self._log, first, LATEST) - self._acked.weight, 0)
 
@@ -180,10 +177,7 @@ def entries_between(start: Position, end: Position) -> Iterator[Position]:
 
 
 def count_marked(log: CursorLog, start: Position, bits: int) -> int:
-    """How many set bits are entries of the log; the lowest bit is the entry at ``start``.
-
-    Acknowledged entries may have been cut off the log's tail, or left out of its compacted form.
-    """
+    """How many set bits, from ``start`` on, are entries that the log still has."""
     ledger_id, first = start
     length = bits.bit_length()
     if log.count_entries(start, Position(ledger_id, first + length)) == length:

@@ -118,10 +118,7 @@ class Cursor(AckedPlace):
         changed: set[Cursor] | None = None,
         kept: KeptProperties | None = None,
     ) -> None:
-        """`changed` has this cursor as long as it has changes that `persist` would write.
-
-        `kept` counts its properties until it is forgotten.
-        """
+        """`changed` has it while `persist` would write something; `kept` counts its properties."""
         super().__init__(log, mark_delete)
         self._all_changed = changed if changed is not None else set()
         self.topic_id = topic_id
@@ -248,10 +245,8 @@ class Cursor(AckedPlace):
         """Acknowledge messages of a batch: those whose bit is not set in ``remaining``.
 
         ``remaining`` are 64-bit words, signed as on the wire; bits beyond the batch mean nothing.
-        Returns the words of what remains after earlier acknowledgements, too. When nothing
-        remains, the entry is acknowledged and the list is empty. Where the cursor keeps too much
-        of other batches already, nothing changes. If the batch's size is not in memory, the words
-        are taken as they are, as those of a stored cursor.
+        Returns the words of what remains of it, [] for nothing. Where the cursor keeps too much of
+        other batches already, nothing changes.
         """
         self._check_not_closed()
         found = None if self.is_acked(position) else self._log.known_message_count(position)
@@ -430,11 +425,7 @@ class Cursor(AckedPlace):
                 yield position, changed
 
     def apply(self, record: CursorRecord) -> None:
-        """Take over a record as it was written: used when a store is opened.
-
-        What lies at or below the mark delete position, or cannot be a range of entries, is left
-        out.
-        """
+        """Take over a stored record, without what it has at or below the mark delete position."""
         if record.kind == CursorRecord.SNAPSHOT:
             self._acked.clear()
             self._batches.clear()

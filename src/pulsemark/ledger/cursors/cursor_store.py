@@ -250,11 +250,7 @@ class CursorStore:
             raise InvalidCursorError(ledger.name, name, problem)
 
     def delete(self, ledger: SubscribedLog, name: str) -> Commit:
-        """Forget a cursor; durable when the commit is done.
-
-        If its deletion is pending already, this is that one's commit; if that failed, the deletion
-        is written again.
-        """
+        """Forget a cursor, durably with the commit; a failed deletion is written again."""
         is_stored = name in self._stored.get(ledger.topic_id, {})
         earlier = self._deletions.get((ledger.topic_id, name), DONE)
         if is_stored or (earlier.done and earlier.error is not None):

@@ -68,11 +68,7 @@ class Catalog(MetadataStore):
     """One connection, one user at a time."""
 
     def __init__(self, path: Path, files: Files | None = None) -> None:
-        """Open or create the catalog.
-
-        Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError if it cannot be used
-        now, though it may not be damaged.
-        """
+        """Open or create it. Raises CorruptCatalogError, UnsupportedVersionError, CatalogError."""
         self._path = path
         self._lock = threading.RLock()
         self._doubt: DoubtfulCommitError | None = None
@@ -253,9 +249,8 @@ class Catalog(MetadataStore):
     ) -> None:
         """Add what the folder has, in one transaction: ids by topic name, and segments.
 
-        If a name is known under an older id, that topic was deleted: its segments are listed for
-        removal, and so are those in ``removed``. Ledger ids below ``next_ledger_id`` are never
-        given again.
+        Of a name with an older id the older topic was deleted: its segments are listed for removal,
+        as those in ``removed``. Ledger ids below ``next_ledger_id`` are never given again.
         """
         with self._transaction() as db:
             for name, topic_id in topics.items():

@@ -154,10 +154,7 @@ class FolderReader:
         return FolderLog(self, full)
 
     def load(self, topic: str, *, known: Sequence[Segment] = ()) -> tuple[Segment, ...]:
-        """The segments of a topic that count. Raises TopicNotFoundError.
-
-        Segments of an earlier answer (``known``) are used again and brought up to date.
-        """
+        """A topic's segments that count; ``known`` ones are updated. Raises TopicNotFoundError."""
         with self._lock:
             if known or not self._is_as_scanned():
                 self._scan_headers()
@@ -168,12 +165,9 @@ class FolderReader:
         return segments
 
     def logs(self, topics: Iterable[str], *, lost: Collection[int] = ()) -> dict[str, FolderLog]:
-        """Several topics as they are now; the folder is listed once.
+        """Several topics as they are now, without those that have no readable segment.
 
-        Args:
-            topics: their names; those without a readable segment are left out of the answer.
-            lost: ledgers that should be there and are missing. A topic's older ledgers are then
-                shown too; else the gap would be taken for the end of a trimmed log.
+        ``lost`` are missing ledgers: such a gap is not taken for the end of a trimmed log.
         """
         with self._lock:
             self._scan_headers()

@@ -29,7 +29,6 @@ import logging
 import time
 from pathlib import Path
 
-from ...records import record
 from ..cursors.cursor_store import CURSOR_TOPIC, cursor_records
 from ..errors import CorruptFileError, TopicNotFoundError
 from ..store import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
@@ -186,10 +185,7 @@ def _list(
     unlisted: dict[SegmentId, SegmentHeader],
     touched: set[SegmentId],
 ) -> None:
-    """List the segments in the journal's blocks, and those that a lost journal would have named.
-
-    Segments of deleted topics, written from the journal, are removed.
-    """
+    """List the segments in the journal and of a lost one; remove those of deleted topics."""
     topic_ids = set(catalog.topics().values())
     deleted = {each for each, header in unlisted.items() if header.topic_id not in topic_ids}
     filer.remove_files(sorted(deleted & touched))
@@ -210,26 +206,14 @@ LEDGER_IDS_SKIPPED = 1 << 20
 """Ids left unused between the highest ledger id found and the first new one."""
 
 
-@record(frozen=True)
-class Completed:
-    """What was added to a catalog."""
-
-    topics: int
-    segments: int
-    next_ledger_id: int
-
-
 def is_older_than_folder(files: Files, folder: Path, catalog: Catalog) -> bool:
     """Whether the folder has ledgers whose ids the catalog never assigned."""
     present = list_segments(files, folder)
     return bool(present) and present[-1][0] >= catalog.next_ledger_id()
 
 
-def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
-    """Add the folder's topics and segments to a catalog that does not have them.
-
-    Raises CatalogError, UnsupportedVersionError, OSError; then nothing has changed.
-    """
+def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> None:
+    """Add what the catalog lacks. Raises CatalogError, UnsupportedVersionError, OSError."""
     removed, deleted = catalog.removed(), catalog.deleted_topics()
     with FolderReader(folder, files=files) as reader:
         present = [h for h in reader.headers() if (h.ledger_id, h.segment_no) not in removed]
@@ -258,7 +242,6 @@ def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
         len(topics),
         len(segments),
     )
-    return Completed(len(topics), len(segments), next_ledger_id)
 
 
 def _highest_topic_id(reader: FolderReader) -> int:

@@ -44,13 +44,10 @@ class LocalStore(TopicStore):
     ) -> LocalStore:
         """Open a data folder; a missing or empty one becomes one. Blocks.
 
-        The store stays with the folder that it has opened: also if that is moved, or if ``folder``
-        is relative and the process changes its working directory.
-
-        ``notify`` schedules commit callbacks (``loop.call_soon_threadsafe``); it must not run them
-        itself. Without it they run in a thread of the store that does nothing else, and may call
-        every method. ``threaded`` False is for simulations: the store has no threads, the callers
-        that wait make the commits, and checkpoints are made only on demand.
+        The store stays with the folder that it has opened, also if that is moved. ``notify``
+        schedules commit callbacks (``loop.call_soon_threadsafe``); without it they run in a thread
+        of the store and may call every method. ``threaded`` False is for simulations: callers that
+        wait make the commits, and checkpoints are made only on demand.
 
         Raises FolderLockedError, ForeignFolderError, UnsupportedVersionError, CorruptFileError
         (the catalog), CatalogError, OSError. An exception from a signal handler ends the waiting:

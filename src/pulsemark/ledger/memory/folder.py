@@ -18,10 +18,7 @@ from ..run import RunHeader, chain_of
 
 
 class Content:
-    """The entries of one run, and their rows. It is only appended to; a cut makes a new one.
-
-    Readers take no lock: they read only rows that were shown. It is a `Rows`, too.
-    """
+    """The `Rows` of one run, read without a lock. It only grows; a cut makes another one."""
 
     first_row = 0
     next_before = 0

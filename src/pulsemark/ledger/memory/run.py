@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from functools import partial
 
-from ...metadata import Buffer, PrefixError, peek
-from ..entry import HEAD, KINDS, Entry, EntryKind, RecordHead, pack, unpack, unpack_all
+from ..entry import HEAD, KINDS, Entry, RecordHead, stamp_ms_of, unpack
 from ..position import Position
 from ..run import DamagedRecordError, IoCount, Probe, Row, Run
 from .folder import Content
@@ -45,27 +43,6 @@ class MemoryRun(Run):
         return len(self.content.times)
 
     # Appending
-
-    def first_bytes(self) -> bytes:
-        """No bytes: the header is kept as an object."""
-        return b""
-
-    def pack(
-        self,
-        entry_id: int,
-        kind: EntryKind,
-        message_count: int,
-        append_time_ms: int,
-        index: int,
-        prefix: bytes,
-        body: Buffer,
-        body_check: int,
-    ) -> tuple[Buffer, ...]:
-        """Head, prefix and body. Memory needs no checksum."""
-        return pack(entry_id, kind, message_count, append_time_ms, index, prefix, body)
-
-    def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        return partial(unpack_all, self.ledger_id)
 
     # Rows
 
@@ -126,7 +103,7 @@ class MemoryRun(Run):
                 head = self.head(number, io)
             except DamagedRecordError:
                 continue
-            stamp_ms = _stamp_of(head.prefix)
+            stamp_ms = stamp_ms_of(head.prefix)
             yield Probe(number, stamp_ms, head.append_time_ms, head.index, head.message_count)
 
     def head(self, row: int, io: IoCount | None = None) -> RecordHead:
@@ -173,13 +150,3 @@ class MemoryRun(Run):
     def drop(self) -> None:
         """Give the memory back: the run was removed."""
         self.content.entries = []
-
-
-def _stamp_of(prefix: memoryview) -> int:
-    try:
-        metadata = peek(prefix)
-    except PrefixError:
-        return -1
-    if metadata is None or not metadata.HasField("broker_timestamp"):
-        return -1
-    return metadata.broker_timestamp

@@ -1,17 +1,25 @@
-"""A store in memory: for tests, fixtures, and data that need not outlive the process."""
+"""A store in memory, for data that need not outlive the process, and its engine, a `LedgerStore`.
+
+It has no files, no segments and no journal. Entries are durable as soon as the folder has them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar, cast
 
 from ...metadata import Clock, SystemClock
-from ..commit.group_commit import Notify
+from ..commit.batch import ROW_FIELDS, Batch, EntryWriter, Group, Outcome, Owner
+from ..commit.group_commit import GroupCommit, Notify
+from ..run import Run, RunHeader
+from ..store import MetadataStore
 from ..store_core import StoreOptions, StoreSetup
 from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
-from .folder import MemoryFolder
-from .ledgers import MemoryLedgers
+from .folder import Content, MemoryFolder
+from .run import MemoryRun
 
 _NAME = Path("memory")
 
@@ -58,3 +66,186 @@ class MemoryStore(TopicStore):
     def memory(self) -> MemoryFolder:
         """The store's content."""
         return self.engine.folder
+
+
+T = TypeVar("T")
+
+
+class MemoryMetadata(MetadataStore):
+    """The metadata of a `MemoryFolder`, for one owner. Each call raises OwnershipLostError."""
+
+    def __init__(self, folder: MemoryFolder, owner: object) -> None:
+        self._folder = folder
+        self._owner = owner
+
+    def topics(self) -> dict[str, int]:
+        with self._folder.owned_by(self._owner):
+            return dict(self._folder.topics)
+
+    def create_topic(self, name: str) -> int:
+        with self._folder.changed_by(self._owner) as folder:
+            if name not in folder.topics:
+                folder.topics[name] = folder.next_topic_id
+                folder.next_topic_id += 1
+            return folder.topics[name]
+
+    def create_topics(self, names: Sequence[str]) -> dict[str, int]:
+        return {name: self.create_topic(name) for name in names}
+
+    def reserve_ledger_ids(self, count: int) -> int:
+        with self._folder.changed_by(self._owner) as folder:
+            first = folder.next_ledger_id
+            folder.next_ledger_id += count
+            return first
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        with self._folder.owned_by(self._owner):
+            return self._folder.values.get(kind, {}).get(key)
+
+    def items(self, kind: str) -> list[tuple[str, bytes]]:
+        with self._folder.owned_by(self._owner):
+            return sorted(self._folder.values.get(kind, {}).items())
+
+    def delete(self, kind: str, key: str) -> bool:
+        with self._folder.changed_by(self._owner) as folder:
+            return folder.values.get(kind, {}).pop(key, None) is not None
+
+    def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
+        checked = [(kind, key, None if v is None else bytes(v)) for kind, key, v in changes]
+        with self._folder.changed_by(self._owner) as folder:
+            for kind, key, value in checked:
+                if value is None:
+                    folder.values.get(kind, {}).pop(key, None)
+                else:
+                    folder.values.setdefault(kind, {})[key] = value
+
+
+class MemoryWriter(EntryWriter):
+    """Appends entries to the ledgers of a `MemoryFolder`."""
+
+    is_waiting = False
+
+    def __init__(self, folder: MemoryFolder, owner: object) -> None:
+        self._folder = folder
+        self._owner = owner
+        self.broken: list[Owner] = []
+
+    def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
+        """As `EntryWriter.write`: all groups are added, or none. Raises OwnershipLostError."""
+        outcome = Outcome()
+        with self._folder.owned_by(self._owner):
+            if self._folder.refusal is not None:
+                outcome.failed, outcome.error = list(groups), self._folder.refusal
+                return outcome
+            for group in groups:
+                content = cast("MemoryRun", group.run).content
+                if not len(content):
+                    self._folder.keep(content)
+                _add(content, group)
+                outcome.good.append(group)
+        return outcome
+
+    def sync(self) -> None:
+        """Nothing to do."""
+
+    def shown(self, groups: Sequence[Group]) -> None:
+        """Nothing to do."""
+
+
+class MemoryLedgers:
+    """Ledgers in a `MemoryFolder`, which this engine takes over."""
+
+    def __init__(self, folder: MemoryFolder) -> None:
+        self.folder = folder
+        folder.take_over(self)
+        self.metadata = MemoryMetadata(folder, self)
+        self.writer = MemoryWriter(folder, self)
+
+    def start(self, committer: GroupCommit) -> None:
+        """Nothing to do: this engine has no background work."""
+
+    # Ledgers
+
+    def create(self, header: RunHeader) -> MemoryRun:
+        """A run; the folder has it from its first entry on."""
+        return MemoryRun(Content(header), self._replace)
+
+    def open(self, name: str, topic_id: int) -> list[Run]:
+        """The runs that count, each sealed. Raises OwnershipLostError."""
+        with self.folder.owned_by(self):
+            contents = self.folder.counting(topic_id)
+        runs = [MemoryRun(content, self._replace) for content in contents]
+        for run in runs:
+            run.show_all()
+        return list(runs)
+
+    def _replace(self, old: Content, new: Content) -> None:
+        with self.folder.owned_by(self):
+            self.folder.replace(old, new)
+
+    def began(self, run: Run) -> None:
+        """Nothing to do."""
+
+    def sealed(self, run: Run) -> None:
+        """Nothing to do."""
+
+    def void(self, run: Run) -> None:
+        """Nothing to do: the folder does not have the run yet."""
+        run.mark_removed()
+
+    # Removing
+
+    def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
+        mine = cast("Sequence[MemoryRun]", runs)
+        with self.folder.changed_by(self) as folder:
+            folder.forget(topic_id, [run.content for run in mine])
+        for run in mine:
+            run.mark_removed()
+        return partial(_drop, mine)
+
+    def remove_topic(
+        self, topic_id: int, runs: Sequence[Run], note: tuple[str, str]
+    ) -> Callable[[], None]:
+        kind, key = note
+        with self.folder.changed_by(self) as folder:
+            folder.values.setdefault(kind, {})[key] = b""
+            for name in [name for name, each in folder.topics.items() if each == topic_id]:
+                del folder.topics[name]
+            folder.forget_topic(topic_id)
+        return partial(_drop, cast("Sequence[MemoryRun]", runs))
+
+    def freeing(self, work: Callable[[], T]) -> T:
+        """Only calls ``work``: memory has no reserve."""
+        return work()
+
+    # The whole
+
+    def probe(self) -> None:
+        """Raise the OSError that a test has set, if any."""
+        if self.folder.refusal is not None:
+            raise self.folder.refusal
+
+    def checkpoint(self) -> None:
+        """Nothing to do: everything is in its place."""
+
+    def finish(self) -> None:
+        """Nothing to do: this engine has no background work."""
+
+    def close(self) -> None:
+        """Give up the ownership of the folder."""
+        self.folder.give_back(self)
+
+
+def _add(content: Content, group: Group) -> None:
+    """Add the group's entries: its bytes, cut at the ends of its rows."""
+    data, start = b"".join(group.buffers), group.offset
+    rows = iter(group.rows)
+    for append_time_ms, time_ms, next_message, end in zip(*[rows] * ROW_FIELDS, strict=True):
+        entry = data[start - group.offset : end - group.offset]
+        content.add(entry, append_time_ms, time_ms, next_message)
+        start = end
+
+
+def _drop(runs: Sequence[MemoryRun]) -> None:
+    for run in runs:
+        run.drop()

@@ -29,7 +29,7 @@ from ...ledger import (
 )
 from ...ledger.local.folder_reader import FolderLog
 from ...maintenance.expected import Expected, expected_of
-from ...maintenance.noted_transactions import follow_transactions
+from ...maintenance.verify_catalog import follow_transactions
 from ..errors import OptionError
 from ..marks import Mark, loss_since
 from ..plan import entry_of, slice_between

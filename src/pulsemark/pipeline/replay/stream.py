@@ -50,7 +50,7 @@ from ...client import (
     WaitTimeoutError,
 )
 from ...ledger import FolderReader, TopicLog
-from ...maintenance.noted_transactions import follow_transactions
+from ...maintenance.verify_catalog import follow_transactions
 from ...metadata import MessageFormatError, read_message_metadata
 from ...proto import pulsar_api_pb2 as pb
 from ..errors import ReplayError

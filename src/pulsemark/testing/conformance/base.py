@@ -126,23 +126,18 @@ class Engine(Protocol):
 
     def open(self, *, threaded: bool = True) -> TopicStore:
         """A new owner opens a store on what is kept, once the one before was closed or killed."""
-        ...
 
     def kill(self) -> None:
         """End the owner as a crash does: pending entries may be lost."""
-        ...
 
     def take_over(self) -> TopicStore | None:
         """Open a store while another owner has one open; None: the engine refuses that."""
-        ...
 
     def failing(self) -> AbstractContextManager[None]:
         """In this context, writes of entries fail in the open store."""
-        ...
 
     def end(self) -> None:
         """End all open stores, and remove the stored data."""
-        ...
 
 
 MakeEngine = Callable[[StoreOptions], Engine]

@@ -63,11 +63,7 @@ class _Shape(NamedTuple):
 
 
 class AddEncoder:
-    """Makes the adds of one ledger.
-
-    Args:
-        recovery: adds that a fence does not stop.
-    """
+    """Makes the adds of one ledger; with ``recovery`` those that a fence does not stop."""
 
     def __init__(
         self, ledger_id: int, master_key: bytes, *, timeout_ms: int, recovery: bool = False

@@ -40,12 +40,7 @@ class _Link:
 
 
 class Bookies:
-    """All connections of one client, one for each bookie.
-
-    Args:
-        resolve: finds the host and port of a bookie's id.
-        tls: the context of a new connection; None: connections are in plain.
-    """
+    """The connections of a client, at most one to a bookie. Without ``tls`` they are in plain."""
 
     def __init__(
         self,

@@ -28,14 +28,8 @@ _KNOWN_MS = 500
 class BookKeeperClient:
     """A client of one cluster, for one event loop. The coordination session stays its caller's.
 
-    Args:
-        coordination: a session with the cluster's ZooKeeper.
-        root: the path of the cluster's metadata.
-        options: limits and times.
-        random: what bookies and tokens are chosen by; a seeded one in simulations.
-        clock_ms: milliseconds since 1970, for creation times.
-        tls: connections to bookies are TLS, with these files; TlsFilesError if they are no good.
-        rules: changed only by control runs that must lose entries.
+    ``random`` chooses bookies and makes tokens; it is seeded in simulations. ``rules`` are changed
+    only by control runs that must lose entries. Raises TlsFilesError if ``tls`` is no good.
     """
 
     def __init__(

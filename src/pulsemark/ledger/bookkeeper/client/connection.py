@@ -247,12 +247,7 @@ class Exchange:
         return min(deadlines, default=None)
 
     def expire(self, now_s: float, heard_s: float) -> bool:
-        """Fail what is due. True if the bookie sent nothing at all since one of them was sent.
-
-        Args:
-            now_s: the time on the loop's clock.
-            heard_s: when something was last received.
-        """
+        """Fail what is due; whether the bookie sent nothing since one of them was sent."""
         silent = False
         due = [(n, one) for n, one in self._waiting.items() if one.deadline_s <= now_s]
         for number, waiting in due:
@@ -293,14 +288,7 @@ _ANSWER_ROOM_BYTES = 64 * 1024
 
 
 class BookieConnection(asyncio.Protocol):
-    """A connection that is up, until `closed`.
-
-    Args:
-        bookie: its id, for errors.
-        loop: the loop that it belongs to.
-        numbers: the client's, of requests.
-        ended: called once, when no request can be sent any more.
-    """
+    """A connection that is up, until `closed`. It then calls ``ended``, once."""
 
     def __init__(
         self,

@@ -150,11 +150,7 @@ def pack_entries(
 def unpack_entry(
     digest: Digest, body: bytes, *, ledger_id: int, entry_id: int | None, bookie: str | None = None
 ) -> LedgerEntry:
-    """The entry in a body that a bookie sent.
-
-    `entry_id` is the one asked for; None if the bookie's last one was asked for. Raises
-    DigestMismatchError if the body is too short, its digest is wrong or it is another entry.
-    """
+    """The entry in a body (`entry_id` None: the last one). Raises DigestMismatchError."""
 
     def damaged(reason: str) -> DigestMismatchError:
         error = DigestMismatchError(reason, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)

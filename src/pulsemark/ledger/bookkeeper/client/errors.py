@@ -1,35 +1,8 @@
-"""Every error of the BookKeeper client.
-
-BookKeeperError
- +-- LedgerMissingError       no such ledger in the metadata, or no bookie knows it
- +-- LedgerExistsError        the id asked for is taken
- +-- EntryMissingError        the entry is not in the ledger, or a bookie does not hold it
- +-- LedgerFencedError        another client recovers it; what is pending has no known outcome
- +-- LedgerClosedError        the ledger is closed, or this writer is
- +-- WrongKeyError            a bookie knows the ledger under another password
- +-- NotEnoughBookiesError    too few writable bookies, or too few that answer
- +-- RecoveryFailedError      recovery could not be completed now; a later one can be
- +-- DigestMismatchError      an entry's bytes are not what its writer sent
- +-- MetadataError            a ledger's node cannot be understood
- |    +-- UnknownLayoutError  the metadata is laid out in a way that this client does not know
- +-- MetadataConflictError    a ledger's node was changed meanwhile by another client
- +-- InvalidRequestError      arguments that can never be right
- |    +-- EntryTooLargeError
- |    +-- TlsFilesError       a certificate or key for connections to bookies cannot be used
- +-- BackPressureError        too many bytes are in flight; wait for `LedgerWriter.ready`
- +-- ClientClosedError
- +-- BookieError              one bookie failed; other replicas may do
-      +-- BookieTimeoutError
-      +-- BookieUnreachableError   not registered, no connection, or the connection broke
-      +-- BookieTlsError           it has no TLS, or one of the two certificates is refused
-      +-- BookieRefusedError       it answered with an error status
-      +-- BookieProtocolError      it sent something that is not an answer
-      +-- BookieOverloadedError    more bytes wait for it than one bookie may hold back
-
-Each has its facts as attributes, so that a caller need not parse the message.
-"""
+"""Every error of the BookKeeper client. Each has its facts as attributes."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from ....coordination import CoordinationError
 
@@ -40,7 +13,10 @@ class BookKeeperError(Exception):
     Attributes: `ledger_id`, `entry_id` and `bookie`, each None where it does not apply.
     """
 
-    what = "BookKeeper failed"
+    what: ClassVar[str] = "BookKeeper failed"
+
+    def __init_subclass__(cls, *, what: str) -> None:
+        cls.what = what
 
     def __init__(
         self,
@@ -63,97 +39,66 @@ class BookKeeperError(Exception):
         return f"{said}: {self.reason}" if self.reason else said
 
 
-class LedgerMissingError(BookKeeperError):
+class LedgerMissingError(BookKeeperError, what="no such ledger"):
     """There is no such ledger."""
 
-    what = "no such ledger"
 
-
-class LedgerExistsError(BookKeeperError):
+class LedgerExistsError(BookKeeperError, what="the ledger exists already"):
     """There is a ledger of that id already."""
 
-    what = "the ledger exists already"
 
-
-class EntryMissingError(BookKeeperError):
+class EntryMissingError(BookKeeperError, what="no such entry"):
     """The entry is not in the ledger, or a bookie does not hold it."""
 
-    what = "no such entry"
 
-
-class LedgerFencedError(BookKeeperError):
+class LedgerFencedError(BookKeeperError, what="the ledger is fenced"):
     """Another client recovers the ledger; what is pending has no known outcome."""
 
-    what = "the ledger is fenced"
 
-
-class LedgerClosedError(BookKeeperError):
+class LedgerClosedError(BookKeeperError, what="the ledger is closed"):
     """The ledger is closed, or the writer is."""
 
-    what = "the ledger is closed"
 
-
-class WrongKeyError(BookKeeperError):
+class WrongKeyError(BookKeeperError, what="the bookie refuses the ledger's key"):
     """A bookie knows the ledger under another password, or wants authentication."""
 
-    what = "the bookie refuses the ledger's key"
 
-
-class NotEnoughBookiesError(BookKeeperError):
+class NotEnoughBookiesError(BookKeeperError, what="not enough bookies"):
     """Too few bookies are writable, or too few answer."""
 
-    what = "not enough bookies"
 
-
-class RecoveryFailedError(BookKeeperError):
+class RecoveryFailedError(BookKeeperError, what="the ledger cannot be recovered now"):
     """Recovery cannot be completed now. The ledger stays in recovery, and a later one can be."""
 
-    what = "the ledger cannot be recovered now"
 
-
-class DigestMismatchError(BookKeeperError):
+class DigestMismatchError(BookKeeperError, what="the entry is damaged"):
     """The bytes of an entry are not those that its writer sent, or belong to another entry."""
 
-    what = "the entry is damaged"
 
-
-class MetadataError(BookKeeperError):
+class MetadataError(BookKeeperError, what="the metadata cannot be read"):
     """A ledger's node, or a bookie's, cannot be understood."""
 
-    what = "the metadata cannot be read"
 
-
-class UnknownLayoutError(MetadataError):
+class UnknownLayoutError(MetadataError, what="the layout of the metadata is not known"):
     """The metadata is laid out in a way that this client does not know."""
 
-    what = "the layout of the metadata is not known"
 
-
-class MetadataConflictError(BookKeeperError):
+class MetadataConflictError(
+    BookKeeperError, what="the ledger's metadata was changed by another client"
+):
     """Another client changed the ledger's node meanwhile."""
 
-    what = "the ledger's metadata was changed by another client"
 
-
-class InvalidRequestError(BookKeeperError):
+class InvalidRequestError(BookKeeperError, what="invalid request"):
     """Arguments that can never be right."""
 
-    what = "invalid request"
 
-
-class EntryTooLargeError(InvalidRequestError):
+class EntryTooLargeError(InvalidRequestError, what="the entry is too large"):
     """The entry does not fit into a frame that bookies take."""
 
-    what = "the entry is too large"
 
-
-class TlsFilesError(InvalidRequestError):
-    """A certificate or key for connections to bookies cannot be used.
-
-    Attributes: `files`, their paths; `why`.
-    """
-
-    what = "the files for TLS to bookies cannot be used"
+class TlsFilesError(InvalidRequestError, what="the files for TLS to bookies cannot be used"):
+    """A certificate or key (`files`) for connections to bookies cannot be used: `why`."""
 
     def __init__(self, files: str, reason: str) -> None:
         super().__init__(f"{files}: {reason}")
@@ -161,49 +106,32 @@ class TlsFilesError(InvalidRequestError):
         self.why = reason
 
 
-class BackPressureError(BookKeeperError):
+class BackPressureError(BookKeeperError, what="too many bytes are in flight"):
     """Too many bytes are in flight. `LedgerWriter.ready` waits until there is room."""
 
-    what = "too many bytes are in flight"
 
-
-class ClientClosedError(BookKeeperError):
+class ClientClosedError(BookKeeperError, what="the client is closed"):
     """The client was closed by its user."""
 
-    what = "the client is closed"
 
-
-class BookieError(BookKeeperError):
+class BookieError(BookKeeperError, what="the bookie failed"):
     """One bookie failed, and other replicas may do."""
 
-    what = "the bookie failed"
 
-
-class BookieTimeoutError(BookieError):
+class BookieTimeoutError(BookieError, what="no answer in time"):
     """No answer came in time. A write may have been made, or not."""
 
-    what = "no answer in time"
 
-
-class BookieUnreachableError(BookieError):
+class BookieUnreachableError(BookieError, what="the bookie cannot be reached"):
     """The bookie is not registered, cannot be connected to, or the connection broke."""
 
-    what = "the bookie cannot be reached"
 
-
-class BookieTlsError(BookieError):
+class BookieTlsError(BookieError, what="the connection to the bookie cannot be secured"):
     """The bookie has no TLS, or one of the two refuses the other's certificate."""
 
-    what = "the connection to the bookie cannot be secured"
 
-
-class BookieRefusedError(BookieError):
-    """The bookie answered with an error.
-
-    Attributes: `status`, BookKeeper's number.
-    """
-
-    what = "the bookie refused"
+class BookieRefusedError(BookieError, what="the bookie refused"):
+    """The bookie answered with an error: `status`, BookKeeper's number."""
 
     def __init__(
         self,
@@ -219,16 +147,12 @@ class BookieRefusedError(BookieError):
         self.status = status
 
 
-class BookieProtocolError(BookieError):
+class BookieProtocolError(BookieError, what="the bookie does not speak the protocol"):
     """The bookie sent something that is not an answer. Its connection is closed."""
 
-    what = "the bookie does not speak the protocol"
 
-
-class BookieOverloadedError(BookieError):
+class BookieOverloadedError(BookieError, what="the bookie is too slow"):
     """More bytes wait for this bookie than it may hold back."""
-
-    what = "the bookie is too slow"
 
 
 STATUS_OK = 0

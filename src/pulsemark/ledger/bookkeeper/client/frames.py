@@ -157,11 +157,7 @@ def frame_start(request: Outgoing, number: int) -> bytes:
 
 
 class FrameReader:
-    """Cuts received bytes into frames.
-
-    Args:
-        max_frame_bytes: a frame that says it is longer is refused at its length.
-    """
+    """Cuts received bytes into frames. One that is too long is refused at its length."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max = max_frame_bytes
@@ -171,11 +167,7 @@ class FrameReader:
     def feed(
         self, data: bytes, past: Callable[[bytes, int], int] = lambda data, start: start
     ) -> Iterator[bytes]:
-        """The frames that end in these bytes, without their lengths.
-
-        `past` is asked where each frame begins, and returns where the next one does that it has
-        not dealt with. Raises BookieProtocolError for a frame that is too long.
-        """
+        """The frames that end in these bytes; `past` may skip some. Raises BookieProtocolError."""
         self._parts.append(data)
         self._held += len(data)
         if self._held < self._needed():

@@ -95,11 +95,7 @@ async def retried(request: Callable[[], Awaitable[_ANY]], options: ClientOptions
 
 
 class LedgerNodes:
-    """The nodes of ledgers below a root.
-
-    Args:
-        random: makes creation tokens; a seeded one in simulations.
-    """
+    """The nodes of ledgers below a root. ``random`` makes creation tokens."""
 
     def __init__(
         self, coordination: Coordination, root: str, options: ClientOptions, random: random.Random
@@ -201,11 +197,7 @@ class LedgerNodes:
     async def change(
         self, metadata: LedgerMetadata, version: int, *, must_be_ours: bool = False
     ) -> int:
-        """Replace a ledger's metadata that has this version; returns the new version.
-
-        With `must_be_ours`, the same content written by another client is a conflict too. Raises
-        MetadataConflictError, LedgerMissingError.
-        """
+        """Replace metadata of that version. Raises MetadataConflictError, LedgerMissingError."""
         path = ledger_path(self._root, metadata.ledger_id)
         data = encode_metadata(metadata)
         pauses, is_lost = _Pauses(self._options), False

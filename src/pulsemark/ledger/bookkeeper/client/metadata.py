@@ -102,10 +102,7 @@ class LedgerMetadata:
         return tuple(bookies[place] for place in self.write_set(entry_id))
 
     def with_ensemble(self, first_entry_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
-        """Another ensemble from an entry on; it replaces a last segment that begins there.
-
-        Raises InvalidRequestError before the last segment: those entries are where they are.
-        """
+        """With another ensemble from an entry on. Raises InvalidRequestError for an earlier one."""
         if first_entry_id < self.last_segment.first_entry_id:
             raise self._invalid(f"entry {first_entry_id} is before the last segment")
         kept = tuple(one for one in self.segments if one.first_entry_id < first_entry_id)

@@ -134,13 +134,9 @@ CommitEnsemble = Callable[[LedgerMetadata], Awaitable[LedgerMetadata]]
 
 
 class WritePipeline:
-    """Writes entries of one ledger, from the entry after `confirmed` on.
+    """Writes entries of one ledger after ``confirmed``, where the ledger has ``length`` bytes.
 
-    Args:
-        commit_ensemble: called with the metadata of each new ensemble.
-        recovery: entries are written again, past a fence.
-        confirmed: the last entry that is written already, and confirmed.
-        length: the ledger's with that entry.
+    Recovery writes them again, past a fence. ``commit_ensemble`` stores each new ensemble.
     """
 
     def __init__(
@@ -358,10 +354,7 @@ class WritePipeline:
                 entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
-        """Fail what is pending, after an ensemble change that is under way; no other one begins.
-
-        A change that has written nothing yet is given up: its choice may wait for ZooKeeper.
-        """
+        """Fail what is pending, after an ensemble change that has written something."""
         self._is_ending = True
         if self._change is not None:
             if not self._is_frozen:

@@ -298,9 +298,7 @@ class LedgerReader:
     async def read(
         self, first: int, last: int, max_bytes: int = _DEFAULT_MAX_BYTES
     ) -> list[LedgerEntry]:
-        """The entries from `first` to `last`, or fewer: at least one, and few above `max_bytes`.
-
-        The entry that reaches `max_bytes` of payload is the last one returned.
+        """The entries from `first` on, up to `last` or until they reach `max_bytes`; at least one.
 
         Raises EntryMissingError beyond the last confirmed entry or if no replica holds an entry,
         DigestMismatchError if no good copy is found, NotEnoughBookiesError if no replica answers.
@@ -350,11 +348,7 @@ class LedgerReader:
         return found.metadata
 
     async def refresh_last_confirmed(self) -> int:
-        """Ask metadata and bookies how far the ledger may be read now; returns that entry.
-
-        Of an open ledger it can be less than the writer knows: a bookie hears of an entry's
-        confirmation with the next entry. Raises NotEnoughBookiesError if no bookie answers.
-        """
+        """Ask how far the ledger may be read now. Raises NotEnoughBookiesError."""
         metadata = await self.refresh_metadata()
         if not metadata.is_closed:
             found = await read_last_confirmed(self._core, metadata, self._digest)

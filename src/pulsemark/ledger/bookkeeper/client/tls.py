@@ -94,11 +94,7 @@ class BookieTls:
 
 
 class TlsContexts:
-    """The context for each new connection. Raises TlsFilesError when it is made.
-
-    Files are read again after they changed; if the new ones cannot be used, the old ones stay in
-    use, because files may be replaced one after the other.
-    """
+    """The context for each new connection, of files that are read again. Raises TlsFilesError."""
 
     def __init__(self, tls: BookieTls, now_s: Callable[[], float] = time.monotonic) -> None:
         self._tls = tls

@@ -57,14 +57,11 @@ class LedgerWriter:
         return self._pipeline.error
 
     def append(self, *buffers: Buffer) -> asyncio.Future[int]:
-        """Add an entry of these buffers, one after another, which must not change until it is done.
+        """Add an entry of these buffers, which must not change until it is done.
 
-        Returns a future of the entry's id. Futures complete in order, each when its entry and all
-        before it are held by an ack quorum. They fail with the error that ended the writer. The
-        future need not be waited for: cancelling it does not take the entry back.
-
-        Raises the writer's error (LedgerFencedError, LedgerClosedError...), BackPressureError or
-        EntryTooLargeError. Nothing was sent then.
+        Returns a future of its id, done in order when an ack quorum holds it and all before; it may
+        be cancelled. Raises the writer's error (LedgerFencedError, LedgerClosedError...),
+        BackPressureError or EntryTooLargeError. Nothing was sent then.
         """
         return self._pipeline.append((buffers,))
 
@@ -83,9 +80,8 @@ class LedgerWriter:
     async def close(self) -> LedgerMetadata:
         """Close the ledger after its last confirmed entry; what is pending fails.
 
-        Returns the metadata of the closed ledger. A second call has the outcome of the first.
-        Raises LedgerFencedError if another client recovers the ledger, LedgerClosedError if one
-        closed it after another entry, and the coordination service's errors.
+        Raises LedgerFencedError if another client recovers it, LedgerClosedError if one closed it
+        after another entry, and the coordination service's errors.
         """
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())

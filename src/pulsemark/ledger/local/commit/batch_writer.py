@@ -107,14 +107,12 @@ class BatchWriter(EntryWriter):
         return outcome
 
     def _take_out_of_journal(self, stored: Sequence[tuple[Group, int]]) -> None:
-        """Leave only so many bytes of these groups in the batch's block.
+        """Leave only so many bytes of these groups in the batch's block, after a crash too.
 
-        What is refused here must not come back after a crash. The block is written again in its
-        place, where a full disk has room for it. A power cut may tear it meanwhile, and readers
-        of the folder have seen its entries: so their segments are synced before.
-
-        If that fails, they are written to another file. Raises OSError if that fails, too: then
-        nobody knows what a crash would bring back.
+        The block is written again in its place, where a full disk has room. A power cut may tear
+        it, and readers have seen its entries, so their segments are synced before. If that fails,
+        it goes to another file. Raises OSError if that fails, too: nobody knows then what would
+        come back.
         """
         for group, _ in stored:
             written = self._dirty.get(_segment(group))  # None: it was synced (``_sync_some``)
@@ -139,10 +137,9 @@ class BatchWriter(EntryWriter):
     def _leave_journal(self) -> None:
         """After a failed write or sync of the journal: make durable what was promised.
 
-        What failed must not count after a crash, and what was acknowledged before without a sync
-        must be in its segments, because the journal may have lost it. Raises OSError if either
-        fails. On a full disk the first may have to wait for the next batch: its block comes with
-        the header that says what counts. Until then a power cut can bring back what failed.
+        What was acknowledged without a sync must be in its segments. What failed must not count
+        after a crash; on a full disk that may wait for the next batch, whose header says it. Raises
+        OSError.
         """
         if self.journal.take_back():
             return
@@ -188,9 +185,9 @@ class BatchWriter(EntryWriter):
     def write_to_journal(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> None:
         """Write the batch's block, unless it is written already.
 
-        Even without ``sync``, a segment's first block in each of the journal's files is synced at
-        once. So the last file has the place where each segment ends that was written to since, and
-        recovery cuts off what was not synced.
+        A segment's first block in each file is synced at once, also without ``sync``: so the last
+        file says where each segment ends that was written to, and recovery cuts off what was not
+        synced.
         """
         if batch.is_in_journal:
             return
@@ -232,10 +229,7 @@ class BatchWriter(EntryWriter):
         return written
 
     def _show_whole_records(self, group: Group) -> int:
-        """Show the whole records of a failed write: a reader of the folder may have seen them.
-
-        Returns their size in bytes, with that of the segment's header if it comes first.
-        """
+        """Show the whole records of a failed write, which readers may have seen; their size."""
         written = self._dirty.get(_segment(group))
         if written is None:
             return 0

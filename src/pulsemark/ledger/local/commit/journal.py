@@ -348,9 +348,9 @@ class Journal:
     def take_back(self) -> bool:
         """After an exception of ``write``: overwrite its block, durably, and leave the file.
 
-        That needs no space. Returns False if it is not possible, as after a failed sync: then
-        `begin` must be called, once what `has_unsynced` names is durable elsewhere. After a failed
-        sync the block is overwritten all the same: that helps against a kill before `begin`.
+        False: it is not possible, as after a failed sync. Then `begin` must be called, once what
+        `has_unsynced` names is durable elsewhere; the block is overwritten all the same, against a
+        kill.
         """
         journal = self._open
         if journal is None or not journal.is_broken:  # nothing was written
@@ -389,10 +389,7 @@ class Journal:
         self.write((), ())
 
     def sync(self) -> None:
-        """Make the blocks written without a sync durable.
-
-        After an OSError they may be lost. `begin` must be called, once they are durable elsewhere.
-        """
+        """Make written blocks durable. After an OSError `begin` must be called."""
         journal = self._open
         if journal is None or journal.synced_end == journal.end:
             return
@@ -402,11 +399,10 @@ class Journal:
         journal.is_broken = journal.is_lost = False
 
     def rotate(self) -> int:
-        """End the current file; returns the highest journal id that ended.
+        """End the current file; returns the highest journal id that ended. Raises OSError.
 
-        With a sync interval the next one's header is written before the files that have ended are
-        freed. Else, where an older one is kept, recovery would take that for the last one, and cut
-        off what segments got after it. Raises OSError: nothing has ended that may be freed.
+        With a sync interval the next header is written before ended files are freed: else recovery
+        would take an older one that is kept for the last, and cut off what segments got after it.
         """
         if self._open is not None:
             self._leave(self._open)

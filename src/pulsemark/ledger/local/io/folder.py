@@ -209,9 +209,8 @@ def _has_files(files: Files, folder: Path, names: set[str]) -> bool:
 class FolderLock:
     """A data folder's lock, until it is closed: of the folder itself, and of its file `LOCK`.
 
-    The file alone can be removed, and made again by the next process. Earlier versions lock only
-    the file, and so do file systems that lock no folders. Until it is closed the folder is held
-    (`Files.hold_folder`).
+    The file alone can be removed and made again. Earlier versions lock only it, and so do file
+    systems that lock no folders.
     """
 
     def __init__(self, files: Files, fds: Sequence[int]) -> None:
@@ -312,10 +311,7 @@ class Reserve:
         return self._whole
 
     def with_space_for(self, work: Callable[[], T]) -> T:
-        """Do ``work``. If the disk is full, free a part and do it again, until nothing is left.
-
-        ``work`` must have changed nothing when it raises. Its last error is raised here.
-        """
+        """Do ``work``; while the disk is full, free a part of the reserve and do it again."""
         while True:
             try:
                 return work()

@@ -116,10 +116,7 @@ class Filer:
             self._due.began.append(segment)
 
     def end(self, segment: Segment) -> None:
-        """End a segment: no entry follows those assigned. One whose sync failed stays failed.
-
-        If it was sealed before, entries were cut off its end: its index file is sealed again.
-        """
+        """End a segment; one that was sealed and has lost its end is sealed again."""
         if segment.life.become(SegmentState.ENDED, only_if=_UNENDED):
             with self._lock:
                 self._due.ended.append(segment)
@@ -133,11 +130,7 @@ class Filer:
     # Checkpoints
 
     def sync(self, segment: Segment, fd: int) -> bool:
-        """Sync a segment's file by a descriptor used to write it; returns whether that worked.
-
-        A file that is about to be removed needs no sync. After a failure the file is never synced
-        again: the kernel would report success, whatever data it has lost.
-        """
+        """Sync a segment's file, once: after a failure the kernel would report success later."""
         if segment.removed:
             return True
         if segment.state is SegmentState.FAILED:
@@ -263,11 +256,7 @@ _UNENDED = (SegmentState.PENDING, SegmentState.DURABLE, SegmentState.SEALED)
 def counting_segments(
     segments: Sequence[Segment], *, known: Collection[Segment] = (), lost: Collection[int] = ()
 ) -> list[Segment]:
-    """Load the indexes of the segments that count, and show the entries that count, in order.
-
-    Those in ``known`` were loaded before, and only load what was written since. ``lost`` is for
-    `chain_of`.
-    """
+    """Load and show the segments that count, in order; ``known`` ones load only what is new."""
     by_header = {segment.header: segment for segment in segments}
     shown: list[Segment] = []
     for link in chain_of(by_header, lost):
@@ -296,11 +285,7 @@ def _check_follows(before: Segment, segment: Segment) -> None:
 
 
 def dropped_segments(segments: Sequence[Segment], counting: Sequence[Segment]) -> list[Segment]:
-    """Those of a topic's segments that surely no longer count: a newer header skips them.
-
-    This happens when a tail was cut off. A segment that merely cannot be reached (because one
-    between it and the newer ones is missing) is not among them.
-    """
+    """A topic's segments that a newer header skips, as after a cut tail; not unreachable ones."""
     heads = [segment.header for segment in counting if segment.first_entry_id == 0]
     dropped = []
     for segment in segments:

@@ -115,10 +115,7 @@ class IndexFile:
         return unpack_chunk(data, self._seed, number * CHUNK_ROWS)
 
     def ends(self, number: int, head_size: int) -> Iterator[ChunkEnds]:
-        """The ends of up to 16 chunks from ``number`` on, read at once; at least one.
-
-        Raises BadIndexError at a chunk that is damaged, after the ends of those before it.
-        """
+        """The ends of up to 16 chunks from ``number`` on, or BadIndexError at a damaged one."""
         size = _CHUNKS_AT_ONCE * CHUNK_BYTES
         data = read_up_to(self._files, self._fd, size, chunk_offset(number, head_size))
         view = memoryview(data)

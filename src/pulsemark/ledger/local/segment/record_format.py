@@ -99,9 +99,8 @@ def pack_records(
 ) -> tuple[list[Buffer], list[int]]:
     """The records of consecutive entries of the same kind, time and body check, from ``offset`` on.
 
-    ``next_index`` is the index of the first entry's first message. Returns the records' parts, and
-    where each record ends. The loop is `pack_record_head` once more: a call for each record would
-    cost half as much as all the rest.
+    Returns their parts, and where each record ends. The loop is `pack_record_head` once more: a
+    call for each record would cost half as much as all the rest.
     """
     marker, seed = key
     pack_core, pack_lead, crc_of = RECORD_CORE.pack, RECORD_LEAD.pack, crc32c
@@ -179,11 +178,7 @@ class BadRecordError(Exception):
 
 
 def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordFields:
-    """Check marker, sizes and checksum of the record at ``offset``; raises BadRecordError.
-
-    Needs header, prefix and up to six body bytes; `whole_record` and `body_damage` check the rest
-    of the body.
-    """
+    """Check header, prefix and up to six body bytes of a record. Raises BadRecordError."""
     start = offset + RECORD_HEADER_SIZE
     if start > len(data):
         raise BadRecordError("the record header is cut off", short=True)
@@ -203,11 +198,7 @@ def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordField
 
 
 def whole_record(data: Buffer, view: memoryview, at: int, key: RecordKey) -> RecordTuple:
-    """The header of the record at ``at``, after header and body have passed their checksums.
-
-    The fast way, for reading thousands of records; ``view`` is a view on ``data``.
-    Raises BadRecordError.
-    """
+    """The fast way: the header of a record with good checksums. Raises BadRecordError."""
     try:
         record: RecordTuple = RECORD_HEADER.unpack_from(data, at)
         marker, crc, size, prefix_size, _, body_check, _, _, _, _ = record

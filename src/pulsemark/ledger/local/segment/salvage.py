@@ -132,10 +132,9 @@ def salvage_headers(
     good: Iterable[SegmentHeader],
     identity: Identity | None = None,
 ) -> dict[SegmentId, SegmentHeader]:
-    """New headers for those of the ``damaged`` segments that can be salvaged.
+    """New headers for ``damaged`` segments that can be salvaged; ``good`` are all others.
 
-    ``good`` are the headers that could be read: all of the folder, or of one topic, whose
-    ``identity`` is then given. Raises OSError, UnsupportedVersionError.
+    If these are of one topic, its ``identity`` is given. Raises OSError, UnsupportedVersionError.
     """
     known = {header.segment_id: header for header in good}
     salvaged = {}
@@ -163,10 +162,7 @@ def has_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
 
 
 def may_have_held_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
-    """Whether a segment without a usable header can have held records. Raises OSError.
-    False if the file begins with a whole header of another segment and has no record of this one,
-    or if it begins with a header that may be half written.
-    """
+    """Whether a segment without a usable header can have held records. Raises OSError."""
     path = segment_path(folder, *segment_id)
     beginning = read_beginning(files, path)
     with suppress(CorruptFileError):

@@ -95,12 +95,9 @@ def scan_records(
 ) -> Iterator[ScannedRecord]:
     """Every record from ``offset`` on with a good header, with growing entry ids.
 
-    A record with a good header and a damaged body is returned too (``damaged``), but not as the
-    last one: without a whole record after it, it is a torn tail.
-
-    ``known_start``: entry ``next_entry_id`` is, or was, exactly at ``offset``. Then a record after
-    damage is accepted only if there is room before it for as many lost entries as its id implies:
-    bytes in a producer's payload are not taken for a record just because they look like one.
+    One with a damaged body is returned (``damaged``), but not as the last one: that is a torn tail.
+    ``known_start``: entry ``next_entry_id`` is, or was, at ``offset``. Then a record after damage
+    is accepted only if there is room for the lost entries: not what a payload makes look like one.
     """
     window = _Window(files, fd)
     key = header.record_key
@@ -140,10 +137,7 @@ def _follows(
     held: list[ScannedRecord],
     start: tuple[int, int] | None,
 ) -> bool:
-    """Whether a record at ``offset`` can be what its entry id says, counted from what is sure.
-
-    ``start``: where the records that are sure end, and the next entry id; None: it is not known.
-    """
+    """Whether a record at ``offset`` fits to its entry id, counted from ``start``, if known."""
     if start is None:
         return record.fields.entry_id >= next_entry_id
     expected = held[-1].end_offset if held else start[0]

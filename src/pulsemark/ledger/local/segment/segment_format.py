@@ -96,10 +96,7 @@ def version_1_key(ledger_id: int) -> RecordKey:
 
 
 def new_secret() -> bytes:
-    """A secret for a new segment or journal file.
-
-    No byte of its marker is zero, so that space that was never written has no marker.
-    """
+    """A secret for a new file. Its marker has no zero byte, which never written space has."""
     while True:
         secret = os.urandom(SECRET_SIZE)
         if all(secret[:4]):

@@ -109,11 +109,7 @@ class TimeIndex:
     def append_many(
         self, times_ms: Sequence[int], nexts: Sequence[int], ends: Sequence[int]
     ) -> None:
-        """Add the rows of entries that follow one another from ``end_offset`` on.
-
-        ``times_ms`` are running maxima already, none below ``time_max_ms``. Where an exception
-        ends it within a chunk, it has added no row of that chunk.
-        """
+        """Add rows from ``end_offset`` on, with running maxima, chunk by chunk."""
         done, count = 0, len(ends)
         while done < count:
             rows = self.count % CHUNK_ROWS
@@ -151,11 +147,7 @@ class TimeIndex:
         self._end_before.append(self.end_offset)
 
     def digest(self, data: Buffer, offset: int) -> None:
-        """Add the segment's bytes at ``offset`` to the checksums of their chunks.
-
-        To be called with all bytes of the segment in order, once they are written, their rows
-        appended before.
-        """
+        """Add bytes of the segment, in order and after their rows, to the chunks' checksums."""
         while data and (chunk := self._chunks.get(self._digesting)) is not None:
             start = chunk.offsets[0]
             if offset < start:  # the segment's header, or a gap
@@ -246,11 +238,7 @@ class TimeIndex:
             self._file.begin(self._in_file)
 
     def load(self) -> Trailer | None:
-        """Load the good part of the file; returns the trailer if it is sealed.
-
-        Without a trailer all whole chunks are loaded; the rows after them must be read from the
-        segment. Loading ends at a bad chunk: BadIndexError is never raised here.
-        """
+        """Load the good part of the file, without BadIndexError; the trailer if it is sealed."""
         try:
             fd = self._files.open(self._path, os.O_RDONLY)
         except FileNotFoundError:
@@ -432,10 +420,7 @@ def index_from_records(
 def _index_lost(
     index: TimeIndex, record: ScannedRecord, row: int, row_limit: int, next_message: int
 ) -> None:
-    """Add rows for the lost entries before ``record``, whose row is ``row``.
-
-    ``next_message`` is the message count in the row of the last one.
-    """
+    """Add rows for the lost entries before ``record``; the last one has ``next_message``."""
     damage = index.end_offset
     while index.count < min(row, row_limit):
         known = next_message if index.count == row - 1 else index.next_message
@@ -453,10 +438,7 @@ def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:
 
 
 def index_lost_rows(index: TimeIndex, count: int, next_message: int) -> None:
-    """Add rows, up to ``count``, for entries that existed and whose records are lost at the end.
-
-    ``next_message`` is the message count in the row of the last one.
-    """
+    """Add rows up to ``count`` for entries lost at the end; the last has ``next_message``."""
     end = index.end_offset
     while index.count < count:
         known = next_message if index.count == count - 1 else index.next_message
