@@ -1,6 +1,7 @@
 """The pipeline on a cluster: Spark's standalone master and two workers, on this machine.
 
     python bench/bench_spark_cluster.py [--rows 1000000 10000000] [--topics 1 100 1000] [--rounds N]
+        [--jobs scan audit offload stream]
 
 Master and workers are processes of their own, from pyspark's jars; each worker has one core and one
 executor. The data folder is their shared file system. For each number of messages (in one topic),
@@ -12,7 +13,10 @@ and the fewest messages in each number of topics, some jobs run one after anothe
     stream    Trigger.AvailableNow over all topics, into Spark's sink `noop`
 
 A row of Markdown for each gives the seconds of each job: the median of some rounds after a first
-one, with the lowest and the highest. The defaults are several minutes of work for two quiet cores.
+one, with the lowest and the highest. Then it gives the most memory that was seen meanwhile, in MiB:
+of the driver (its JVM and its Python processes), of an executor's JVM, and of all Python workers of
+one executor. What processes share is divided among them (PSS). The JVMs have heaps of 1 GiB.
+The defaults are several minutes of work for two quiet cores.
 """
 
 from __future__ import annotations
@@ -24,15 +28,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyspark
 from rounds import Sample, add_rounds, in_turns, seconds_of
+from spark_report import processes
 
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
@@ -47,6 +54,8 @@ SILENT_S = 300
 """Spark's processes may start slowly beside other work, but they say something all the time."""
 DAEMON_OPTIONS = ("-Dspark.master.rest.enabled=false", "-Dspark.worker.timeout=600")
 MESSAGE_BYTES = 100
+JOBS = ("scan", "audit", "offload", "stream")
+PARTS = ("driver", "executor", "workers")
 NARROW = ("value", "__key", "__publishTime", "__index", "__brokerPublishTime")
 SUMS = ["sum(length(value))", "sum(__index)", "max(__brokerPublishTime)"]
 
@@ -201,6 +210,62 @@ def run_s(job: Callable[[], int], out: Path, expected: int) -> float:
     return seconds_of(run)
 
 
+class Memory:
+    """The most memory that each part of the cluster has had, looked for twice a second."""
+
+    def __init__(self) -> None:
+        self.most_bytes: dict[str, int] = {}
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def text(self) -> str:
+        """The cells of a row."""
+        parts = [
+            max(
+                (size for name, size in self.most_bytes.items() if name.startswith(part)), default=0
+            )
+            for part in PARTS
+        ]
+        return " | ".join(f"{size >> 20:,}" for size in parts)
+
+    def _look(self) -> None:
+        while True:
+            parents = {pid: parent for pid, parent, _ in processes()}
+            found: dict[str, int] = {}
+            for pid in parents:
+                part = _part_of(pid, parents)
+                found[part] = found.get(part, 0) + (_bytes_of(pid) if part else 0)
+            for part, size in found.items():
+                self.most_bytes[part] = max(size, self.most_bytes.get(part, 0))
+            time.sleep(0.5)
+
+
+def _part_of(pid: int, parents: Mapping[int, int]) -> str:
+    """The part that a process belongs to: one of `PARTS` with its executor; empty: none of them."""
+    above = pid
+    while above in parents and above != os.getpid():
+        command = _read(f"/proc/{above}/cmdline")
+        if "CoarseGrainedExecutorBackend" in command:
+            return f"{'executor' if above == pid else 'workers'} {above}"
+        if "org.apache.spark.deploy.master" in command or "deploy.worker.Worker" in command:
+            return ""
+        above = parents[above]
+    return "driver" if above == os.getpid() else ""
+
+
+def _read(path: str) -> str:
+    """The text of a file; empty if its process has ended."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _bytes_of(pid: int) -> int:
+    """The memory of a process, with its share of what it has in common with others (PSS)."""
+    lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+
+
 def main() -> None:
     """Parse arguments, start, measure, print, stop."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -208,6 +273,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--topics", type=int, nargs="+", default=[1, 100, 1000])
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, metavar="JOB")
     add_rounds(parser)
     args = parser.parse_args()
     sizes = [(rows, 1) for rows in args.rows]
@@ -216,16 +282,18 @@ def main() -> None:
         folder = Path(temporary)
         spark = session(stack.enter_context(cluster(folder, args.workers)))
         stack.callback(spark.stop)
-        print("| messages | topics | scan | audit | offload | stream |")
-        print("|---|---|---|---|---|---|")
+        memory = Memory()
+        heads = ("messages", "topics", *args.jobs, *PARTS)
+        print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
         for rows, topics in sizes:
             data, expected = folder / f"data-{rows}-{topics}", rows // topics * topics
             fill(data, rows, topics)
-            jobs = jobs_of(spark, data, folder / "out").values()
+            memory.most_bytes.clear()
+            jobs = itemgetter(*args.jobs, JOBS[0])(jobs_of(spark, data, folder / "out"))[:-1]
             runs = [partial(run_s, job, folder / "out", expected) for job in jobs]
             in_turns(1, *runs)  # the first one starts Python's processes
             cells = [Sample.of(taken).text(" s") for taken in in_turns(args.rounds, *runs)]
-            print(f"| {rows:,} | {topics:,} | {' | '.join(cells)} |", flush=True)
+            print(f"| {rows:,} | {topics:,} | {' | '.join(cells)} | {memory.text()} |", flush=True)
             shutil.rmtree(data)
 
 

@@ -93,7 +93,7 @@ def tree_cpu_s() -> float:
     """Processor time (user and system) of this process and of all that descend from it."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
-    for pid, parent, spent in _processes():
+    for pid, parent, spent in processes():
         children.setdefault(parent, []).append(pid)
         ticks[pid] = spent
     total, left = 0, [os.getpid()]
@@ -104,7 +104,7 @@ def tree_cpu_s() -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def _processes() -> Iterator[tuple[int, int, int]]:
+def processes() -> Iterator[tuple[int, int, int]]:
     """Of each process: its id, its parent's, and its ticks, with those of children that ended."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

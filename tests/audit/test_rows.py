@@ -13,7 +13,6 @@ from pulsemark.audit.rows import (
     parse_tags,
     row_from_json,
 )
-from pulsemark.pipeline.options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS
 
 GOOD: dict[str, Any] = {
     "tier": "consumer",
@@ -99,11 +98,3 @@ def test_bad_widths(text: str) -> None:
     with pytest.raises(AuditInputError) as raised:
         parse_bucket_ms(text)
     assert raised.value.value == text
-
-
-def test_limits_are_those_of_the_spark_audit() -> None:
-    """The two count the same entries as doubtful, and take the same times."""
-    from pulsemark.audit import rows
-
-    assert rows.MAX_MESSAGES_PER_ENTRY == DEFAULT_MAX_MESSAGES_PER_ENTRY
-    assert rows.MAX_TIME_MS == MAX_TIME_MS

@@ -68,8 +68,9 @@ async def test_a_producer_that_waits_too_long_gets_the_reason():
     health.close()
 
 
-async def test_failures_meanwhile_start_no_second_probing():
+async def test_failures_meanwhile_start_no_second_probing(monkeypatch):
     """However many appends fail, only one probe runs at a time."""
+    monkeypatch.setattr(storage, "PROBE_INTERVAL_S", 60)
     disk = Disk(works=False)
     health = StorageHealth(disk.probe)
     for _ in range(10):

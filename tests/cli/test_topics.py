@@ -117,6 +117,20 @@ def test_acknowledged_messages_of_a_batch_are_not_shown_again(pulsemark):
         assert broker.backlog("orders", "s") == 0
 
 
+def test_a_batch_ends_where_enough_messages_were_shown(pulsemark):
+    """The others of the batch are not acknowledged, and come next."""
+    with running_broker(
+        storage="memory", acknowledgment_at_batch_index_level_enabled=True
+    ) as broker:
+        with RawClient.from_url(broker.service_url) as client:
+            client.subscribe(TOPIC, "s")
+            client.create_producer(TOPIC).send_batch([b"one", b"two", b"three"])
+        consume = ("consume", "orders", "-s", "s", "--json", "--url", broker.service_url)
+        assert [each["value"] for each in pulsemark(*consume).json()] == ["one"]
+        assert [each["value"] for each in pulsemark(*consume, "-n", "2").json()] == ["two", "three"]
+        assert broker.backlog("orders", "s") == 0
+
+
 def test_lines_are_messages(connect, broker, monkeypatch):
     """Without --message each line of standard input is one, with any bytes."""
     lines = io.TextIOWrapper(io.BytesIO(b"first\n\xff\xfe\n\nlast"))

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pulsemark.audit.rows import MAX_MESSAGES_PER_ENTRY
 from pulsemark.ledger import Entry, EntryKind, Position
 from pulsemark.metadata import BrokerEntryMetadata, pack
 from pulsemark.pipeline.audit import parse_bucket_ms
 from pulsemark.pipeline.audit_source import counts
 from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.options import DEFAULT_MAX_MESSAGES_PER_ENTRY
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_an_entry_counts_by_its_stamp_or_by_its_append_time() -> None:
 
 def test_what_no_read_would_take_is_doubtful() -> None:
     """Counts are the producers' claims: those beyond the limit of a read are counted apart."""
-    claims = (2**31 - 1, 1000, DEFAULT_MAX_MESSAGES_PER_ENTRY)
+    claims = (2**31 - 1, 1000, MAX_MESSAGES_PER_ENTRY)
     ends = np.cumsum(claims) - 1
     table = table_of_entries(
         [

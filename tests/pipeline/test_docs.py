@@ -10,7 +10,7 @@ from pulsemark.pipeline import options
 from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.options import DEFAULT_MAX_UNCOMPRESSED_BYTES, STREAM_OPTIONS, ReadOptions
+from pulsemark.pipeline.options import STREAM_OPTIONS, EntryLimits, ReadOptions
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 
@@ -56,7 +56,7 @@ def test_the_options_are_the_documented_ones() -> None:
         except OptionError as error:
             assert "is not an option" not in error.reason
     limits = {row[0]: row[2] for row in table("option")}
-    assert limits["`maxUncompressedBytes`"] == str(DEFAULT_MAX_UNCOMPRESSED_BYTES)
+    assert limits["`maxUncompressedBytes`"] == str(EntryLimits().max_uncompressed_bytes)
 
 
 def test_the_options_of_a_service_are_the_documented_ones() -> None:

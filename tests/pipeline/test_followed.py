@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,8 +70,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     cluster.store.close()
 
 
-@pytest.mark.parametrize("option", ["path", "store"])
-def test_rows_of_a_store(tools: Any, cluster: Cluster, option: str) -> None:
+def test_rows_of_a_store(tools: Any, cluster: Cluster) -> None:
     """All kinds of entries have the rows that they have in a folder; nothing is fenced."""
     topics = [
         tools.TopicWriter(cluster.store, cluster.clock, f"persistent://public/default/{name}", -1)
@@ -80,16 +78,14 @@ def test_rows_of_a_store(tools: Any, cluster: Cluster, option: str) -> None:
     ]
     for topic in topics:
         tools.fill(topic, cluster.clock)
-    place = ADDRESS if option == "path" else None
-    given = {"store": ADDRESS} if option == "store" else {}
-    read = tools.rows_of(place, **given, topicsPattern=".*", minPartitions=7)
-    names = ReadOptions.parse({option: ADDRESS, "topic": "a"}).columns
+    read = tools.rows_of(ADDRESS, topicsPattern=".*", minPartitions=7)
+    names = ReadOptions.parse({"path": ADDRESS, "topic": "a"}).columns
     expected = [{name: row[name] for name in names} for topic in topics for row in topic.rows]
     assert read == tools.plain(expected)
     topics[0].single(b"the owner goes on")
-    assert tools.rows_of(None, store=ADDRESS, topic="a")[-1]["value"] == b"the owner goes on"
+    assert tools.rows_of(ADDRESS, topic="a")[-1]["value"] == b"the owner goes on"
     with pytest.raises(TopicNotFoundError):
-        tools.rows_of(None, store=ADDRESS, topic="c")
+        tools.rows_of(ADDRESS, topic="c")
 
 
 def test_the_documented_example(tools: Any, cluster: Cluster) -> None:
@@ -170,9 +166,9 @@ def test_transactions_of_a_store(tools: Any, cluster: Cluster) -> None:
         topic.ledger.append(body, base=base).commit.wait(10)
         if name == "t":
             topic.ledger.append_control(CONTROL_TXN_ABORT, name).commit.wait(10)
-    read = {"store": ADDRESS, "topic": "a", "columns": "value"}
-    assert [row["value"] for row in tools.rows_of(None, **read)] == [b"yes"]
-    assert len(tools.rows_of(None, **read, uncommitted="true")) == 4
+    read = {"topic": "a", "columns": "value"}
+    assert [row["value"] for row in tools.rows_of(ADDRESS, **read)] == [b"yes"]
+    assert len(tools.rows_of(ADDRESS, **read, uncommitted="true")) == 4
 
 
 def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:
@@ -199,11 +195,10 @@ def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:
     ("options", "named"),
     [
         ({"store": ADDRESS, "path": "/data"}, "store"),
-        ({"store": "/data"}, "store"),
-        ({"store": "zk://nowhere/ledgers"}, "store"),
+        ({"path": "zk://nowhere/ledgers"}, "path"),
         ({"path": "zk://:1/ledgers"}, "path"),
-        ({"store": ADDRESS, "grpcUrl": "grpc://h:1"}, "store"),
-        ({"store": ADDRESS, "valueSchema": "latest"}, "valueSchema"),
+        ({"path": ADDRESS, "grpcUrl": "grpc://h:1"}, "path"),
+        ({"path": ADDRESS, "valueSchema": "latest"}, "valueSchema"),
         ({}, "path"),
     ],
 )
@@ -216,6 +211,6 @@ def test_options_that_are_refused(options: dict[str, str], named: str) -> None:
 
 def test_limits_by_bytes_are_refused() -> None:
     """A stream of a store can be limited by messages only."""
-    given = SimpleNamespace(store=ADDRESS, topic="a", maxBytesPerTrigger="1000")
+    given = {"path": ADDRESS, "topic": "a", "maxBytesPerTrigger": "1000"}
     with pytest.raises(OptionError, match="maxBytesPerTrigger"):
-        StreamOptions.parse(vars(given))
+        StreamOptions.parse(given)

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.maintenance import verify_catalog
 from pulsemark.pipeline import estimate_compaction, offload
+from pulsemark.pipeline.audit_source import audit_tasks, counted
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
 from pulsemark.pipeline.plan import plan
 from pulsemark.pipeline.source import LedgerReader
@@ -78,6 +79,21 @@ def test_a_batch_read_lists_the_folder_as_often_for_many_as_for_few(
     assert few[1] == 0
     for place in (2, 3):
         assert more[place] - few[place] <= 6 * 36
+
+
+def test_a_task_of_an_audit_opens_the_segments_that_it_reads(
+    tmp_path: Path, tools: Any, calls: Counter[str]
+) -> None:
+    """Of a topic's many segments a small part, without a listing."""
+    folder = filled(tmp_path, tools, 1, 40)
+    folder.store.close()
+    options = ReadOptions.parse(
+        {"path": str(folder.path), "topicsPattern": ".*", "minPartitions": "20"}
+    )
+    *_, task = audit_tasks(options)
+    listed, opened, rows = counts(calls, lambda: list(counted(options, 60_000, (), False, task)))
+    assert sum(sum(batch["count"].to_pylist()) for batch in rows) == 2
+    assert (listed, opened <= 6 * 4) == (0, True)
 
 
 def test_a_micro_batch_costs_what_has_changed(

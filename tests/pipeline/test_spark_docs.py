@@ -23,7 +23,7 @@ from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline import JOBS, run_job
 from pulsemark.proto.pulsar_api_pb2 import Schema
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 PRICES = "persistent://public/default/prices"
 PRICE_KEYS = 7
@@ -52,7 +52,7 @@ class Block:
 def blocks() -> list[Block]:
     """All blocks of the document, in order."""
     found, section = [], ""
-    pattern = r"^## ([^\n]+)$|^```(\w+)\n(.*?)^```$"
+    pattern = r"^##+ ([^\n]+)$|^```(\w+)\n(.*?)^```$"
     for match in re.finditer(pattern, DOCUMENT.read_text(), re.MULTILINE | re.DOTALL):
         section = match[1] or section
         if match[2]:
@@ -209,6 +209,13 @@ def compacted(here: World) -> None:
         view = newest_view(reader, PRICES, reader.log(PRICES).topic_id)
     assert view is not None
     assert view.summary.entry_count == PRICE_KEYS
+
+
+def test_every_section_has_an_example() -> None:
+    """Python (`py`: run by another test) or commands, but where others' examples are explained."""
+    sections = set(re.findall(r"^##+ (.+)$", DOCUMENT.read_text(), re.MULTILINE))
+    shown = {block.section for block in blocks() if block.language in ("python", "py", "sh")}
+    assert sections - shown == {"How it counts", "A cluster on one machine"}
 
 
 def test_every_job_has_an_example() -> None:

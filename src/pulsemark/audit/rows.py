@@ -23,7 +23,7 @@ MAX_VALUE_BYTES = 256
 MAX_NAME_BYTES = 256
 """Of tiers, sources, hosts, datacenters and applications."""
 MAX_TIME_MS = 253_402_300_800_000
-"""The end of the year 9999: a stamp at or after it is not a time."""
+"""The end of the year 9999, where Spark's timestamps end: a stamp at or after it is not a time."""
 MAX_MESSAGES_PER_ENTRY = 1 << 18
 """Messages of entries that state more than this are counted as doubtful too."""
 BROKER_TIER = "broker"

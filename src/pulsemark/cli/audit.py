@@ -185,8 +185,10 @@ def _show(args: argparse.Namespace, found: Report) -> int:
         for row in found.rows:
             print(json_line(row.to_json()))
     else:
+        headings = ["bucket", "tier", *found.tags, "count", "control", "bytes", "min_index"]
+        headings += ["max_index", *(() if found.tags else ("missing",)), "out_of_order"]
         cells = [_cells(row, found) for row in found.rows]
-        _print_table(_headings(found), cells, texts=2 + len(found.tags))
+        _print_table(headings, cells, texts=2 + len(found.tags))
     for note in _notes(found):
         print(f"pulsemark: {note}", file=sys.stderr)
     # A bucket with entries out of order misses what lies in another: the sum does not.
@@ -196,11 +198,6 @@ def _show(args: argparse.Namespace, found: Report) -> int:
 
 def _missing(row: AuditRow) -> int:
     return (row.missing or 0) + (row.missing_before or 0) + (row.missing_after or 0)
-
-
-def _headings(found: Report) -> list[str]:
-    shown = ["bucket", "tier", *found.tags, "count", "control", "bytes", "min_index", "max_index"]
-    return [*shown, *(() if found.tags else ("missing",)), "out_of_order"]
 
 
 def _cells(row: AuditRow, found: Report) -> list[str]:

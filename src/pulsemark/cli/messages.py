@@ -35,7 +35,7 @@ from ..metadata import (
 )
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from ..proto.pulsar_api_pb2 import CommandSubscribe
-from ..wire import MessageId, unpack_ack_set
+from ..wire import MessageId, pack_ack_set, unpack_ack_set
 from .brokers import add_service, logs_of, service_of
 from .options import add_json, full_topic, not_negative, parse_time, positive, show_time
 from .output import counted, escaped, json_line
@@ -184,12 +184,18 @@ def _consume(args: argparse.Namespace) -> int:
             size = read_message_metadata(received.headers_and_payload).num_messages_in_batch
             words = received.command.ack_set  # none: no message of the batch is acknowledged
             left = unpack_ack_set(words, size) if words else range(-1, size)
-            for message in messages_of(received.headers_and_payload):
-                if message.batch_index in left:
-                    _print(received, message, topic=consumer.topic, as_json=args.json)
-                    printed += 1
+            messages = [
+                message
+                for message in messages_of(received.headers_and_payload)
+                if message.batch_index in left
+            ]
+            shown = messages[: wanted - printed]
+            for message in shown:
+                _print(received, message, topic=consumer.topic, as_json=args.json)
+            printed += len(shown)
             if not args.peek:
-                consumer.ack(received.message_id)
+                rest = pack_ack_set(each.batch_index for each in messages[len(shown) :])
+                consumer.ack(received.message_id._replace(ack_set=rest))
             consumer.flow(size)  # a batch uses up a permit for each of its messages
             if printed >= wanted:
                 return 0

@@ -15,7 +15,6 @@ done, or there was no connection for too long; 2: bad input, or refused.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import socket
@@ -350,7 +349,7 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
                 "target_entries": result.target_entries,
                 "difference": result.difference,
             }
-            print(json.dumps(fields))
+            print(json_line(fields))
         else:
             verb = "is" if result.source_entries == 1 else "are"
             equality = f"{counted(result.source_entries, 'entry')} {verb} equal"

@@ -16,8 +16,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, TextIO
 
 from ..pipeline import JOBS, run_job
@@ -70,18 +69,9 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def _show(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def _show(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
     """Print a job's table as the other commands print theirs."""
-    print_rows(
-        [dict(zip(names, map(_cell, row), strict=True)) for row in rows], names, as_json=False
-    )
-
-
-def _cell(value: object) -> object:
-    """Times as ISO 8601, as with --json: the time zone of a job's session is UTC."""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-    return value
+    print_rows(rows, names, as_json=False)
 
 
 @contextlib.contextmanager

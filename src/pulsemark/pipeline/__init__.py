@@ -12,7 +12,8 @@ not installed, :class:`MissingExtraError` names it.
 
 from __future__ import annotations
 
-from .audit import AuditLabels, audit
+from ..audit.report import Labels as AuditLabels
+from .audit import audit
 from .audit_report import write_report
 from .commands import JOBS, Job
 from .compact import (

@@ -46,15 +46,6 @@ class Range(TypedDict, total=False):
     """Divide the work into at least this many tasks."""
 
 
-_OPTIONS = {
-    "starting_time": "startingTime",
-    "ending_time": "endingTime",
-    "starting_offsets": "startingOffsets",
-    "ending_offsets": "endingOffsets",
-    "min_partitions": "minPartitions",
-}
-
-
 def checked_options(
     path: str | os.PathLike[str], topics: str | Sequence[str] | None = None, **bounds: Unpack[Range]
 ) -> dict[str, str]:
@@ -69,7 +60,7 @@ def checked_options(
         "path": path,
         "topicsPattern": "persistent://.*" if names is None else None,
         "topics": None if names is None else json.dumps(list(names)),
-        **{_OPTIONS[name]: value for name, value in bounds.items()},
+        **{re.sub("_(.)", _upper, name): value for name, value in bounds.items()},
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     parsed = ReadOptions.parse(options)
@@ -79,6 +70,10 @@ def checked_options(
         reason = f"cannot be read: {error.strerror or error}"
         raise OptionError("path", str(path), reason) from error
     return options
+
+
+def _upper(found: re.Match[str]) -> str:
+    return found[1].upper()
 
 
 def _check(options: ReadOptions) -> None:

@@ -30,11 +30,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
+from ..audit.report import Labels as AuditLabels
 from ..audit.rows import AuditInputError, parse_tags
 from ..audit.rows import parse_bucket_ms as bucket_ms_of
 from .arguments import Range, checked_options
@@ -61,16 +61,6 @@ GAPS = ("missing", "missing_before", "missing_after")
 """The columns with numbers of missing messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLabels:
-    """The labels in an audit's rows. If ``host`` is None, it is this machine's name."""
-
-    tier: str = "broker"
-    host: str | None = None
-    datacenter: str | None = None
-    application: str | None = None
-
-
 def audit(
     spark: SparkSession,
     path: str | os.PathLike[str],
@@ -92,7 +82,7 @@ def audit(
         bucket: width, like ``1 minute``, ``30 seconds``, ``1 day``; buckets begin at multiples of
             it since 1970, UTC.
         by: tags to divide the rows by, such as ``producer``; names, or a text with commas.
-        labels: the values of the label columns.
+        labels: the values of the label columns; without a ``host``, it is this machine's name.
         clock_errors: add the error of producers' clocks; ``by`` must have the producer. Entries are
             then read as a whole.
         bounds: which entries are counted, see `Range`.

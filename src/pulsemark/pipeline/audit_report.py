@@ -236,15 +236,10 @@ def _topic(topic: str, rows: Sequence[Row], divided: Sequence[Row]) -> Iterable[
 
 
 def _details(rows: Sequence[Row], what: str) -> str:
-    heads = [
-        name for name in rows[0] if name not in ("time", "topic", "loss") and _says(rows, name)
-    ]
+    told = {name for row in rows for name, value in row.items() if value is not None}
+    heads = [name for name in rows[0] if name in told - {"time", "topic", "loss"}]
     table = _table(heads, [[row[name] for name in heads] for row in rows])
     return f"<details><summary>{len(rows):,} {what}</summary>{table}</details>"
-
-
-def _says(rows: Sequence[Row], name: str) -> bool:
-    return any(row[name] is not None for row in rows)
 
 
 _Bar = tuple[datetime, datetime, int, int]

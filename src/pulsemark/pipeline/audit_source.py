@@ -12,21 +12,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ..audit.counts import Group, Grouping
-from ..ledger import CorruptEntryError, EntryKind
+from ..audit.rows import MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS
+from ..ledger import EntryKind
 from .decode.entries import EntryTable
 from .decode.gather import gather, text
 from .decode.headers import PRODUCER_NAME, read_headers
 from .decode.octets import Ints, once, spread
 from .decode.protoscan import ABSENT
-from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, ReadOptions
+from .options import ReadOptions
 from .plan import plan
-from .tasks import LedgerPartition, opened_slices, tables_of
+from .tasks import LedgerPartition, opened_slices, partitions_of, tables_of
 
 COUNTS = pa.schema(
     [
@@ -58,8 +60,8 @@ def audit_tasks(options: ReadOptions) -> list[AuditTask]:
     """The tasks, at least one. Losses are not errors here: the job counts them."""
     planned = plan(replace(options, fail_on_data_loss=False), as_written=True)
     return [
-        AuditTask(LedgerPartition(task, planned.lost_ledgers), {} if number else planned.losses)
-        for number, task in enumerate(planned.tasks or ((),))
+        AuditTask(partition, {} if number else planned.losses)
+        for number, partition in enumerate(partitions_of(planned))
     ]
 
 
@@ -75,14 +77,11 @@ def counted(
         yield _batch(COUNTS, part.topic, bounds)
         if log is None:
             continue
-        for table in tables_of(log, part, bodies=named, on_damage=_missing_by_damage):
+        # The gap in the indexes is what the audit counts.
+        damaged = partial(_log.warning, "a damaged record is counted as missing: %s")
+        for table in tables_of(log, part, bodies=named, on_damage=damaged):
             names = producer_names(table) if named else None
             yield _batch(COUNTS, part.topic, counts(table, bucket_ms, grouping, names))
-
-
-def _missing_by_damage(damage: CorruptEntryError) -> None:
-    # The gap in the indexes is what the audit counts.
-    _log.warning("a damaged record is counted as missing: %s", damage)
 
 
 def producer_names(table: EntryTable) -> list[str | None]:
@@ -174,7 +173,7 @@ def _sums(table: EntryTable, changes: Ints) -> dict[str, Any]:
         "count": messages,
         "control_count": counts - messages,
         "bytes": once(table.sizes),
-        "doubtful_count": messages * (messages > DEFAULT_MAX_MESSAGES_PER_ENTRY),
+        "doubtful_count": messages * (messages > MAX_MESSAGES_PER_ENTRY),
     }
     firsts, lasts, counted = table.first_indexes, table.indexes, counts > 0
     if not bool(counted.all()):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..audit.report import Labels
 from .arguments import (
     FIXED_RANGE,
     LOSSES,
@@ -22,7 +23,7 @@ from .arguments import (
     range_of,
     token_of,
 )
-from .audit import GAPS, AuditLabels, audit
+from .audit import GAPS, audit
 from .audit_report import runs_in, write_report
 from .columns import DEFAULT_COLUMNS
 from .compact import compact_folder, estimate_compaction
@@ -66,7 +67,8 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if given.html is not None:
         check_file("--html", given.html)
         runs_in(given.html) if given.append else None
-    labels = AuditLabels(given.tier, given.host, given.datacenter, given.application)
+    names = "tier", "host", "datacenter", "application"
+    labels = Labels(**{name: getattr(given, name) for name in names})
 
     def audited(by: str, clock_errors: bool) -> DataFrame:
         return audit(
@@ -234,8 +236,6 @@ _FIGURES = (
 
 def run_compact(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Compact, or say what a compaction would do; a row for each topic."""
-    if given.tombstone_property == "":
-        raise OptionError("--tombstone-property", "", "is empty")
     rule = {
         "tombstone_stage": int(given.tombstone_stage),
         "tombstone_property": given.tombstone_property,

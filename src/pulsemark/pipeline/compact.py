@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..compaction.cleaner import limits_of
 from ..compaction.compaction import (
-    DEFAULT_LIMITS,
     MAX_UNCOMPRESSED_BYTES,
     CompactionReport,
     compact,
@@ -68,10 +66,7 @@ def estimate_compaction(
         DataLossError: messages are missing.
     """
     require_spark()
-    if tombstone_stage not in (1, 2):
-        raise OptionError("tombstoneStage", str(tombstone_stage), "is not 1 or 2")
-    if tombstone_property == "":
-        raise OptionError("tombstoneProperty", tombstone_property, "is empty")
+    limits = _limits(tombstone_stage, tombstone_property)
     fail = str(fail_on_data_loss).lower()
     options = ReadOptions.parse({**checked_options(path, topics), "failOnDataLoss": fail})
     with FolderReader(options.path) as reader:
@@ -81,10 +76,17 @@ def estimate_compaction(
         slices = [slice_of(log, options, found.expected) for log in found.logs.values()]
     from .workers import results_of
 
-    limits = Limits(MAX_UNCOMPRESSED_BYTES, tombstone_stage, tombstone_property)
     work = partial(_estimates, options.path, found.expected.lost_ledgers, limits)
     tasks = [[part.topic for part in task] for task in packed(slices, lambda part: part)]
     return sorted(results_of(spark, work, tasks), key=lambda each: each.topic)
+
+
+def _limits(tombstone_stage: int, tombstone_property: str | None) -> Limits:
+    if tombstone_stage not in (1, 2):
+        raise OptionError("tombstoneStage", str(tombstone_stage), "is not 1 or 2")
+    if tombstone_property == "":
+        raise OptionError("tombstoneProperty", tombstone_property, "is empty")
+    return Limits(MAX_UNCOMPRESSED_BYTES, tombstone_stage, tombstone_property)
 
 
 def _estimates(
@@ -118,16 +120,15 @@ def compact_folder(
         tombstone_property: see `estimate_compaction`.
 
     Raises:
+        OptionError: an argument is malformed.
         FolderLockedError: a broker or another process uses the folder.
         TopicNotFoundError: a named topic does not exist.
         CompactionFailedError, CompressionUnavailableError: see `compaction.compaction.compact`.
     """
+    limits = _limits(tombstone_stage, tombstone_property)
     options = ReadOptions.parse(checked_options(path, topics))
     with FolderReader(options.path) as reader:
         names, _ = options.select(reader.topics())
-    limits = replace(
-        DEFAULT_LIMITS, tombstone_stage=tombstone_stage, tombstone_property=tombstone_property
-    )
     with LocalStore.open(Path(path)) as store:
         ledgers = (store.open_topic(name, create=False) for name in names)
         return [compact(ledger, limits=limits_of(ledger, limits)) for ledger in ledgers]

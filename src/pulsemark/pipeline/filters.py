@@ -113,7 +113,7 @@ def parse_where(
     """The conditions of a text. Raises ValueError, which says what is expected."""
     tokens = _Tokens(text)
     conditions = [_condition(tokens, topic_name, time_ms)]
-    while not tokens.at_end:
+    while tokens.left:
         tokens.take("AND")
         conditions.append(_condition(tokens, topic_name, time_ms))
     return Where(text.strip(), tuple(conditions))
@@ -121,22 +121,18 @@ def parse_where(
 
 class _Tokens:
     def __init__(self, text: str) -> None:
-        self._left: list[str] = []
+        self.left: list[str] = []
         at = 0
         while text[at:].strip():
             match = _TOKEN.match(text, at)
             if match is None:
                 raise ValueError(f"is no condition from {text[at:].strip()[:20]!r} on")
-            self._left.append(match[0].strip())
+            self.left.append(match[0].strip())
             at = match.end()
-
-    @property
-    def at_end(self) -> bool:
-        return not self._left
 
     def take(self, *wanted: str) -> str:
         """The next token, one of those that are wanted, in any case; without them any."""
-        token = self._left.pop(0) if self._left else "its end"
+        token = self.left.pop(0) if self.left else "its end"
         if wanted and token.upper() not in wanted:
             raise ValueError(f"has {token} where {' or '.join(wanted)} is expected")
         return token

@@ -99,7 +99,6 @@ class FolderTopics(FollowedTopics):
         self._stamp: int | None = None
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
-        """The topics as they are now."""
         stamp = self._folder.names_stamp()
         self.may_have_changed = stamp is None or stamp != self._stamp
         if self.may_have_changed:
@@ -122,7 +121,6 @@ class FolderTopics(FollowedTopics):
         return self._logs
 
     def losses(self) -> Iterable[DataLossError]:
-        """Topics that are lost, and messages that are lost behind the end of topics."""
         is_pattern = self._options.topics.pattern is not None
         found = Selected(list(self.names), self._logs, self._expected, is_pattern)
         yield from found.lost_topics()
@@ -132,7 +130,6 @@ class FolderTopics(FollowedTopics):
                 yield DataLossError(topic, log.next_index, None, reason)
 
     def log_of(self, topic: str) -> TopicLog:
-        """A topic's own log."""
         log: TopicLog = self._logs[topic]
         return log
 
@@ -153,7 +150,6 @@ class FolderTopics(FollowedTopics):
         return slice_of(whole, options, self._expected)
 
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
-        """The slices as tasks."""
         cleaned = {
             each.topic: self._whole(self._logs[each.topic]) for each in slices if each.has_holes
         }
@@ -171,7 +167,6 @@ class StoreTopics(FollowedTopics):
         self._ledgers: dict[str, list[int]] = {}
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
-        """The topics as they are now."""
         topics, absent = self._options.select(self._store.topics())
         if absent and missing_is_error:
             raise TopicNotFoundError(absent[0])
@@ -200,7 +195,6 @@ class ServiceTopics(FollowedTopics):
         self._client: SeekClient = options.service.client()
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
-        """The topics as they are now."""
         from .remote_log import remote_topics
 
         names = self._options.topics.names
@@ -244,11 +238,9 @@ class ServiceTopics(FollowedTopics):
         return remote_slice(log, options)
 
     def entry_with(self, topic: str, index: int) -> IndexPlace:
-        """As `SeekClient.by_index`."""
         return self._client.by_index(topic, index)
 
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
-        """The slices as tasks."""
         from .remote_log import remote_tasks
 
         return [LedgerPartition(task) for task in remote_tasks(slices, self._logs, self._options)]

@@ -14,12 +14,12 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import cache
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
 from ..ledger import LedgerError
 from .arguments import OF_ALL_JOBS, add_options
@@ -49,6 +49,10 @@ _FAILURES = (DataLossError, MissingExtraError, JavaNotFoundError, JobFailedError
 """Errors that other options would not help against."""
 
 
+Show: TypeAlias = Callable[[Sequence[str], Sequence[Mapping[str, object]]], object]
+"""Prints a table, given its columns and rows."""
+
+
 def run_job(
     name: str,
     arguments: Sequence[str],
@@ -57,7 +61,7 @@ def run_job(
     err: TextIO | None = None,
     progress: TextIO | None = None,
     prog: str = "pulsemark pipeline",
-    show: Callable[[Sequence[str], Sequence[Sequence[object]]], None] | None = None,
+    show: Show | None = None,
 ) -> int:
     """Run a job in a local Spark session.
 
@@ -68,7 +72,7 @@ def run_job(
         err: where errors are printed; standard error by default.
         progress: where the tasks are shown, if it is a terminal; None: nowhere.
         prog: the command's name in help texts.
-        show: prints the table, given its columns and rows; None: lines of JSON go to ``out``.
+        show: prints the table; None: lines of JSON go to ``out``.
 
     Returns:
         The exit code: 0 done; 1 the job failed, or something is missing, doubled or damaged; 2 bad
@@ -182,20 +186,21 @@ def _print(
     rows: DataFrame,
     given: argparse.Namespace,
     out: TextIO,
-    show: Callable[[Sequence[str], Sequence[Sequence[object]]], None] | None,
+    show: Show | None,
 ) -> None:
-    if given.json or show is None:
-        for row in rows.toLocalIterator():
-            print(json.dumps(row.asDict(), default=_json_value, ensure_ascii=False), file=out)
-    else:
-        show(rows.columns, [list(row) for row in rows.toLocalIterator()])
+    shown = ({n: _shown(v) for n, v in row.asDict().items()} for row in rows.toLocalIterator())
+    if show is not None and not given.json:
+        show(rows.columns, list(shown))
+        return
+    for row in shown:
+        print(json.dumps(row, ensure_ascii=False), file=out)
 
 
-def _json_value(value: object) -> str:
-    """Times as ISO-8601 in UTC; the session's time zone is UTC."""
+def _shown(value: object) -> object:
+    """A time as ISO-8601 in UTC, which is the session's time zone."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    return value
 
 
 @contextmanager

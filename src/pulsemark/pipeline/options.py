@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from ..audit.rows import MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS
 from ..extras import install_command
 from ..ledger import FolderReader
 from ..ledger.bookkeeper.address import StoreAddress, StoreAddressError, is_store_address
@@ -52,12 +53,6 @@ MAX_PARTITIONS = 10_000
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 """As in Spark's source for Kafka."""
 MAX_INDEX = 2**63 - 1
-
-DEFAULT_MAX_UNCOMPRESSED_BYTES = 128 << 20
-"""The largest size of one entry after decompression. As stored, Pulsar allows 5 MiB."""
-DEFAULT_MAX_MESSAGES_PER_ENTRY = 1 << 18
-"""Pulsar's clients put at most 1,000 messages into a batch by default."""
-DEFAULT_MAX_PROPERTIES_PER_ENTRY = 1 << 18
 
 
 class BoundKind(Enum):
@@ -128,9 +123,11 @@ class TopicSelection:
 class EntryLimits:
     """The limits of one entry after decompression; a larger entry is refused."""
 
-    max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES
-    max_messages: int = DEFAULT_MAX_MESSAGES_PER_ENTRY
-    max_properties: int = DEFAULT_MAX_PROPERTIES_PER_ENTRY
+    max_uncompressed_bytes: int = 128 << 20
+    """As stored, Pulsar allows 5 MiB."""
+    max_messages: int = MAX_MESSAGES_PER_ENTRY
+    """Pulsar's clients put at most 1,000 messages into a batch by default."""
+    max_properties: int = 1 << 18
     """The properties of all its messages together."""
 
 
@@ -210,7 +207,7 @@ class ReadOptions:
             limits=_limits(given),
             value_schema=given.get("valueSchema", _value_schema, None),
             registry_schemas=given.get("registrySchemas", str, None),
-            mode=given.get("mode", _one_of(DecodeMode), usual_mode),
+            mode=given.get("mode", _decode_mode, usual_mode),
             uncommitted=given.get("uncommitted", boolean, False),
             where=given.get("where", _where, None),
             service=service,
@@ -339,21 +336,13 @@ def _limits(given: Given) -> EntryLimits:
     )
 
 
-class NoMatch(Enum):
-    """What becomes of a starting timestamp that no entry is at or after; Spark's words."""
-
-    ERROR = "error"
-    LATEST = "latest"
-
-
 def _bound(given: Given, side: str, default: Bound, topics: TopicSelection) -> Bound:
     time, offsets, stamp, by_stamp = names = [f"{side}{what}" for what in BOUNDS]
     given.only_one(*names)
     is_start = side == "starting"
-    strategy = given.get(STRATEGY, _one_of(NoMatch), NoMatch.ERROR)
+    must_match = given.get(STRATEGY, _is_error, True) and is_start
     if is_start and not given.has((stamp, by_stamp)):
         given.refuse([STRATEGY], f"needs {stamp} or {by_stamp}")
-    must_match = is_start and strategy is NoMatch.ERROR
 
     def at(value: object, option: str = by_stamp, must_match: bool = must_match) -> Bound:
         return Bound(BoundKind.TIME, parse_time_ms(str(value)), option, must_match)
@@ -448,20 +437,18 @@ def _topic_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(full_topic_name, names)))
 
 
-_Member = TypeVar("_Member", bound=Enum)
+def _is_error(text: str) -> bool:
+    """What becomes of a starting timestamp that no entry is at or after; Spark's words."""
+    if text.strip().lower() not in ("error", "latest"):
+        raise ValueError("is not one of error, latest")
+    return text.strip().lower() == "error"
 
 
-def _one_of(kind: type[_Member]) -> Callable[[str], _Member]:
-    """A parser of an enumeration's values, in any case."""
-    by_value = {str(member.value).lower(): member for member in kind}
-
-    def parse(text: str) -> _Member:
-        member = by_value.get(text.strip().lower())
-        if member is None:
-            raise ValueError(f"is not one of {', '.join(str(each.value) for each in kind)}")
-        return member
-
-    return parse
+def _decode_mode(text: str) -> DecodeMode:
+    try:
+        return DecodeMode(text.strip().upper())
+    except ValueError:
+        raise ValueError(f"is not one of {', '.join(each.value for each in DecodeMode)}") from None
 
 
 def _value_schema(text: str) -> str:
@@ -555,30 +542,18 @@ TopicsReader: TypeAlias = "FolderReader | BookKeeperReader"
 
 
 def place_of(given: Given) -> tuple[Path, StoreAddress | None]:
-    """The data folder, or the address of a store in BookKeeper.
-
-    The option ``path`` takes both; ``store`` only an address.
-
-    Raises:
-        OptionError: none of the two is given, or both, or what is given is malformed.
-    """
-    given.only_one("path", "store")
-    store = given.get("store", _parse_store, None)
-    if store is None:
-        place = given.required("path", _parse_place)
-        if isinstance(place, Path):
-            return place, None
-        store = place
+    """The data folder, or the address of a store in BookKeeper. Raises OptionError."""
+    place = given.required("path", _parse_place)
+    if isinstance(place, Path):
+        return place, None
     given.refuse(("valueSchema",), "needs a folder: schemas are not read from a store")
     given.refuse(("maxBytesPerTrigger",), "needs a folder: a store does not tell sizes")
-    return Path(str(store)), store  # in errors of jobs that read folders only
+    return Path(str(place)), place  # in errors of jobs that read folders only
 
 
 def _parse_place(text: str) -> Path | StoreAddress:
-    return _parse_store(text.strip()) if is_store_address(text.strip()) else parse_path(text)
-
-
-def _parse_store(text: str) -> StoreAddress:
+    if not is_store_address(text.strip()):
+        return parse_path(text)
     try:
         return StoreAddress.parse(text.strip())
     except StoreAddressError as error:
@@ -596,7 +571,7 @@ def opened_store(store: StoreAddress) -> BookKeeperReader:
         from ..ledger.bookkeeper.reader import BookKeeperReader
     except ImportError as error:
         reason = f"needs {install_command('bookkeeper')}: {error}"
-        raise OptionError("store", str(store), reason) from error
+        raise OptionError("path", str(store), reason) from error
     return BookKeeperReader.open(str(store))
 
 
@@ -657,7 +632,7 @@ def service_of(given: Given) -> ServiceOptions | None:
         if not given.has(["adminUrl"]):
             given.refuse(_NEED_A_SERVICE, "needs the option grpcUrl")
         return None
-    given.refuse(("path", "store"), "excludes grpcUrl: a read is of a folder or of a service")
+    given.refuse(("path",), "excludes grpcUrl: a read is of a folder or of a service")
     given.refuse(("topicsPattern",), "needs a folder: a service does not list its topics")
     given.refuse(("valueSchema",), "needs a folder: a service does not have the schemas")
     given.refuse(("maxBytesPerTrigger",), "needs a folder: a service does not tell sizes")
@@ -705,9 +680,6 @@ def _text(text: str) -> str:
         raise ValueError("is empty")
     return text.strip()
 
-
-MAX_TIME_MS = 253_402_300_800_000
-"""The end of the year 9999, where Spark's timestamps end."""
 
 _MIN_TIME_NUMBER = 100_000_000_000
 """As milliseconds in the year 1973; as seconds in the year 5138."""

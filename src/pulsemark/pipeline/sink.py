@@ -51,7 +51,6 @@ from .options import Given, full_topic_name, integer
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-    from pyspark.sql.types import StructType
 
 
 EPOCH_SHIFT = 32
@@ -158,13 +157,12 @@ class _Topic:
             # would be dropped as a whole: tries may divide their rows differently.
             self._next_sequence_id += 1
             return
-        batch, options = self._batch, self._options
-        size_bytes = len(message.value or b"")
-        if batch.count and batch.size_bytes + size_bytes > options.batching_max_bytes:
+        size_bytes = self._batch.size_bytes + len(message.value or b"")
+        if self._batch.count and size_bytes > self._options.batching_max_bytes:
             self._send()
         self._batch.add(message, self._next_sequence_id)
         self._next_sequence_id += 1
-        if self._batch.count >= options.batching_max_messages:
+        if self._batch.count >= self._options.batching_max_messages:
             self._send()
 
     def _send(self) -> None:
@@ -175,7 +173,7 @@ class _Topic:
             batch.entry(self._producer.name, int(time.time() * 1000)),
             num_messages=batch.count,
             sequence_id=batch.first_sequence_id,
-            highest_sequence_id=batch.first_sequence_id + batch.count - 1,
+            highest_sequence_id=batch.last_sequence_id,
         )
 
     def finish(self) -> None:
@@ -365,19 +363,17 @@ class Batch:
         self.size_bytes += len(packed)
         self.count += 1
 
-    def entry(
-        self, producer_name: str, publish_time_ms: int, *, highest_sequence_id: int | None = None
-    ) -> bytes:
-        """The batch as a producer's bytes, with their checksum.
+    @property
+    def last_sequence_id(self) -> int:
+        """That of the last message."""
+        return self.first_sequence_id + self.count - 1
 
-        ``highest_sequence_id`` is by default that of the last message.
-        """
-        if highest_sequence_id is None:
-            highest_sequence_id = self.first_sequence_id + self.count - 1
+    def entry(self, producer_name: str, publish_time_ms: int) -> bytes:
+        """The batch as a producer's bytes, with their checksum."""
         header = MessageMetadata(
             producer_name=producer_name,
             sequence_id=self.first_sequence_id,
-            highest_sequence_id=highest_sequence_id,
+            highest_sequence_id=self.last_sequence_id,
             publish_time=publish_time_ms,
             num_messages_in_batch=self.count,
         )

@@ -30,7 +30,7 @@ from .options import ReadOptions, StreamOptions, options_of_either
 from .plan import existing, plan
 from .sink import SinkOptions, SinkWriter, StreamSinkWriter
 from .stream import LedgerStreamReader
-from .tasks import LedgerPartition, messages_of
+from .tasks import LedgerPartition, messages_of, partitions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,6 @@ class LedgerSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
         return "pulsar-ledger"
 
     def schema(self) -> StructType:
@@ -64,14 +63,12 @@ class LedgerSource(DataSource):
         return LedgerReader(options, schema, values)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A stream of these columns."""
         options = StreamOptions.parse(self.options)
         values = form_of_values(options.read)
         _check_schema(schema, options.read, values)
         return LedgerStreamReader(options, schema, values)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer of these columns, through a broker."""
         if overwrite:
             raise OptionError("mode", "overwrite", "a topic can only be appended to")
         return SinkWriter(SinkOptions.parse(self.options), schema)
@@ -104,7 +101,6 @@ class PulsemarkSource(LedgerSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
         return "pulsemark"
 
 
@@ -119,22 +115,13 @@ class LedgerReader(DataSourceReader):
         self._values = values
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks of a read; if there are none, one empty task.
-
-        Spark takes an empty list for "not divided" and would pass a partition of its own to `read`.
-        """
         if self._options.service is not None:
             from .remote_log import remote_plan
 
             return [LedgerPartition(task) for task in remote_plan(self._options) or [()]]
-        planned = plan(self._options)
-        return [
-            LedgerPartition(task, planned.lost_ledgers, segments)
-            for task, segments in zip(planned.tasks, planned.segments, strict=True)
-        ] or [LedgerPartition(())]
+        return [*partitions_of(plan(self._options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one task's slices, in order."""
         assert isinstance(partition, LedgerPartition), "the partitions are our own"
         schema = to_arrow_schema(self._schema, timezone="UTC")
         return messages_of(partition, self._options, schema, self._values)

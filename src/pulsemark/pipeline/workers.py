@@ -40,15 +40,12 @@ class WorkSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
         return "pulsemark-work"
 
     def schema(self) -> StructType:
-        """That of the work's rows."""
         return from_arrow_schema(self._schema)
 
     def reader(self, schema: StructType) -> WorkReader:
-        """The reader."""
         return WorkReader(self._work, self._tasks)
 
 
@@ -62,11 +59,9 @@ class WorkReader(DataSourceReader):
         return type(self), (self._work, ())  # a worker needs its own task alone
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks."""
         return [InputPartition(task) for task in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one task."""
         spare_the_collector()
         return self._work(partition.value)
 

@@ -266,7 +266,8 @@ def _decoded(rows: _Rows) -> tuple[pa.Array, Reasons]:
         whole = ~headers.is_encrypted & (headers.value(message.NUM_CHUNKS_FROM_MSG, 1) <= 1)
         whole = rows.of_entries(whole)
         if not bool(whole.all()):
-            hidden = np.flatnonzero(~whole & _is_valid(values))
+            valid: Bools = values.is_valid().to_numpy(zero_copy_only=False)
+            hidden = np.flatnonzero(~whole & valid)
             sealed = dict.fromkeys(hidden.tolist(), "the value is encrypted, or a chunk of one")
             at = np.where(whole, np.arange(len(values)), -1)
             values = values.take(pa.array(at, mask=at < 0))
@@ -276,11 +277,6 @@ def _decoded(rows: _Rows) -> tuple[pa.Array, Reasons]:
         )
         rows.decoded = found, sealed | reasons
     return rows.decoded
-
-
-def _is_valid(values: pa.Array) -> Bools:
-    valid: Bools = values.is_valid().to_numpy(zero_copy_only=False)
-    return valid
 
 
 def _error(rows: _Rows) -> pa.Array:
@@ -337,10 +333,6 @@ def _message_id(rows: _Rows) -> pa.Array:
     )
 
 
-def _schema_id(rows: _Rows) -> pa.Array:
-    return small_integers(registry_ids(_bytes_of_values(rows))[0])
-
-
 def _batch_index(rows: _Rows) -> pa.Array:
     alone = rows.of_entries(rows.table.counts) == 1
     return pa.array(np.where(alone, -1, rows.places).astype(np.int32))
@@ -386,7 +378,7 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "__producerName": lambda rows: _text_of_header(message.PRODUCER_NAME, rows),
     "__sequenceId": lambda rows: pa.array(_of_header(message.SEQUENCE_ID, rows)),
     "__tags": _tags,
-    "__schemaId": _schema_id,
+    "__schemaId": lambda rows: small_integers(registry_ids(_bytes_of_values(rows))[0]),
     VALUE_BYTES: _bytes_of_values,
     VALUE_ERROR: _error,
     "__error": _error,

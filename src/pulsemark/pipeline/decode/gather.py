@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...audit.rows import MAX_TIME_MS
 from ...metadata import FieldValue, PrefixError, printable, tags_of
 from ...metadata.partition_names import partition_of
 from ...proto.pulsar_api_pb2 import MessageIdData
-from ..options import MAX_TIME_MS
 from .entries import EntryTable
 from .octets import Bools, Ints, items_at, once, once_if_alike, spread, step_of, u32_at
 from .protoscan import ABSENT

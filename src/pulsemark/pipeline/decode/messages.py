@@ -143,9 +143,8 @@ class _Assembly:
 
     def __init__(self, headers: Headers, opened: Opened, walked: Walked) -> None:
         self._headers, self._opened, self._walked = headers, opened, walked
-        none = np.empty(0, np.int64)
         self._property_spans: list[tuple[Ints, Ints, Ints]] = []
-        self._walked_rows = none
+        self._walked_rows = _NONE
         self._wholes: Ints | slice = slice(None)
         self._whole_rows = entry_rows = np.arange(len(headers.good))
         places = spread(np.zeros(1, np.int64), len(entry_rows))
@@ -169,9 +168,9 @@ class _Assembly:
             key_ends=absent,
             key_is_base64=spread(np.zeros(1, np.bool_), len(entry_rows)),
             event_times_ms=absent,
-            properties=Properties(none, none, none, none, none),
+            properties=Properties(_NONE, _NONE, _NONE, _NONE, _NONE),
             one_each=one_each,
-            holes=none,
+            holes=_NONE,
         )
         self._add_values()
 
@@ -262,7 +261,7 @@ class _Assembly:
             columns[message.NULL_PARTITION_KEY].values[wholes],
         )
         self._put("event_times_ms", rows, columns[message.EVENT_TIME].values[wholes])
-        row_of_entry = _absent(len(shifts))
+        row_of_entry = np.full(len(shifts), ABSENT, np.int64)
         row_of_entry[wholes] = rows
         spans = columns[message.PROPERTIES]
         mine = np.flatnonzero(row_of_entry[spans.lanes] != ABSENT)
@@ -294,10 +293,6 @@ class _Assembly:
         bad |= (key.starts == ABSENT) | (value.starts == ABSENT)
         self.messages.properties = Properties(rows, key.starts, key.ends, value.starts, value.ends)
         return np.unique(self.messages.entry_rows[rows[bad]])
-
-
-def _absent(count: int) -> Ints:
-    return np.full(count, ABSENT, np.int64)
 
 
 def _unless(without: Bools, places: Ints) -> Ints:

@@ -214,7 +214,7 @@ def _heads_alone(segment: Segment, row: int, places: _Places) -> _Run:
     run = _Run(segment, row, data, np.cumsum(heads) - heads, sizes)
     run.check(run.begins + heads <= len(data))
     run.check(run.is_sound())
-    needed = run.covered_sizes()
+    needed = run.covered_ends() - run.begins
     is_long = run.good & (needed > heads)
     if bool(is_long.any()):
         # As many as fit; the next run begins after them.
@@ -324,11 +324,8 @@ class _Run:
     def _entry_ids(self) -> Ints:
         return np.arange(self._first_entry_id, self._first_entry_id + len(self))
 
-    def covered_sizes(self) -> Ints:
-        """How many of each record's first bytes are needed to check the header's checksum."""
-        return self._covered_ends() - self.begins
-
-    def _covered_ends(self) -> Ints:
+    def covered_ends(self) -> Ints:
+        """Where the bytes end that are needed to check each header's checksum."""
         return np.minimum(self._body_starts + CHECKED_BODY_BYTES, self._entry_ends)
 
     def proven(self, sums: Sequence[tuple[int, int, int]]) -> Bools:
@@ -344,7 +341,7 @@ class _Run:
         """Which of these records have a header and prefix that match their checksum."""
         if not bool(rows.any()):
             return rows
-        starts, ends = self.begins + CORE_OFFSET, self._covered_ends()
+        starts, ends = self.begins + CORE_OFFSET, self.covered_ends()
         right: Bools = rows & (
             self._crcs(rows, starts, ends, self._segment.record_key.seed) == self._heads.crcs
         )

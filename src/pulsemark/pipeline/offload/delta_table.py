@@ -21,7 +21,7 @@ from ..errors import MissingExtraError, OptionError
 from ..job_files import sync_written
 from .manifest import HOUR_MS, Head, Manifest, OffloadedFile, write_manifest
 from .places import LocalPlace, Place, place_of
-from .table import OffloadTable, TableChangedError, beside
+from .table import OffloadTable, TableChangedError, beside, plain_schema
 
 if TYPE_CHECKING:
     import deltalake
@@ -64,15 +64,8 @@ class DeltaTarget(OffloadTable):
         return str(place.folder) if isinstance(place, LocalPlace) else place.uri
 
     def schema(self) -> pa.Schema | None:
-        import pyarrow as pa
-
-        from ..values.types import plain_type
-
         table = self._open()
-        if table is None:
-            return None
-        fields = pa.schema(table.schema().to_arrow())
-        return pa.schema([(field.name, plain_type(field.type)) for field in fields])
+        return None if table is None else plain_schema(table.schema().to_arrow())
 
     def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         from deltalake import DeltaTable, Schema

@@ -22,7 +22,7 @@ from ..errors import MissingExtraError, OptionError
 from ..job_files import sync_written
 from .manifest import Head, Manifest, write_manifest
 from .places import LocalPlace, Place, iceberg_place
-from .table import OffloadTable, TableChangedError, beside, unsorted
+from .table import OffloadTable, TableChangedError, beside, plain_schema, unsorted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,15 +90,8 @@ class IcebergTarget(OffloadTable):
         return iceberg_place(table.location(), table.io.properties)
 
     def schema(self) -> pa.Schema | None:
-        import pyarrow as pa
-
-        from ..values.types import plain_type
-
         table = self._open()
-        if table is None:
-            return None
-        fields = table.schema().as_arrow()
-        return pa.schema([(field.name, plain_type(field.type)) for field in fields])
+        return None if table is None else plain_schema(table.schema().as_arrow())
 
     def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         from pyiceberg.exceptions import TableAlreadyExistsError
@@ -117,8 +110,7 @@ class IcebergTarget(OffloadTable):
                 if self._open() is None:
                     reason = f"cannot be made: {_line(error)}"
                     raise OptionError("table", self.name, reason) from error
-        table = self._open()
-        assert table is not None
+        table = self._opened()
         sources = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
         if sources != list(partitions):
             raise OptionError("table", self.name, "is a table of other columns or partitions")
@@ -126,8 +118,7 @@ class IcebergTarget(OffloadTable):
     def evolve(self, schema: pa.Schema) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
-        table = self._open()
-        assert table is not None
+        table = self._opened()
         try:
             with table.update_schema() as update:
                 update.union_by_name(schema)
@@ -164,8 +155,7 @@ class IcebergTarget(OffloadTable):
     def compact_files(self) -> None:
         from pyiceberg import expressions
 
-        table = self._open()
-        assert table is not None, "it was made before"
+        table = self._opened()
         equal: Any = expressions.EqualTo
         many = [row for row in table.inspect.partitions().to_pylist() if row["file_count"] > 1]
         for row in many:
@@ -177,8 +167,7 @@ class IcebergTarget(OffloadTable):
         self.sync_metadata()
 
     def expire_snapshots(self, age_ms: int) -> None:
-        table = self._open()
-        assert table is not None, "it was made before"
+        table = self._opened()
         before = datetime.now() - timedelta(milliseconds=age_ms)  # noqa: DTZ005 - as pyiceberg asks
         table.maintenance.expire_snapshots().older_than(before).commit()
         self.sync_metadata()
@@ -224,21 +213,25 @@ class IcebergTarget(OffloadTable):
             sync_written(self.place.folder / "metadata")
 
     def data_paths(self) -> set[str]:
-        table = self._open()
-        assert table is not None
+        table = self._opened()
         paths: list[str] = table.inspect.files().column("file_path").to_pylist()
         return {path.removeprefix(table.location().rstrip("/") + "/") for path in paths}
 
     def indexes_of(self, topic: str) -> Indexes:
         from pyiceberg import expressions
 
-        table = self._open()
-        assert table is not None
+        table = self._opened()
         # Its signature is that of its model; what it takes is a column's name and a value.
         equal: Any = expressions.EqualTo
         scan = table.scan(row_filter=equal("topic", topic), selected_fields=("__index",))
         values: Any = scan.to_arrow().column(0).to_numpy()
         return values  # type: ignore[no-any-return]
+
+    def _opened(self) -> Table:
+        """The table in its newest version; it was made before."""
+        table = self._open()
+        assert table is not None, "it was made before"
+        return table
 
     def _open(self) -> Table | None:
         """The table in its newest version; None if it does not exist."""

@@ -47,7 +47,7 @@ def place_of(name: str | os.PathLike[str]) -> Place:
         if parts.netloc not in ("", "localhost"):
             raise OptionError("target", text, "names another host")
         return LocalPlace(Path(unquote(parts.path)))
-    return remote_place(text)
+    return _remote_place(text)
 
 
 def read_bytes(place: Place, path: str) -> bytes:
@@ -89,33 +89,25 @@ def iceberg_place(location: str, properties: Mapping[str, str]) -> Place:
     return Place(location.rstrip("/"), filesystem, path.rstrip("/"), given)
 
 
-def remote_place(uri: str) -> Place:
-    """The place of a URI. Raises OptionError for one that cannot be used."""
+def _remote_place(uri: str) -> Place:
     import pyarrow as pa
+    from pyarrow import fs
 
     try:
-        filesystem, path = _file_system(uri)
+        try:
+            filesystem, path = fs.FileSystem.from_uri(uri)
+        except pa.ArrowInvalid as error:
+            if "Unrecognized filesystem type" not in str(error):
+                raise
+            from fsspec.core import url_to_fs
+
+            found, path = url_to_fs(uri)
+            filesystem = fs.PyFileSystem(fs.FSSpecHandler(found))
     except (pa.ArrowInvalid, ImportError, ValueError, OSError) as error:
         raise OptionError("target", uri, f"is not a place for files: {error}") from error
     if not path.strip("/"):
         raise OptionError("target", uri, "names no bucket or folder")
     return Place(uri.rstrip("/"), filesystem, path.rstrip("/"))
-
-
-def _file_system(uri: str) -> tuple[fs.FileSystem, str]:
-    import pyarrow as pa
-    from pyarrow import fs
-
-    try:
-        filesystem, path = fs.FileSystem.from_uri(uri)
-    except pa.ArrowInvalid as error:
-        if "Unrecognized filesystem type" not in str(error):
-            raise
-        from fsspec.core import url_to_fs
-
-        filesystem, path = url_to_fs(uri)
-        return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), str(path)
-    return filesystem, str(path)
 
 
 class Place:

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import OptionError, PipelineError
 from ..job_files import run_lock
@@ -199,6 +199,15 @@ def unpacked_schema(text: str) -> pa.Schema:
     import pyarrow as pa
 
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def plain_schema(library: Any) -> pa.Schema:
+    """The columns of a library's schema, in the types that are used here."""
+    import pyarrow as pa
+
+    from ..values.types import plain_type
+
+    return pa.schema([(field.name, plain_type(field.type)) for field in pa.schema(library)])
 
 
 def beside(name: str) -> str:

@@ -100,14 +100,11 @@ def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[Topic
     with FolderReader(path) as reader:
         logs = reader.logs({topic for topic, _ in by_log}, lost=expected.lost_ledgers)
         follow_transactions(path, logs.values())
+        by_id = {(topic, log.topic_id): log for topic, log in logs.items()}
         return [
-            _check_log(log, files, _same_log(logs.get(log[0]), log[1]), problems, expected)
+            _check_log(log, files, by_id.get(log), problems, expected)
             for log, files in sorted(by_log.items())
         ]
-
-
-def _same_log(log: FolderLog | None, log_id: int) -> FolderLog | None:
-    return log if log is not None and log.topic_id == log_id else None
 
 
 def _problems_of_keys(
