@@ -253,8 +253,7 @@ class Broker:
         self._seek_server = await start_seek_server(
             services, self._advertised_host(), has_others=self._membership is not None
         )
-        if self._kafka is not None:
-            services.kafka_place = self._kafka.place(self._advertised_host())
+        services.kafka_place = self._kafka.place(self._advertised_host()) if self._kafka else None
         if services.transactions is not None and self._membership is None:
             await services.transactions.load()
         self._housekeeping = _started_work(services)
