@@ -52,6 +52,8 @@ READ_TRIES = 10
 READ_S = 60
 #: How long a client library's call for its end may take.
 CLOSED_S = 60.0
+#: How long a Kafka producer that is replaced may still send.
+LEAVING_S = 1.0
 
 T = TypeVar("T")
 
@@ -478,17 +480,24 @@ def _manage(run: Run, asked: Asked) -> None:
 
 
 def _kafka_producer(run: Run) -> KafkaProducer:
-    return KafkaProducer(
-        bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000,
-        reconnect_backoff_max_ms=1_000,
-    )  # fmt: skip
+    while True:
+        with suppress(KafkaError):  # no broker is there for long
+            return KafkaProducer(
+                bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000,
+                reconnect_backoff_max_ms=1_000,
+            )  # fmt: skip
 
 
 def produce_to_kafka(run: Run, lane: Lane) -> None:
     """Publish with kafka-python's idempotent producer until the end."""
     producer, name = _kafka_producer(run), f"{lane.name}-kafka-producer"
-    number = 0
+    number, has_failed = 0, threading.Event()
     while not run.stop.wait(1 / lane.rate):
+        if has_failed.is_set():  # kafka-python 3.0 may send nothing more after messages expired
+            run.close(name, producer.close, LEAVING_S)
+            producer = _kafka_producer(run)
+            has_failed.clear()
+            name = f"{lane.name}-kafka-producer-{number}"
         value = f"{lane.name}/kafka/{number}"
         number += 1
         answered = run.note_send(value, client=name, topic=lane.name, is_once=True)
@@ -498,13 +507,12 @@ def produce_to_kafka(run: Run, lane: Lane) -> None:
 
         def failed(_: BaseException, answered: Callable[..., None] = answered) -> None:
             answered(ok=None)
+            has_failed.set()
 
         try:
             producer.send(lane.kafka_name, value.encode()).add_callback(sent).add_errback(failed)
         except KafkaError as error:
             failed(error)
-            run.close(name, producer.close)
-            producer = _kafka_producer(run)
     run.close(name, producer.flush)
     run.close(name, producer.close)
 

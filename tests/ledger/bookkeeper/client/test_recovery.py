@@ -243,6 +243,61 @@ def test_last_segment_is_the_floor(floor: bool) -> None:
     in_cluster(main, bookies=4)
 
 
+def tear(cluster: Cluster, entry_id: int, *names: str) -> None:
+    """Put an entry into bookies whose end is zeros, as a power cut leaves what was being written.
+
+    A bookie's journal has no checksums: what is torn comes back as an entry.
+    """
+    for name in names:
+        cluster.seed_entry(name, entry_id, entry_id - 1)
+        entries = cluster.network.bookies[name].ledgers[1].entries
+        entries[entry_id] = entries[entry_id][:-3] + bytes(3)
+
+
+@pytest.mark.parametrize("torn", [1, 2])
+def test_last_entries_are_torn_on_all_bookies(torn: int) -> None:
+    """The power of all bookies was cut while they wrote: nobody was told that it is stored."""
+
+    async def main(cluster: Cluster) -> None:
+        await cluster.ledger({0: (B1, B2, B3)})
+        for entry_id in range(2):
+            seed(cluster, entry_id, B1, B2, B3)
+        for entry_id in range(2, 2 + torn):
+            tear(cluster, entry_id, B1, B2, B3)
+        reader = await cluster.client().open_ledger(1)
+        assert (reader.last_confirmed, reader.metadata.length) == (1, 14)
+        assert [one.payload for one in await reader.read(0, 1)] == [b"entry 0", b"entry 1"]
+
+    in_cluster(main)
+
+
+@pytest.mark.parametrize(("bad", "good"), [(B1, B2), (B2, B3), (B3, B1), (B1, B3)])
+def test_entry_with_a_good_copy_is_kept_whatever_the_others_have(bad: str, good: str) -> None:
+    """One of two confirmed copies is damaged, and the third bookie never had it."""
+
+    async def main(cluster: Cluster) -> None:
+        await cluster.ledger({0: (B1, B2, B3)})
+        seed(cluster, 0, B1, B2, B3)
+        tear(cluster, 1, bad)
+        seed(cluster, 1, good)
+        assert (await cluster.client().open_ledger(1)).last_confirmed == 1
+
+    in_cluster(main)
+
+
+def test_entry_that_is_damaged_before_others_is_no_end() -> None:
+    """Where a later entry is there, the bookies had stored this one: recovery waits for a copy."""
+
+    async def main(cluster: Cluster) -> None:
+        await cluster.ledger({0: (B1, B2, B3)})
+        tear(cluster, 0, B1, B2, B3)
+        seed(cluster, 1, B1, B2, B3)
+        with pytest.raises(RecoveryFailedError, match="entry 0"):
+            await cluster.client().open_ledger(1)
+
+    in_cluster(main)
+
+
 def test_every_read_fences_with_key_and_priority() -> None:
     """Each read of recovery carries the fence, the ledger's key and a high priority."""
 

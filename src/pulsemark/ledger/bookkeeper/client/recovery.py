@@ -130,9 +130,9 @@ class _Recovery:
                     bookie=bookies[place],
                 )
                 best = max(best, entry.last_confirmed)
-            except (EntryMissingError, LedgerMissingError):
-                pass
-            except (BookieError, DigestMismatchError) as error:
+            except (EntryMissingError, LedgerMissingError, DigestMismatchError):
+                pass  # it is fenced, whatever its last entry is
+            except BookieError as error:
                 errors.append(error)
                 continue
             answered.add(place)
@@ -161,13 +161,17 @@ class _Recovery:
             raise self._failed(str(error)) from error
 
     async def _read(self, entry_id: int) -> LedgerEntry | None:
-        """An entry of which there is a good copy; None if it surely was never confirmed."""
+        """An entry of which there is a good copy; None if it surely was never confirmed.
+
+        Nor was one that is torn on all its bookies, at the end: a bookie has no checksum over its
+        journal, so that after a power cut what it had written in part comes back as an entry.
+        """
         metadata = self._metadata
         ensemble = metadata.segment_of(entry_id).bookies
         bookies = {place: ensemble[place] for place in metadata.write_set(entry_id)}
         request = self._request(entry_id, fence=self._rules.fence_reads)
         needed = metadata.write_quorum_size - metadata.ack_quorum_size + 1
-        missing, errors = 0, []
+        missing, damaged, errors = 0, 0, []
         answers = ask_all(self._core.bookies, bookies, request)
         for _ in bookies:
             place, answer = await answers.get()
@@ -187,9 +191,12 @@ class _Recovery:
                 if missing >= needed:
                     return None
             except (BookieError, DigestMismatchError) as error:
+                damaged += isinstance(error, DigestMismatchError)
                 errors.append(error)
             else:
                 return entry
+        if damaged + missing == len(bookies) and await self._read(entry_id + 1) is None:
+            return None
         raise self._failed(f"entry {entry_id}: " + "; ".join(map(str, errors)))
 
     # -- what is written --------------------------------------------------------------------------
