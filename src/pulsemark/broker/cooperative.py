@@ -16,9 +16,6 @@ Between two pieces other code runs, and it may change the objects that the piece
 visit a copy of the collection (a tuple of references costs little), and check of each object that
 it still exists, where that matters. A result is therefore true for each object at the time of its
 visit, not for all objects at one moment.
-
-`Background` has the tasks that run to their end, even if the client that asked for them
-disconnects.
 """
 
 from __future__ import annotations
@@ -82,20 +79,17 @@ class FairTurns:
         self._call_soon = loop.call_soon
         self._of_clients: deque[Due] = deque()
         self._others: deque[Due] = deque()
+        #: When this turn's time is over. None: nobody has used any of it.
         self._until_s: float | None = None
-        """When this turn's time is over. None: nobody has used any of it."""
+        #: Whether a call that has waited runs now. It has time in any case.
         self._is_granted = False
-        """Whether a call that has waited runs now. It has time in any case."""
         self._is_planned = False
 
     @staticmethod
     def of_running_loop() -> FairTurns:
         """Those of the running event loop."""
         loop = asyncio.get_running_loop()
-        found = _fair_turns.get(loop)
-        if found is None:
-            found = _fair_turns[loop] = FairTurns(loop)
-        return found
+        return _fair_turns.get(loop) or _fair_turns.setdefault(loop, FairTurns(loop))
 
     def has_time(self) -> bool:
         """Whether something may be done in this turn; if not, it has to wait (`later`)."""
@@ -228,8 +222,8 @@ class Turns:
         self._long_answers = asyncio.Semaphore(LONG_ANSWERS_AT_ONCE)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._end: asyncio.Handle | None = None
+        #: When this turn's slice is over. None: no caller has used it. 0: it is a waiting one's.
         self._until_s: float | None = None
-        """When this turn's slice is over. None: no caller has used it. 0: it is a waiting one's."""
 
     def has_time(self) -> bool:
         """Whether the slice of this turn has time left for another piece."""
@@ -380,10 +374,7 @@ class Background:
 
 
 def _report(task: asyncio.Task[Any]) -> None:
-    """Log why a task failed.
-
-    Refusals and storage errors are not logged: they are answers to a client, and no client waits.
-    """
+    """Log why a task failed, but not refusals and storage errors: these are answers to a client."""
     if task.cancelled():
         return
     error = task.exception()

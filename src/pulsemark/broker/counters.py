@@ -1,6 +1,4 @@
-"""Counts of what a broker does, from which `metrics.stats` makes figures on request. A leaf: it
-knows
-neither topics nor connections.
+"""Counts of what a broker does, from which `metrics.stats` makes figures on request.
 
 Counting runs for every entry, so it must be fast: plain integers in plain lists, no metric objects,
 and no locks (everything runs on the event loop).
@@ -248,13 +246,8 @@ class CacheMeter:
 
     def _totals(self) -> tuple[int, ...]:
         cache = self.cache
-        return (
-            cache.hit_entries,
-            cache.hit_bytes,
-            cache.missed_entries,
-            cache.missed_bytes,
-            cache.evictions,
-        )
+        hits = cache.hit_entries, cache.hit_bytes
+        return (*hits, cache.missed_entries, cache.missed_bytes, cache.evictions)
 
     def update(self, elapsed_s: float) -> None:
         """End a period, and compute its rates."""

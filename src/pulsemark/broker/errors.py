@@ -75,10 +75,8 @@ class OwnLoopError(BrokerError, RuntimeError):
     """A call that would wait for the broker's event loop was made on that loop (`call`)."""
 
     def __init__(self, call: str) -> None:
-        super().__init__(
-            f"{call} would wait for the broker's event loop, on which it was called; call it from "
-            "another thread"
-        )
+        reason = "would wait for the broker's event loop, on which it was called"
+        super().__init__(f"{call} {reason}; call it from another thread")
         self.call = call
 
 

@@ -64,11 +64,9 @@ class Account:
             self.reserved_bytes += size_bytes
             kept.reserved_bytes += size_bytes
             return Reservation(self, size_bytes)
-        raise RefusedError(
-            code,
-            f"no memory for the {what}: it needs {size_bytes} bytes, {whose} already use "
-            f"{total_bytes}, and the limit is {limit_bytes}; close producers or consumers",
-        )
+        need = f"it needs {size_bytes} bytes, {whose} already use {total_bytes}"
+        advice = f"the limit is {limit_bytes}; close producers or consumers"
+        raise RefusedError(code, f"no memory for the {what}: {need}, and {advice}")
 
 
 class KeptMemory:

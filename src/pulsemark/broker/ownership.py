@@ -151,8 +151,8 @@ INNER_PATH = "/pulsemark/inner/"
 SIGNATURE_HEADER = "x-pulsemark-signature"
 CALL_TIMEOUT_S = 5.0
 MAX_HOPS = 5
+#: To one broker: a transaction may have a thousand topics there.
 CALLS_AT_ONCE = 50
-"""To one broker: a transaction may have a thousand topics there."""
 
 
 class InnerCalls:
@@ -166,8 +166,8 @@ class InnerCalls:
     def __init__(self, cafile: str | os.PathLike[str] | None) -> None:
         """`cafile`: what brokers with TLS only are checked by."""
         self._cafile = cafile
+        #: By broker, what bounds the calls to it.
         self._lanes: dict[str, asyncio.Semaphore] = {}
-        """By broker, what bounds the calls to it."""
         #: What answers each kind of question; a result is plain JSON.
         self.answering: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.cluster: Cluster | None = None

@@ -234,7 +234,11 @@ class Broker:
         self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
         self._executor = ThreadPoolExecutor(executor_threads(config), "pulsemark-io")
-        self._store = await self._opened_store(asyncio.get_running_loop().call_soon_threadsafe)
+        notify = asyncio.get_running_loop().call_soon_threadsafe
+        if self._membership is not None:
+            self._store = await self._membership.open_store(self, notify)
+        else:
+            self._store = await opened(self.run_blocking(self._open_store, notify))
         self._store.never_wait_here()
         self._services = services = await make_services(
             config,
@@ -249,8 +253,7 @@ class Broker:
         self._seek_server = await start_seek_server(
             services, self._advertised_host(), has_others=self._membership is not None
         )
-        if self._kafka is not None:
-            services.kafka_place = self._kafka.place(self._advertised_host())
+        services.kafka_place = self._kafka.place(self._advertised_host()) if self._kafka else None
         if services.transactions is not None and self._membership is None:
             await services.transactions.load()
         self._housekeeping = _started_work(services)
@@ -263,11 +266,6 @@ class Broker:
             await self._kafka.open(services, self._advertised_host(), self.kafka_handlers())
             self._kafka.start()
 
-    async def _opened_store(self, notify: Notify) -> Storage:
-        if self._membership is not None:
-            return await self._membership.open_store(self, notify)
-        return await opened(self.run_blocking(self._open_store, notify))
-
     def _open_store(self, notify: Notify) -> Storage:
         if is_in_files(self.config) and self.config.data_dir is None:
             import tempfile
@@ -279,12 +277,8 @@ class Broker:
         config = self.config
         affordable = connections_affordable(config.store_options)
         if affordable < config.max_connections:
-            log.info(
-                "the process' limit of open files allows only %d of %d connections; "
-                "raise it (ulimit -n) if you need more",
-                affordable,
-                config.max_connections,
-            )
+            text = "the limit of open files (ulimit -n) allows only %d of %d connections"
+            log.info(text, affordable, config.max_connections)
 
         def has_room(arriving: int) -> bool:
             services = self.services
@@ -333,7 +327,7 @@ class Broker:
         return HANDLERS
 
     async def run_blocking(self, function: Any, *arguments: Any) -> Any:
-        """What a function that blocks returns; it runs in the executor. Raises BrokerStateError."""
+        """Run a blocking function in the executor; its result. Raises BrokerStateError."""
         executor = _running(self._executor, self._state)
         return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
 
@@ -355,9 +349,9 @@ class Broker:
                 await self._membership.leave()
             await self._stop_accepting()
             # All at the same time: they share the configured timeout.
-            await asyncio.gather(
-                self._stop_seek_server(), self._stop_kafka(), self._close_sessions()
-            )
+            others = [self._seek_server.stop()] if self._seek_server is not None else []
+            others += [self._kafka.close()] if self._kafka is not None else []
+            await asyncio.gather(*others, self._close_sessions())
             await self._persist_cursors()
         finally:
             await self._close_store()
@@ -372,14 +366,6 @@ class Broker:
             await self._listening.close()
         if self._kafka is not None:
             await self._kafka.stop_accepting()
-
-    async def _stop_seek_server(self) -> None:
-        if self._seek_server is not None:
-            await self._seek_server.stop()
-
-    async def _stop_kafka(self) -> None:
-        if self._kafka is not None:
-            await self._kafka.close()
 
     async def _close_sessions(self) -> None:
         if self._housekeeping is not None:
@@ -532,7 +518,6 @@ async def make_services(
 async def _transacting(
     topics: Topics, config: BrokerConfig, run_blocking: RunBlocking
 ) -> dict[str, Any]:
-    """What transactions need."""
     inner = InnerCalls(config.security.tls_certificate_file)
     participants = Participants(topics, inner, run_blocking)
     transactions = None

@@ -4,12 +4,10 @@
 one that the configuration names: a data folder, memory, or BookKeeper.
 
 `StorageHealth` lets producers wait while the disk is full. A SEND that cannot be stored is answered
-with a SEND_ERROR. The client then closes its connection and reconnects at once. The official C++
-and Python clients restart their send timeout whenever a producer is opened. If the broker accepted
-producers while the disk is full, such a client would reconnect again and again, and its sends would
-never time out. So after the first failed append the broker answers PRODUCER only when a probe could
-be written. Meanwhile sends time out as they should. When the disk has space again, producers go on
-within half a second.
+with a SEND_ERROR, upon which clients reconnect. The official C++ and Python clients restart their
+send timeout whenever a producer is opened: if the broker accepted producers while the disk is full,
+their sends would never time out. So after the first failed append the broker answers PRODUCER only
+when a probe could be written. Once the disk has space, producers go on within half a second.
 """
 
 from __future__ import annotations
@@ -185,12 +183,11 @@ def _open_in_bookkeeper(config: BrokerConfig, address: str, notify: Notify) -> T
     from ..ledger.bookkeeper.store import BookKeeperStore
 
     where = config.bookkeeper
+    sizes = where.ensemble_size, where.write_quorum_size, where.ack_quorum_size
     return BookKeeperStore.open(
         address,
         root=where.store_root,
-        ledger_options=LedgerOptions(
-            where.ensemble_size, where.write_quorum_size, where.ack_quorum_size
-        ),
+        ledger_options=LedgerOptions(*sizes),
         clock=config.clock,
         options=config.store_options,
         notify=notify,
@@ -272,12 +269,10 @@ async def durable(commit: Commit) -> None:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
+        if error is not None and not done.done():
             done.set_exception(error)
+        elif not done.done():
+            done.set_result(None)
 
     commit.add_done_callback(settle)
     try:

@@ -9,10 +9,9 @@ import pytest
 
 from pulsemark.broker import BrokerThread
 from pulsemark.broker.configuration.config import DELETE_MODES
-from pulsemark.broker.policies.pulsar_policies import (
-    INACTIVE_TOPICS,
-    SUBSCRIPTION_EXPIRATION,
-)
+from pulsemark.broker.ownership import NotOwnedError
+from pulsemark.broker.policies.pulsar_policies import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
+from pulsemark.broker.topics.registry import unload
 from pulsemark.testing import RawClient, SettableClock, running_broker
 
 NAME = "persistent://public/default/{}"
@@ -145,3 +144,27 @@ def test_subscriptions_expire(broker: BrokerThread, clock: SettableClock) -> Non
         clock.advance(by_ms=1_000)
         work(broker, "check_subscriptions")
         assert subscriptions() == {"used"}
+
+
+def test_topics_of_other_brokers_are_left_to_them(
+    broker: BrokerThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a cluster each broker knows the names of all topics: it warns of none that it lacks."""
+    with RawClient.from_url(broker.service_url) as client:
+        client.create_producer(NAME.format("elsewhere")).close()
+
+    def refuse(name: object) -> None:
+        raise NotOwnedError(str(name), "0x00000000_0xffffffff", "other:6650")
+
+    async def give_away(running: Any) -> None:
+        running.services.topics.check_owned = refuse
+        await unload(running.services.topics, lambda name: True)
+
+    set_policy(
+        broker, INACTIVE_TOPICS, {"maxInactiveDurationSeconds": 1, "deleteWhileInactive": True}
+    )
+    broker.call(give_away)
+    work(broker, "check_topics")
+
+    assert "elsewhere" not in caplog.text
+    assert topics(broker) == {"elsewhere"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.metrics.internal_stats import internal_stats
-from pulsemark.broker.metrics.stats import topic_stats
+from pulsemark.broker.metrics.stats import StatsOptions, topic_stats
 from pulsemark.ledger import StoreOptions
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.wire import TopicName
@@ -18,7 +19,7 @@ TOPIC = "persistent://public/default/t"
 OPTIONS = StoreOptions(ledger_entries=300)
 
 
-@pytest.mark.parametrize("figures", [topic_stats, internal_stats])
+@pytest.mark.parametrize("figures", [partial(topic_stats, wanted=StatsOptions()), internal_stats])
 @pytest.mark.parametrize("how", ["delete", "trim"])
 def test_entries_that_are_removed_between_two_slices_count_nothing(figures, how):
     """The figures are taken to their end, whatever was removed after their first slice."""

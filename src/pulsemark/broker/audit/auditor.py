@@ -119,10 +119,8 @@ class Auditor:
         try:
             await asyncio.to_thread(self._trails.save_all)
         except (LedgerError, OSError) as error:
-            log.warning(
-                "the audit could not be stored; after a restart the rest is counted again: %s",
-                error,
-            )
+            text = "the audit could not be stored; after a restart the rest is counted again: %s"
+            log.warning(text, error)
 
     # -- counting, on the lane's thread ---------------------------------------------------------
 
@@ -190,9 +188,8 @@ class Auditor:
 
     def _failed(self, name: str, error: Exception) -> None:
         self.failures += 1
-        log.warning(
-            "%s: the audit could not count its entries; the next round tries again: %s", name, error
-        )
+        text = "%s: the audit could not count its entries; the next round tries again: %s"
+        log.warning(text, name, error)
 
     # -- retention ------------------------------------------------------------------------------
 
@@ -207,25 +204,21 @@ class Auditor:
         try:
             self._lane.submit(partial(self._count_before, ledger, before)).result()
         except CancelledError:
-            log.info(
-                "%s: retention removes entries that the audit has not counted: the audit has ended",
-                ledger.name,
-            )
+            text = "%s: retention removes entries that the audit, which has ended, did not count"
+            log.info(text, ledger.name)
         except (LedgerError, OSError) as error:
             # A disk that fails must not keep retention from making room.
             self._failed(ledger.name, error)
         except Exception:
             self.failures += 1
-            log.exception(
-                "%s: retention removes entries that the audit could not count", ledger.name
-            )
+            text = "%s: retention removes entries that the audit could not count"
+            log.exception(text, ledger.name)
 
     def _count_before(self, ledger: ManagedLedger, before: Position) -> None:
         first = ledger.first_position
         if first is None or before <= first:
             return
-        trail = self._trails.of(ledger)
-        trail.advance(ledger, until=before)
+        self._trails.of(ledger).advance(ledger, until=before)
         self._trails.save(ledger.name)
 
     # -- asked for ------------------------------------------------------------------------------
@@ -252,28 +245,25 @@ class Auditor:
         self._check_on()
         ledger = topic.ledger
         end_index = ledger.next_index
+
+        def make(trail: Trail, left: int) -> Report:
+            return report(
+                topic.name,
+                trail,
+                trail.grouping.tags if by is None else by,
+                log_first_index=ledger.first_index,
+                left=left,
+                starting_time_ms=starting_time_ms,
+                ending_time_ms=ending_time_ms,
+                labels=self.labels,
+            )
+
         until_s = self._loop.time() + REPORT_MAX_S
         made: Report | None = None
         while made is None:
             topic.check_is_open()
             is_last = self._loop.time() >= until_s
-            made = await self._job(
-                lambda is_last=is_last: self._counted(  # type: ignore[misc] # a default's type
-                    ledger,
-                    end_index,
-                    lambda trail, left: report(
-                        topic.name,
-                        trail,
-                        trail.grouping.tags if by is None else by,
-                        log_first_index=ledger.first_index,
-                        left=left,
-                        starting_time_ms=starting_time_ms,
-                        ending_time_ms=ending_time_ms,
-                        labels=self.labels,
-                    ),
-                    is_last=is_last,
-                )
-            )
+            made = await self._job(partial(self._counted, ledger, end_index, make, is_last))
         return made
 
     def _counted(
@@ -281,7 +271,6 @@ class Auditor:
         ledger: ManagedLedger,
         end_index: int,
         make: Callable[[Trail, int], Report],
-        *,
         is_last: bool,
     ) -> Report | None:
         """Count on; the report if that was the rest, or the last attempt."""
@@ -304,12 +293,9 @@ class Auditor:
         width_ms = self._config.audit_bucket_ms
         for row in post.rows:
             if row.bucket_end_ms - row.bucket_start_ms != width_ms:
-                start_ms, end_ms = row.bucket_start_ms, row.bucket_end_ms
-                raise AuditInputError(
-                    "bucket_end_ms",
-                    end_ms,
-                    f"ends a bucket of {end_ms - start_ms} ms; this broker's have {width_ms} ms",
-                )
+                own_ms = row.bucket_end_ms - row.bucket_start_ms
+                text = f"ends a bucket of {own_ms} ms; this broker's have {width_ms} ms"
+                raise AuditInputError("bucket_end_ms", row.bucket_end_ms, text)
         topic.check_is_open()
         await self._job(partial(self._trails.post, topic.ledger, post))
 
@@ -324,10 +310,8 @@ class Auditor:
 
     def _check_on(self) -> None:
         if not self.is_on:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                "this broker keeps no audit: start it with pulsemarkAuditEnabled=true or --audit",
-            )
+            how = "start it with pulsemarkAuditEnabled=true or --audit"
+            raise RefusedError(ServerError.NotAllowedError, f"this broker keeps no audit: {how}")
 
     async def _job(self, call: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._lane.submit(call))
@@ -396,28 +380,22 @@ class Trails:
             known = self._dropped.get(ledger.name, (-1, -1))
         return known == (ledger.topic_id, ledger.next_index)
 
-    def _empty(self) -> Trail:
+    def _load(self, ledger: ManagedLedger) -> _Kept:
         config = self._config
-        return Trail.new(
+        empty = Trail.new(
             config.audit_tags,
             config.audit_bucket_ms,
             max_rows=config.max_audit_rows_per_topic,
             max_values=config.max_audit_values_per_bucket,
         )
-
-    def _load(self, ledger: ManagedLedger) -> _Kept:
-        empty = self._empty()
         now_s = time.monotonic()
         stored = self._catalog.get(TRAIL_KIND, ledger.name)
         if stored is not None:
             try:
                 trail = unpack_trail(stored, ledger.topic_id, empty)
             except SnapshotError as error:
-                log.warning(
-                    "%s: the stored audit cannot be read; the log is counted again: %s",
-                    ledger.name,
-                    error,
-                )
+                text = "%s: the stored audit cannot be read; the log is counted again: %s"
+                log.warning(text, ledger.name, error)
             else:
                 return _Kept(ledger.topic_id, trail, trail.next_position, now_s)
         return _Kept(ledger.topic_id, empty, None, now_s)
@@ -471,11 +449,8 @@ class Trails:
             try:
                 return Received.unpack(stored, ledger.topic_id, limit)
             except SnapshotError as error:
-                log.warning(
-                    "%s: the audit rows that consumers posted cannot be read, and are lost: %s",
-                    ledger.name,
-                    error,
-                )
+                text = "%s: the audit rows that consumers posted cannot be read, and are lost: %s"
+                log.warning(text, ledger.name, error)
         return Received(limit)
 
     def post(self, ledger: ManagedLedger, post: Post) -> None:

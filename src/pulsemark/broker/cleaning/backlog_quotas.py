@@ -71,7 +71,7 @@ def excess_of(topic: Topic, quotas: Mapping[str, Any], now_ms: int) -> list[Exce
 
 
 class BacklogQuotas:
-    """Checks the quotas of all open topics: by a timer, when a quota changes, and on request."""
+    """Checks the quotas of all open topics: when a quota changes, and when it is asked to."""
 
     def __init__(
         self, topics: Topics, config: BrokerConfig, run_blocking: Callable[..., Awaitable[Any]]
@@ -79,26 +79,12 @@ class BacklogQuotas:
         self._topics = topics
         self._config = config
         self._run_blocking = run_blocking
-        self._loop = asyncio.get_running_loop()
         self._background = Background()
-        self._timer: asyncio.TimerHandle | None = None
         topics.policy_store.listeners.append(self._policy_changed)
 
-    def start(self) -> None:
-        """Begin to check from time to time."""
-        if self._config.backlog_quota_check_enabled:
-            interval_s = self._config.backlog_quota_check_interval_ms / 1000
-            self._timer = self._loop.call_later(interval_s, self._due)
-
     async def close(self) -> None:
-        """Stop, after a check that runs."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Return after the checks that run."""
         await self._background.settled()
-
-    def _due(self) -> None:
-        self.start()
-        self._background.start(self.check_all())
 
     def _policy_changed(self, policy: str, concerns: Concerns) -> None:
         key = BACKLOG_QUOTAS.key

@@ -34,12 +34,10 @@ log = logging.getLogger(__name__)
 
 
 class CompactionStoppedError(BrokerError):
-    """The compaction of `topic` was stopped before its end; `reason` says why."""
+    """A compaction was stopped before its end."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"{topic}: the compaction was stopped: {reason}")
-        self.topic = topic
-        self.reason = reason
 
 
 def dirty_bytes(ledger: ManagedLedger) -> int:

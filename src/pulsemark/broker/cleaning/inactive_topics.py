@@ -1,4 +1,4 @@
-"""Deletes what is not used: topics and subscriptions, by policies; stores snapshots that are due.
+"""Rounds over the open topics: unused topics and subscriptions, backlogs, snapshots that are due.
 
 - A topic without producers and subscriptions (or, by its policy, without connected consumers and
   with nothing unacknowledged) is deleted after `maxInactiveDurationSeconds`.
@@ -21,6 +21,7 @@ from ...wire import TopicName
 from ..configuration.config import DELETE_MODES, BrokerConfig
 from ..cooperative import Background
 from ..errors import RefusedError
+from ..ownership import NotOwnedError
 from ..policies.pulsar_policies import (
     DEDUPLICATION,
     INACTIVE_TOPICS,
@@ -62,7 +63,10 @@ class Lifetimes:
     def start(self) -> None:
         """Begin the rounds."""
         config = self._config
-        self.backlogs.start()
+        if config.backlog_quota_check_enabled:
+            self._repeat(
+                "backlogs", config.backlog_quota_check_interval_ms, self.backlogs.check_all
+            )
         self._repeat("topics", config.broker_delete_inactive_topics_frequency_ms, self.check_topics)
         self._repeat(
             "subscriptions", config.subscription_expiry_check_interval_ms, self.check_subscriptions
@@ -117,10 +121,11 @@ class Lifetimes:
             await asyncio.sleep(0)
 
     async def _is_inactive(self, name: TopicName, policy: dict[str, Any]) -> bool:
-        topic = self._topics.open_topics.get(str(name))
+        topics = self._topics
         try:
-            if topic is None:
-                topic = await self._topics.open(name, create=False)
+            topic = topics.open_topics.get(str(name)) or await topics.open(name, create=False)
+        except NotOwnedError:
+            return False
         except (RefusedError, LedgerError, OSError) as error:
             log.warning("%s: the check for inactivity failed, and the topic stays: %s", name, error)
             return False
@@ -160,9 +165,8 @@ class Lifetimes:
                 try:
                     await durable(topic.remove_subscription(subscription))
                 except (RefusedError, LedgerError) as error:
-                    log.warning(
-                        "%s: the expired subscription could not be deleted: %s", subscription, error
-                    )
+                    text = "%s: the expired subscription could not be deleted: %s"
+                    log.warning(text, subscription, error)
                 else:
                     log.info("%s was deleted, because it was not used", subscription)
             await asyncio.sleep(0)
@@ -199,11 +203,8 @@ class Lifetimes:
         try:
             await self._topics.rule_keeping.store_snapshot(topic)
         except (RefusedError, LedgerError, OSError) as error:
-            log.warning(
-                "%s: the deduplication snapshot was not stored; the next round tries again: %s",
-                topic.name,
-                error,
-            )
+            text = "%s: the deduplication snapshot was not stored; the next round tries again: %s"
+            log.warning(text, topic.name, error)
 
 
 def _is_unused(topic: Topic, policy: dict[str, Any]) -> bool:

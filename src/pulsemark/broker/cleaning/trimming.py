@@ -1,9 +1,8 @@
-"""Removes what is not kept any longer: messages that were acknowledged, and those that expired.
+"""Retention and expiry of one topic: entries are removed from its head, or count as acknowledged.
 
-Removes old entries from the head of a topic. Blocks: runs on the cleaning thread.
-
-With limits (retention time, retention size) an entry is removed as soon as one of the limits allows
-it. Entries are removed one by one, also inside the ledger that is being written.
+Removing blocks: it runs on the cleaning thread. With limits (retention time, retention size) an
+entry is removed as soon as one of the limits allows it. Entries are removed one by one, also inside
+the ledger that is being written.
 
 Without retention (both limits are 0, the default) entries that all durable subscriptions have
 acknowledged need not be kept. As in Pulsar, they are removed when their segment has ended; until
@@ -82,15 +81,13 @@ def removable(ledger: ManagedLedger, policy: RetentionPolicy, now_ms: int) -> Re
 
 def trim(
     ledger: ManagedLedger, policy: RetentionPolicy, figures: TopicCleaning, now_ms: int
-) -> int:
-    """Remove the entries that the policy allows to remove, and return how many.
-
-    Raises LedgerError, OSError.
-    """
+) -> None:
+    """Remove the entries that the policy allows to remove. Raises LedgerError, OSError."""
     if policy.is_unlimited or ledger.first_position is None:
-        return 0
+        return
     if policy.is_at_once:
-        return _counted(ledger, figures, now_ms, _ended_segments_end(ledger))
+        truncate(ledger, _ended_segments_end(ledger), figures, now_ms)
+        return
     size_before, messages_before = size_bytes(ledger), _messages_removed(ledger)
     with claim_kept(ledger) as claim:
         removed = apply_retention(
@@ -102,35 +99,26 @@ def trim(
         )
     if removed:
         _count(ledger, figures, now_ms, removed, size_before, messages_before)
-    return removed
 
 
-def free(ledger: ManagedLedger, rules: CleanerRules, figures: TopicCleaning, now_ms: int) -> int:
-    """Remove the entries of a cleaned topic that are in its view, and return how many.
-
-    Raises LedgerError, OSError.
-    """
+def free(ledger: ManagedLedger, rules: CleanerRules, figures: TopicCleaning, now_ms: int) -> None:
+    """Remove the entries of a cleaned topic that are in its view. Raises LedgerError, OSError."""
     from ...compaction.cleaner import freeable
 
     with claim_kept(ledger) as claim:
-        return _counted(ledger, figures, now_ms, freeable(ledger, rules, now_ms, claim))
+        truncate(ledger, freeable(ledger, rules, now_ms, claim), figures, now_ms)
 
 
-def truncate(ledger: ManagedLedger, end: Position, figures: TopicCleaning, now_ms: int) -> int:
-    """Remove all entries before ``end``, return how many. Raises LedgerError, OSError."""
-    return _counted(ledger, figures, now_ms, end)
-
-
-def _counted(
-    ledger: ManagedLedger, figures: TopicCleaning, now_ms: int, cut: Position | None
-) -> int:
+def truncate(
+    ledger: ManagedLedger, end: Position | None, figures: TopicCleaning, now_ms: int
+) -> None:
+    """Remove all entries before `end`; None: none. Raises LedgerError, OSError."""
     first = ledger.first_position
-    if cut is None or first is None or cut <= first:
-        return 0
+    if end is None or first is None or end <= first:
+        return
     size_before, messages_before = size_bytes(ledger), _messages_removed(ledger)
-    removed = ledger.truncate_head(cut)
+    removed = ledger.truncate_head(end)
     _count(ledger, figures, now_ms, removed, size_before, messages_before)
-    return removed
 
 
 def _count(

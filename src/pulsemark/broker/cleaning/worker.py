@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+NOT_CLEANED = "%s: the topic was not cleaned, the next round tries again: %s"
+
 
 class Cleaning:
     """One broker's cleaning. Its methods are for the event loop, unless they say otherwise."""
@@ -65,7 +67,7 @@ class Cleaning:
         run_blocking: Callable[..., Awaitable[Any]],
         claims: Claims,
     ) -> None:
-        """The registry waits until a topic is not claimed before it deletes the topic."""
+        """`claims`: the registry waits for a topic's before it deletes the topic."""
         self.policies = CleaningPolicies(topics.policies)
         self.lane = Lane("pulsemark-cleaning")
         self.claims = claims
@@ -170,9 +172,7 @@ class Cleaning:
         except NotOwnedError:
             return None
         except (RefusedError, LedgerError, OSError) as error:
-            log.warning(
-                "%s: the topic was not cleaned, the next round tries again: %s", name, error
-            )
+            log.warning(NOT_CLEANED, name, error)
             return None
 
     def _guarded(self, work: Callable[[Topic], None], topic: Topic) -> None:
@@ -185,12 +185,10 @@ class Cleaning:
             work(topic)
         except (LedgerError, RefusedError, OSError, sqlite3.Error) as error:
             self.failures += 1
-            log.warning(
-                "%s: the topic was not cleaned, the next round tries again: %s", topic.name, error
-            )
-        except Exception:
+            log.warning(NOT_CLEANED, topic.name, error)
+        except Exception as error:
             self.failures += 1
-            log.exception("%s: the topic was not cleaned, the next round tries again", topic.name)
+            log.exception(NOT_CLEANED, topic.name, repr(error))
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -198,10 +196,8 @@ class Cleaning:
     def _trim(self, topic: Topic) -> None:
         from .trimming import trim
 
-        policy, now_ms = (
-            self.policies.applied(topic.topic_name).retention,
-            self._config.clock.now_ms(),
-        )
+        policy = self.policies.applied(topic.topic_name).retention
+        now_ms = self._config.clock.now_ms()
         with self.claims.if_free(topic.name) as is_free:
             if is_free and topic.is_open:
                 trim(topic.ledger, policy, topic.cleaning, now_ms)
@@ -248,21 +244,17 @@ class Cleaning:
     async def trim(self, topic: Topic, *, is_dry_run: bool = False) -> Removable:
         """Apply a topic's retention now, before all rounds; returns what was removed.
 
-        With ``is_dry_run`` nothing is removed: returns what would be. Raises `RefusedError`,
-        LedgerError, OSError.
+        `is_dry_run`: nothing is removed. Raises `RefusedError`, LedgerError, OSError.
         """
-        return await asyncio.wrap_future(
-            self.lane.submit(partial(self._trim_now, topic, is_dry_run=is_dry_run))
-        )
+        job = partial(self._trim_now, topic, is_dry_run=is_dry_run)
+        return await asyncio.wrap_future(self.lane.submit(job))
 
     def _trim_now(self, topic: Topic, *, is_dry_run: bool) -> Removable:
         """On the lane's thread."""
         from .trimming import Removable, removable, trim
 
-        policy, now_ms = (
-            self.policies.applied(topic.topic_name).retention,
-            self._config.clock.now_ms(),
-        )
+        policy = self.policies.applied(topic.topic_name).retention
+        now_ms = self._config.clock.now_ms()
         with self.claims.waiting(topic.name):
             topic.check_is_open()
             if is_dry_run:
@@ -297,20 +289,19 @@ class Cleaning:
         for commit in commits:
             await durable(commit)
         self.compactions.stop(topic, "the topic was truncated")
-        end = Position(last.ledger_id, last.entry_id + 1)
-        await asyncio.wrap_future(self.lane.submit(partial(self._truncate, topic, end)))
+        await asyncio.wrap_future(self.lane.submit(partial(self._truncate, topic, last)))
 
-    def _truncate(self, topic: Topic, end: Position) -> None:
+    def _truncate(self, topic: Topic, last: Position) -> None:
         """On the lane's thread."""
         from ...compaction.cleaner import delete_before
         from .trimming import truncate
 
         with self.claims.waiting(topic.name):
             topic.check_is_open()
-            last = Position(end.ledger_id, end.entry_id - 1)
             form = topic.read_log
             first_index = form.index_before(last) + (form.entry_message_count(last) or 0)
-            truncate(topic.ledger, end, topic.cleaning, self._config.clock.now_ms())
+            now_ms = self._config.clock.now_ms()
+            truncate(topic.ledger, last.following, topic.cleaning, now_ms)
             delete_before(topic.ledger, first_index)
             self._loop.call_soon_threadsafe(topic.entries_removed)
 

@@ -2,10 +2,9 @@
 
 A lane is one such thread. It has two kinds of work. A job is requested, and runs before all other
 work, in the order of the requests. A round visits many topics, one step at a time; jobs run between
-its steps. After its
-steps a lane pauses as long as they took (at most `REST_MAX_S`). So a round takes at most half of
-the disk's and the interpreter's time, however many topics there are. A caller can make a lane pause
-longer, and go by another clock.
+its steps. After its steps a lane pauses as long as they took (at most `REST_MAX_S`). So a round
+takes at most half of the disk's and the interpreter's time, however many topics there are. A caller
+can make a lane pause longer, and go by another clock.
 
 The thread starts with the first work, so a broker that cleans nothing does not have it.
 
@@ -116,12 +115,9 @@ class Lane:
         began_s = self._clock()
         try:
             next(steps)
-        except StopIteration:
-            with self._condition:
-                self._rounds.pop(name, None)
-            return
-        except Exception:
-            log.exception("cleaning round %r failed; the timer starts the next one", name)
+        except Exception as error:
+            if not isinstance(error, StopIteration):
+                log.exception("cleaning round %r failed; the timer starts the next one", name)
             with self._condition:
                 self._rounds.pop(name, None)
             return

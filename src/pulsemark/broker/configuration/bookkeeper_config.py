@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING
 
 from ...records import record
 from ..errors import ConfigError
-from .declaration import Kind, setting
+from .declaration import INT_MAX, Kind, setting
 
 if TYPE_CHECKING:
     from ...ledger.bookkeeper.client import BookieTls
 
 BOOKKEEPER = "bookkeeper"
 MAX_BOOKIES = 1_000
-MAX_REFRESH_S = 2**31 - 1
+#: The lowest and the highest value of the numbers.
+RANGES = {
+    "ensemble_size": (1, MAX_BOOKIES),
+    "write_quorum_size": (1, MAX_BOOKIES),
+    "ack_quorum_size": (1, MAX_BOOKIES),
+    "zookeeper_session_timeout_ms": (1_000, 600_000),
+    "bookkeeper_tls_cert_refresh_s": (0, INT_MAX),
+}
 
 
 def _address_of_url(text: str) -> str:
@@ -85,22 +92,10 @@ class BookKeeperConfig:
         root = self.store_root
         if not root.startswith("/") or root.endswith("/") or "//" in root:
             raise ConfigError("store_root", root, "must be a path such as /pulsemark")
-        for name in ("ensemble_size", "write_quorum_size", "ack_quorum_size"):
+        for name, (lowest, highest) in RANGES.items():
             value = getattr(self, name)
-            if not 1 <= value <= MAX_BOOKIES:
-                raise ConfigError(name, value, f"must be from 1 to {MAX_BOOKIES}")
-        if not 1_000 <= self.zookeeper_session_timeout_ms <= 600_000:
-            raise ConfigError(
-                "zookeeper_session_timeout_ms",
-                self.zookeeper_session_timeout_ms,
-                "must be from 1000 to 600000",
-            )
-        if not 0 <= self.bookkeeper_tls_cert_refresh_s <= MAX_REFRESH_S:
-            raise ConfigError(
-                "bookkeeper_tls_cert_refresh_s",
-                self.bookkeeper_tls_cert_refresh_s,
-                f"must be from 0 to {MAX_REFRESH_S}",
-            )
+            if not lowest <= value <= highest:
+                raise ConfigError(name, value, f"must be from {lowest} to {highest}")
 
     def _check_tls(self) -> None:
         """Raises ConfigError unless connections to bookies can be made with these settings."""
@@ -122,15 +117,13 @@ class BookKeeperConfig:
 
     def bookie_tls(self) -> BookieTls | None:
         """What connections to bookies are secured by; None: they are in plain."""
-        if (
-            not self.bookkeeper_tls_client_authentication
-            or self.bookkeeper_tls_trust_certs_file is None
-        ):
+        trust = self.bookkeeper_tls_trust_certs_file
+        if not self.bookkeeper_tls_client_authentication or trust is None:
             return None
         from ...ledger.bookkeeper.client import BookieTls
 
         return BookieTls(
-            trust_certs_file=self.bookkeeper_tls_trust_certs_file,
+            trust_certs_file=trust,
             certificate_file=self.bookkeeper_tls_certificate_file,
             key_file=self.bookkeeper_tls_key_file,
             key_password_file=self.bookkeeper_tls_key_password_file,
@@ -139,8 +132,9 @@ class BookKeeperConfig:
         )
 
     def check(self, storage: str, data_dir: object) -> None:
-        """Raise ConfigError unless ensemble >= write quorum >= ack quorum, the store has one
-        place (this one, or the broker's ``storage`` and ``data_dir``), and TLS has its files.
+        """Check what depends on several settings: quorums, the store's one place, TLS's files.
+
+        Raises ConfigError.
         """
         if self.store_address is not None and data_dir is not None:
             raise ConfigError("data_dir", data_dir, "the store is in BookKeeper")

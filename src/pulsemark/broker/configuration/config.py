@@ -47,10 +47,8 @@ def _interceptors(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in INTERCEPTORS:
             known = ", ".join(name.removeprefix(_INTERCEPT) for name in INTERCEPTORS)
-            raise ValueError(
-                f"no interceptor {name}; use {known} of {_INTERCEPT}*, or pulsemarkStampers "
-                "for any stamper"
-            )
+            instead = f"{known} of {_INTERCEPT}*, or pulsemarkStampers for any stamper"
+            raise ValueError(f"no interceptor {name}; use {instead}")
     return tuple(dict.fromkeys(INTERCEPTORS[name] for name in names))
 
 
@@ -544,7 +542,9 @@ class BrokerConfig(PolicyDefaults):
         if not isinstance(self.clock, Clock):
             reason = "must have a method now_ms(), as pulsemark.testing.SettableClock has"
             raise ConfigError("clock", self.clock, reason)
-        _check_control(self)
+        if self.grpc_control_token_file is not None:
+            path = path_of("grpc_control_token_file", self.grpc_control_token_file)
+            object.__setattr__(self, "grpc_control_token_file", path)
         _check_kafka(self)
         check_storage(self)
         _check_audit(self)
@@ -561,14 +561,6 @@ def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
         return replace(config.store_options, sync_interval_ms=interval_ms)
     except ValueError as error:
         raise ConfigError("sync_interval_ms", interval_ms, str(error)) from error
-
-
-def _check_control(config: BrokerConfig) -> None:
-    path: Any = config.grpc_control_token_file
-    if path is not None:
-        object.__setattr__(
-            config, "grpc_control_token_file", path_of("grpc_control_token_file", path)
-        )
 
 
 def _check_audit(config: BrokerConfig) -> None:

@@ -98,10 +98,9 @@ class Setting:
         try:
             # Made only to check the value.
             PARTS[self.part](**{self.name: value})
-        except ConfigError as error:
-            raise SettingError(key, text, error.reason) from error
         except ValueError as error:
-            raise SettingError(key, text, str(error)) from error
+            reason = error.reason if isinstance(error, ConfigError) else str(error)
+            raise SettingError(key, text, reason) from error
         return value
 
 
@@ -116,10 +115,7 @@ PARTS: dict[str, Any] = {
 
 
 class SettingError(BrokerError, ValueError):
-    """A setting in a configuration file that cannot be used.
-
-    `key` and `value` are from the file, `reason` says what was expected.
-    """
+    """A setting that cannot be used: `key` and `value` as written, `reason`: what was expected."""
 
     def __init__(self, key: str, value: str, reason: str) -> None:
         super().__init__(f"{key}={value}: {reason}")

@@ -124,9 +124,7 @@ def read_file(path: Path) -> Loaded:
         raise ConfigFileError(path, f"it is not UTF-8 text: {error}") from error
     try:
         return _toml(path, text) if path.suffix == ".toml" else _properties(path, text)
-    except SettingError as error:
-        raise ConfigFileError(path, str(error)) from error
-    except PropertiesError as error:
+    except (SettingError, PropertiesError) as error:
         raise ConfigFileError(path, str(error)) from error
 
 
@@ -219,9 +217,8 @@ def take_environment(environment: Mapping[str, str], loaded: Loaded) -> None:
         text = environment[key].strip()
         meant_key = key.upper()
         if key != meant_key and meant_key in by_variable and text:
-            raise SettingError(
-                key, "...", f"there is no such variable of the environment; it is {meant_key}"
-            )
+            reason = f"there is no such variable of the environment; it is {meant_key}"
+            raise SettingError(key, "...", reason)
         if not key.startswith(ENVIRONMENT_PREFIX) or key in _OTHER_VARIABLES or not text:
             continue
         spec = by_variable.get(key)
@@ -242,10 +239,9 @@ def _from_text(spec: Setting, key: str, text: str) -> Any:
     kind = STAMPERS_KIND if spec.name == "stampers" else spec.plain
     try:
         return spec.check(key, text, kind.parse(text))
-    except SettingError as error:
-        raise SettingError(key, text, f"{error.reason} (a variable of the environment)") from error
     except ValueError as error:
-        raise SettingError(key, text, f"{error} (a variable of the environment)") from error
+        why = error.reason if isinstance(error, SettingError) else error
+        raise SettingError(key, text, f"{why} (a variable of the environment)") from error
 
 
 # -- broker.conf: Java's properties ----------------------------------------------------------------
@@ -259,10 +255,7 @@ _KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 
 
 class PropertiesError(BrokerError, ValueError):
-    """A line that is not valid in a properties file.
-
-    `line_number` counts from 1, `reason` is what is wrong.
-    """
+    """A line of a properties file that is not valid: `line_number`, from 1, and `reason`."""
 
     def __init__(self, line_number: int, reason: str) -> None:
         super().__init__(f"line {line_number}: {reason}")
@@ -282,10 +275,7 @@ def read_properties(text: str) -> dict[str, str]:
         path=C:\\data\u00e9                     \\, \t, \n, \r, \f, \uXXXX; otherwise \ is dropped
 
     If a key is given twice, its last value counts. Spaces at a value's end are ignored, as in
-    Pulsar.
-    Unlike Java's files, these are UTF-8.
-
-    Raises `PropertiesError`.
+    Pulsar. Unlike Java's files, these are UTF-8. Raises `PropertiesError`.
     """
     found: dict[str, str] = {}
     for line_number, line in _logical_lines(text):
@@ -466,17 +456,14 @@ def _unsafe(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     if not security.authentication_enabled and config.host not in ("127.0.0.1", "localhost", "::1"):
         yield "host", "all who can reach this address may use the broker: authentication is off"
     if security.authentication_enabled and not security.authorization_enabled:
-        reason = "every role may do everything: authorization is off"
-        yield "authentication_enabled", reason
+        yield "authentication_enabled", "every role may do everything: authorization is off"
     if security.authorization_enabled and not security.authentication_enabled:
         yield "authorization_enabled", "has no effect: authentication is off"
     if security.tls_allow_insecure_connection:
         yield "tls_allow_insecure_connection", "certificates of any authority are accepted"
     if store.sync_interval_ms:
-        reason = (
-            f"a power cut may lose the last {store.sync_interval_ms} ms of acknowledged messages"
-        )
-        yield "sync_interval_ms", reason
+        lost = f"the last {store.sync_interval_ms} ms of acknowledged messages"
+        yield "sync_interval_ms", f"a power cut may lose {lost}"
     if config.auto_skip_non_recoverable_data:
         yield "auto_skip_non_recoverable_data", "damaged entries are skipped, not reported"
     if "*" in config.http_allowed_hosts:

@@ -162,13 +162,9 @@ class Listener:
                 if error.errno not in SHORTAGES:
                     log.warning("port %d: a connection could not be accepted: %s", self.port, error)
                     return
-                log.warning(
-                    "port %d: cannot accept connections, trying again in %g s: %s; "
-                    "raise the limit of open files or close clients",
-                    self.port,
-                    REST_S,
-                    error,
-                )
+                text = "port %d: cannot accept connections, trying again in %g s: %s; raise the "
+                text += "limit of open files or close clients"
+                log.warning(text, self.port, REST_S, error)
                 self._loop.remove_reader(self._socket.fileno())
                 self._rest = self._loop.call_later(REST_S, self.start)
                 return
@@ -192,10 +188,8 @@ class Listener:
     def _refusal(self, host: str) -> str:
         """Why a new connection is not taken; "" if it is."""
         if not self._has_room(self._arriving):
-            return (
-                "the limit of connections is reached; raise brokerMaxConnections or the limit of "
-                "open files, or close clients"
-            )
+            text = "the limit of connections is reached; raise brokerMaxConnections or the limit "
+            return f"{text}of open files, or close clients"
         if self._per_address is not None and not self._per_address.has_room(host):
             return f"{host} has its {self._per_address.limit} (brokerMaxConnectionsPerIp)"
         if self._tls is not None and not self._tls.handshakes.has_room:
@@ -317,9 +311,8 @@ class Listening:
         self.per_address = PerAddress(most, connections_from) if most else None
         self._bound: list[Listener] = []
         security = config.security
-        tls, http_tls = None, None
-        if security.tls_port is not None:
-            tls = self.tls
+        tls = self.tls if security.tls_port is not None else None
+        http_tls = None
         if security.http_tls_port is not None:
             http_tls = Tls(RenewedContext(security, make_http_context), self.handshakes)
         try:
@@ -327,9 +320,8 @@ class Listening:
             self.binary = self._bind(config.port, *binary)
             self.binary_tls = self._bind(security.tls_port, *binary, tls)
             self.http = self._bind(config.http_port, make_http, prepare_http)
-            self.http_tls = self._bind(
-                security.http_tls_port, make_http, prepare_http, tls=http_tls
-            )
+            web = (make_http, prepare_http)
+            self.http_tls = self._bind(security.http_tls_port, *web, tls=http_tls)
             self.registry = self._bind(config.schema_registry_port, make_registry, prepare_registry)
         except BaseException:
             for listener in self._bound:

@@ -2,13 +2,11 @@
 
 A broker that ends divides `shutdown_timeout_ms` among its clients (`Ending`):
 
-- up to a half: what was read is handled and answered. A client that does not read its answers can
-  use up all of this half;
+- up to a half: what was read is handled and answered;
 - a quarter at least: what was written is sent. A client that takes nothing for a quarter of the
-  time is not waited for, so clients that do not read hold up the end for no longer;
+  time is not waited for. So one that does not read takes no time from the others, whose receipts
+  are still sent;
 - the last quarter is for cursors and the store, which take as long as they need.
-
-So one client that does not read takes no time from the others, whose receipts are still sent.
 
 A change of permissions, of a tenant's administrators or of a namespace's existence makes one round
 over all connections, in pieces (`Revoking`). As in Pulsar, a client whose role has lost its

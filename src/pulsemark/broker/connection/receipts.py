@@ -4,8 +4,7 @@ The ledger makes many entries durable with one sync (`Batch`), and reports succe
 each topic in it (`Commit`). The first entries of a failed commit may be stored all the same. They
 get their receipts: what has none is sent again, and would be stored twice. A session collects its
 receipts by batch, over all topics that it publishes to, and writes all receipts of a batch at once.
-Batches of one store end in their order.
-The topics of a cluster's broker are in several stores, whose batches know nothing of each other: so
+Batches of one store end in their order. The topics of a cluster's broker are in several stores: so
 a batch is answered only when it is done itself, whatever became of those that were begun later.
 
 The entries of one producer in one commit are a `Run`. The answer to a refused SEND must also keep
@@ -164,8 +163,8 @@ class Receipts:
         self._session = session
         self._is_lost = False
         self._budget = budget
+        #: The oldest first. At most a few: those that gather, wait or are on their way.
         self._unanswered: dict[Batch, SentBatch] = {}
-        """The oldest first. At most a few: those that gather, wait or are on their way."""
         self._max_entries = config.max_in_flight_publish_messages_per_connection
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
 
@@ -252,9 +251,9 @@ class Receipts:
     def _settled(self, sent: SentBatch) -> None:
         """A batch is durable, or parts of it failed: answer it, after those before it of its store.
 
-        A batch that is done before its callback is added calls back at once. Those before it in the
-        same store are done then, too, but their calls may still be on their way to the loop. Those
-        of other stores may not be done: whether they become durable is not known yet.
+        Those before it are done then, but their calls may still be on their way to the loop: a
+        batch that is done before its callback is added calls back at once. Those of other stores
+        may not be done.
         """
         for one in tuple(self._unanswered.values()):
             # An answer may end a wait for room, and what is read then may have answered others.
@@ -285,9 +284,8 @@ class Receipts:
         self.bytes_in_flight -= size_bytes
         self._budget.give_back(size_bytes)
         if failure is not None:
-            log.error(
-                "%d entries could not be stored and were refused: %s", failed_entries, failure
-            )
+            text = "%d entries could not be stored and were refused: %s"
+            log.error(text, failed_entries, failure)
             self._session.storage_failed(failure)
             for run in sent.runs:
                 if run.stored_count < len(run.publishes):

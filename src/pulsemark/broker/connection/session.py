@@ -11,22 +11,20 @@ the limits allow. The module `memory` counts what all connections hold.
 The sending side is `Outgoing`, producers and consumers are in `Members`, times in `Liveness`. When
 the broker closes, connections are half-closed and drained first (`Draining`).
 
-A connection can have twenty thousand consumers. When it ends, its consumers get no more messages.
-They leave their subscriptions in pieces, so that the event loop is not blocked. The consumers of
-one subscription leave it in one step. So their entries are given to the other consumers only once,
-however many leave. Code that reads a subscription's consumers earlier removes the leaving ones
-first, so that it never sees a consumer whose connection has ended.
+A connection can have twenty thousand consumers. When it ends, its consumers get no more messages,
+and leave their subscriptions in pieces, those of one subscription in one step: so their entries are
+given to the other consumers only once. Code that reads a subscription's consumers earlier removes
+the leaving ones first, so that it never sees a consumer whose connection has ended.
 
-`Gathering` gathers the publishes of a client that sends without waiting for receipts.
-A message that is handled alone is expensive. It needs a commit with its sync and its thread
-switches, turns of the event loop for its read and its receipt, and one write. At a few thousand
-messages a second this is most of a message's cost. A client that sends more while its publishes
-are in flight does not need each receipt at once. So the broker handles such a client's publishes
-some at a time, as if the network had been slower by that time. Pulsar's bookies wait in the same
-way for a group of entries (``journalMaxGroupWaitInMillis``, 1 ms).
+`Gathering` gathers the publishes of a client that sends without waiting for receipts. A message
+that is handled alone is expensive: a commit with its sync and its thread switches, turns of the
+event loop for its read and its receipt, and one write. A client that sends more while its publishes
+are in flight does not need each receipt at once. So the broker handles its publishes some at a
+time, as if the network had been slower by that time. Pulsar's bookies wait in the same way for a
+group of entries (``journalMaxGroupWaitInMillis``, 1 ms).
 
 A client that does wait for its receipts would become slower, since it sends nothing until it has
-them. So the broker first finds out what the client does, and it does so again and again:
+them. So the broker finds out what the client does, again and again:
 
 - **Wait**: what was read is not handled for `wait_s`, while the broker reads on. The wait was
   useless if nothing arrived in its second half. After a useless wait the next reads are handled at
@@ -177,11 +175,7 @@ class Throttling:
 
     def close(self) -> None:
         """The connection has ended: leave no reference cycle with it (see `gc_tuning`)."""
-        self._unpause = _resumes_nothing
-
-
-def _resumes_nothing(reason: Pause) -> None:
-    """Replaces the function that goes on reading, after the connection has ended."""
+        self._unpause = lambda reason: None
 
 
 #: How long a client that has ended may still be read, if the broker pauses only now and then.
@@ -257,9 +251,8 @@ class Liveness:
         if self._frame_since_s is None:
             return False
         earned_s = arrived_bytes / self._config.min_frame_rate_bytes_per_s
-        return (
-            now_s - self._frame_since_s >= self._config.stalled_frame_timeout_ms / 1000 + earned_s
-        )
+        limit_s = self._config.stalled_frame_timeout_ms / 1000 + earned_s
+        return now_s - self._frame_since_s >= limit_s
 
     def silence(self, now_s: float) -> Silence:
         """What to do now. A caller that gets PING must send it: it counts as sent."""
@@ -268,9 +261,9 @@ class Liveness:
     def silence_unread(self, now_s: float, confirmed_bytes: int | None) -> Silence:
         """What to do now about a client that is not read, so that no PONG of it is seen.
 
-        Its system confirms a PING, or answers it with a reset if the client has ended: that end may
-        wait there, after bytes for which the broker's system has no room. `confirmed_bytes` is what
-        it has confirmed until now; None: that is not known. A caller that gets PING must send it.
+        Its system confirms a PING, or answers it with a reset if the client has ended.
+        `confirmed_bytes` is what it has confirmed until now; None: that is not known. A caller that
+        gets PING must send it.
         """
         is_dead = confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes
         return self._silence(now_s, confirmed_bytes, is_dead=is_dead)
@@ -429,7 +422,7 @@ class Gathering:
     def close(self) -> None:
         """The connection has ended: handle nothing more, and drop the reference to `take`."""
         self.stop()
-        self._take = _nothing
+        self._take = lambda: None
 
     def end(self) -> None:
         """Handle now what has arrived."""
@@ -460,10 +453,6 @@ class Gathering:
             self._rests = self._next_rests
             self._next_rests = min(2 * self._next_rests, RESTS_MAX)
         self._take()
-
-
-def _nothing() -> None:
-    """Replaces `take` after the connection has ended."""
 
 
 #: Memory of a request, parsed and with its task, as a multiple of its size on the wire.
@@ -535,8 +524,7 @@ class Requests:
             self._requester.refuse(request_id, refusal)
         except Exception as error:
             log.exception("%s: request %d failed", self._requester.address, request_id)
-            unknown = RefusedError(ServerError.UnknownError, repr(error))
-            self._requester.refuse(request_id, unknown)
+            self._requester.refuse(request_id, RefusedError(ServerError.UnknownError, repr(error)))
         finally:
             # Frees the request's memory in the count.
             del reservation
@@ -701,16 +689,15 @@ class Members(Outgoing):
     def producer_fenced(self, producer: Producer) -> None:
         """Another producer took over the topic, so this one is fenced.
 
-        A waiting producer gets an ERROR. A producer that was writing gets nothing: its next SEND
-        closes the connection, as in Pulsar, and a reconnect with the old epoch is refused.
+        A waiting producer gets an ERROR. The next SEND of one that was writing closes the
+        connection, as in Pulsar, and a reconnect with the old epoch is refused.
         """
         entry = self.producers.get(producer.producer_id)
         if producer.is_waiting and entry is not None and entry[0] is producer:
             del self.producers[producer.producer_id]
-            self.refuse(
-                producer.request_id,
-                java_refusal(ServerError.ProducerFenced, "ProducerFencedException", "Fenced out"),
-            )
+            kind, text = "ProducerFencedException", "Fenced out"
+            refusal = java_refusal(ServerError.ProducerFenced, kind, text)
+            self.refuse(producer.request_id, refusal)
 
     def producer_ready(self, producer: Producer) -> None:
         """Tell the client of a waiting producer that it may publish now."""
@@ -1031,10 +1018,8 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
         """Input memory is full, and this connection has held some for the longest time."""
         self._counts_input = False
         if self.connection.pending_bytes:
-            self.close_because(
-                "incomplete frames of all clients exceed max_input_buffer_bytes, "
-                "and the frame of this client began first"
-            )
+            text = "incomplete frames of all clients exceed max_input_buffer_bytes, "
+            self.close_because(f"{text}and the frame of this client began first")
         else:
             self.connection.release()
 
@@ -1112,7 +1097,10 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
         elif times.is_frame_late(now_s, conn.pending_bytes):
             self.close_because("a frame was still incomplete after stalled_frame_timeout_ms")
         else:
-            self._check_silence(now_s)
+            if now_s - times.received_at_s >= QUIET_S and conn.allocated_bytes:
+                conn.release()
+                self._count_input(progressed=False)
+            self._ping_or_close(times.silence(now_s), "no answer to a PING")
 
     def _check_unread(self, now_s: float) -> None:
         times = self._liveness
@@ -1124,12 +1112,6 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
         else:
             silence = times.silence_unread(now_s, bytes_confirmed(self._transport))
             self._ping_or_close(silence, "its system took no PING")
-
-    def _check_silence(self, now_s: float) -> None:
-        if now_s - self._liveness.received_at_s >= QUIET_S and self.connection.allocated_bytes:
-            self.connection.release()
-            self._count_input(progressed=False)
-        self._ping_or_close(self._liveness.silence(now_s), "no answer to a PING")
 
     def _ping_or_close(self, silence: Silence, why: str) -> None:
         if silence is Silence.PING:
@@ -1148,9 +1130,8 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
         try:
             await self._next_input.wait(self.config.connection_liveness_check_timeout_ms / 1000)
         except TimeoutError:
-            self.close_because(
-                "no answer to a PING; another client asked for its producer name or subscription"
-            )
+            text = "no answer to a PING; another client asked for its producer name or subscription"
+            self.close_because(text)
         return not self.is_closed
 
     async def has_ended(self) -> bool:

@@ -1,5 +1,4 @@
-"""The seek service inside a broker: it searches the broker's topics, resets their cursors, and
-appends control entries.
+"""The seek service inside a broker: searches topics, resets cursors, appends control entries.
 
 A call is authenticated as an HTTP request is: `authorization: Bearer TOKEN` or `Basic ...`, or the
 client's certificate. Then it needs what `NEEDS` says, about the topic that its request names. A
@@ -80,8 +79,8 @@ from ..topics.topic import Topic
 
 log = logging.getLogger(__name__)
 
+#: How long one call of a follower opens topics. It has a minute.
 OPENING_S = 5.0
-"""How long one call of a follower opens topics. It has a minute."""
 
 
 def make_seek_server(services: Services, host: str, *, has_others: bool = False) -> SeekServer:
@@ -104,7 +103,7 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
         except RefusedError as refusal:
             raise CursorBusyError(topic_name, subscription_name) from refusal
 
-    security = services.config.security
+    security, who = services.config.security, services.authenticator
     return SeekServer(
         _BrokerTopics(services.topics, asyncio.get_running_loop()),
         ServerOptions(
@@ -121,11 +120,7 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
         append_control=_appending_control(services),
         audit=_audit_of(services),
         followed=_followed(services, has_others=has_others),
-        admit=(
-            None
-            if services.authenticator is None
-            else admitting(services.authenticator, services.authorizer, services.config)
-        ),
+        admit=None if who is None else admitting(who, services.authorizer, services.config),
         forwarding=forwarding_of(services) if has_others else None,
     )
 
@@ -317,16 +312,13 @@ class _BrokerTopics:
 
 
 #: Refusals that say nothing about the topic: the same call may succeed a moment later.
-PASSING = frozenset(
-    {ServerError.ServiceNotReady, ServerError.PersistenceError, ServerError.MetadataError}
-)
+PASSING = (ServerError.ServiceNotReady, ServerError.PersistenceError, ServerError.MetadataError)
 
 
 def refused_topic(topic: str, refusal: RefusedError) -> Exception:
     """What callers get if a topic cannot be opened."""
-    if refusal.code in PASSING:
-        return unavailable(refusal.message)
-    return TopicNotFoundError(topic)
+    is_passing = refusal.code in PASSING
+    return unavailable(refusal.message) if is_passing else TopicNotFoundError(topic)
 
 
 def unavailable(text: str) -> ServerUnavailableError:

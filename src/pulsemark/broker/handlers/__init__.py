@@ -1,10 +1,8 @@
 """The handler of each command, in a table.
 
-A handler is called with the session and the command's body, on the event loop, and must not
-block. `COMMANDS` has all commands that this broker serves. Every other command of Pulsar's is
-answered with an ERROR, with its request id if it has one.
-
-All commands reach the broker through this module.
+A handler is called with the session and the command's body, on the event loop, and must not block.
+Every command of Pulsar's that `COMMANDS` does not have is answered with an ERROR, with its request
+id if it has one.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...wire import Command, Unsupported, commands
 from ..errors import RefusedError
-from . import acknowledging, authenticating, consuming, discovery, producing, schemas, transacting
+from . import acknowledging, authenticating, consuming, discovery, producing, transacting
 from .authorizing import authorize, check_complete
 from .checks import CommandTable
 from .producing import handle_sends
@@ -36,7 +34,6 @@ COMMANDS: CommandTable = {
     **producing.COMMANDS,
     **consuming.COMMANDS,
     **acknowledging.COMMANDS,
-    **schemas.COMMANDS,
     **transacting.COMMANDS,
 }
 check_complete(COMMANDS)
@@ -55,11 +52,9 @@ def handle_command(session: Session, event: Command) -> None:
     except RefusedError as refusal:
         session.refuse(request_id, refusal)
     except (LedgerError, OSError) as error:
-        log.exception(
-            "%s: command %s failed unexpectedly; the client got PersistenceError",
-            session.address,
-            BaseCommand.Type.Name(event.type),
-        )
+        kind = BaseCommand.Type.Name(event.type)
+        text = "%s: command %s failed unexpectedly; the client got PersistenceError"
+        log.exception(text, session.address, kind)
         session.refuse(request_id, RefusedError(ServerError.PersistenceError, str(error)))
 
 

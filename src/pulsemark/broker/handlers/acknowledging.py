@@ -40,11 +40,9 @@ def ack(session: Session, command: CommandAck) -> None:
     if found is None or found.subscription is None:
         return
     subscription = found.subscription
-    answer = (
-        partial(_ack_persisted, session, found.consumer_id, command.request_id)
-        if command.HasField("request_id")
-        else None
-    )
+    answer = None
+    if command.HasField("request_id"):
+        answer = partial(_ack_persisted, session, found.consumer_id, command.request_id)
     # As in Pulsar: half of an id names no transaction.
     if command.HasField("txnid_most_bits") and command.HasField("txnid_least_bits"):
         request_id = command.request_id if answer is not None else commands.NO_REQUEST_ID

@@ -1,16 +1,13 @@
 """The commands of the connection itself: CONNECT, PING, PONG and AUTH_RESPONSE.
 
-CONNECT and AUTH_RESPONSE with authentication: who the client is, and whether it still is.
-
-Answers are those of Pulsar's brokers. Wrong credentials get an ERROR AuthenticationError with the
-text "Failed to authenticate", which says no more, and the connection is closed. The reason is
-logged.
+With authentication, answers are those of Pulsar's brokers. Wrong credentials get an ERROR
+AuthenticationError, which says no more, and the connection is closed. The reason is logged.
 
 Credentials may expire while the client is connected. Every `authenticationRefreshCheckSeconds` the
 broker looks (`check_credentials`). A client with expired ones is sent an AUTH_CHALLENGE, and is
 closed at the next look if it has not answered with valid ones. It is closed at once if it cannot
-answer: an old client, or one behind a proxy that does not pass on credentials. A refresh
-must not change the role.
+answer: an old client, or one behind a proxy that does not pass on credentials. A refresh must not
+change the role.
 
 While a password is checked on a thread, the connection is one without a handshake: only PING and
 PONG are allowed, and frames must be small.
@@ -221,18 +218,13 @@ def _accept(session: Session, command: CommandConnect) -> None:
         and session.protocol_version >= ENTRY_METADATA_SINCE
         and command.feature_flags.supports_broker_entry_metadata
     )
-    session.write(
-        commands.connected(
-            SERVER_VERSION,
-            session.protocol_version,
-            session.config.max_message_size_bytes,
-            FeatureFlags(
-                supports_topic_watchers=True,
-                supports_get_partitioned_metadata_without_auto_creation=True,
-                supports_repl_dedup_by_lid_and_eid=True,
-            ),
-        )
+    features = FeatureFlags(
+        supports_topic_watchers=True,
+        supports_get_partitioned_metadata_without_auto_creation=True,
+        supports_repl_dedup_by_lid_and_eid=True,
     )
+    version, most = session.protocol_version, session.config.max_message_size_bytes
+    session.write(commands.connected(SERVER_VERSION, version, most, features))
 
 
 def ping(session: Session, command: CommandPing) -> None:
@@ -249,11 +241,7 @@ def auth_response(session: Session, command: CommandAuthResponse) -> None:
     if session.services.authenticator is not None:
         refresh(session, command)
         return
-    session.refuse(
-        commands.NO_REQUEST_ID,
-        RefusedError(ServerError.AuthenticationError, "Failed to authenticate"),
-    )
-    session.close_because("AUTH_RESPONSE without a challenge")
+    _fail(session, AuthenticationFailed("none", "AUTH_RESPONSE without a challenge"))
 
 
 COMMANDS: CommandTable = {

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...proto.pulsar_api_pb2 import CommandProducer, CommandSubscribe, KeyValue, ServerError
+from ...proto.pulsar_api_pb2 import CommandProducer, CommandSubscribe, KeyValue, Schema, ServerError
 from ...wire import TopicName
 from ..cleaning.backlog_quotas import Excess, excess_of
-from ..errors import RefusedError
+from ..errors import IncompatibleSchemaError, RefusedError
 from ..ownership import NotOwnedError
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..storage import durable
@@ -41,6 +41,8 @@ BACKLOG = (
     "org.apache.pulsar.broker.service.BrokerServiceException$TopicBacklogQuotaExceededException: "
     "Cannot create producer on topic with backlog quota exceeded"
 )
+#: Pulsar's name of the error; clients show it to their users.
+EXCEPTION = "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException"
 
 
 def parse_topic(session: Session, name: str) -> TopicName:
@@ -61,33 +63,24 @@ def parse_topic(session: Session, name: str) -> TopicName:
             raise
     parsed = TopicName.parse(name)
     url = session.services.http_url or session.services.service_url
-    raise RefusedError(
-        ServerError.ServiceNotReady,
-        f"Namespace bundle ({parsed.namespace}/0x00000000_0xffffffff) for topic ({parsed}) "
-        f"not served by this instance:{url.partition('://')[2]}. Please redo the lookup.",
-    )
+    bundle, address = f"{parsed.namespace}/0x00000000_0xffffffff", url.partition("://")[2]
+    text = f"Namespace bundle ({bundle}) for topic ({parsed}) not served by this instance:{address}"
+    raise RefusedError(ServerError.ServiceNotReady, f"{text}. Please redo the lookup.")
 
 
 def check_name(what: str, name: str) -> None:
     """Refuse a name that is too long."""
     size_bytes = len(name.encode())
     if size_bytes > NAME_SIZE_MAX_BYTES:
-        raise RefusedError(
-            ServerError.NotAllowedError,
-            f"the {what} has {size_bytes} bytes; at most {NAME_SIZE_MAX_BYTES} are allowed",
-        )
+        text = f"the {what} has {size_bytes} bytes; at most {NAME_SIZE_MAX_BYTES} are allowed"
+        raise RefusedError(ServerError.NotAllowedError, text)
 
 
 def check_properties(what: str, pairs: Iterable[KeyValue]) -> None:
     """Refuse properties whose total size is too large."""
-    size_bytes = 0
-    for pair in pairs:
-        size_bytes += pair.ByteSize()
-        if size_bytes > PROPERTIES_SIZE_MAX_BYTES:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"the {what} have more than {PROPERTIES_SIZE_MAX_BYTES} bytes",
-            )
+    if sum(pair.ByteSize() for pair in pairs) > PROPERTIES_SIZE_MAX_BYTES:
+        text = f"the {what} have more than {PROPERTIES_SIZE_MAX_BYTES} bytes"
+        raise RefusedError(ServerError.NotAllowedError, text)
 
 
 def producer_state_bytes(command: CommandProducer) -> int:
@@ -119,10 +112,8 @@ def _properties_bytes(pairs: Iterable[KeyValue]) -> int:
 def check_reading(command: CommandSubscribe) -> None:
     """Check `readCompacted`, which Pulsar does after the check of the schema."""
     if command.read_compacted and command.subType not in COMPACTED_READING:
-        raise RefusedError(
-            ServerError.NotAllowedError,
-            "readCompacted only allowed on failover or exclusive subscriptions",
-        )
+        text = "readCompacted only allowed on failover or exclusive subscriptions"
+        raise RefusedError(ServerError.NotAllowedError, text)
     if not command.subscription:
         raise RefusedError(ServerError.ProducerBusy, "Empty subscription name")
 
@@ -141,13 +132,9 @@ async def check_producer(services: Services, topic: Topic, producer: Producer) -
     found: list[Excess] = await services.run_blocking(excess_of, topic, quotas, now_ms)
     for excess in found:
         if excess.refuses_producers:
-            is_held = excess.policy == HOLD
-            code = (
-                ServerError.ProducerBlockedQuotaExceededError
-                if is_held
-                else ServerError.ProducerBlockedQuotaExceededException
-            )
-            raise RefusedError(code, BACKLOG)
+            held = ServerError.ProducerBlockedQuotaExceededError
+            refused = ServerError.ProducerBlockedQuotaExceededException
+            raise RefusedError(held if excess.policy == HOLD else refused, BACKLOG)
 
 
 async def last_stored(topic: Topic, producer: Producer) -> int:
@@ -181,6 +168,28 @@ def check_consumer(
         reason = "Subscribe limited by subscribe rate limit per consumer."
         raise RefusedError(ServerError.NotAllowedError, reason)
     topic.check_consumers()
+
+
+async def schema_version_for(session: Session, topic: Topic, schema: Schema | None) -> bytes:
+    """The version of a producer's schema; b"" without one. Raises `RefusedError`."""
+    try:
+        return await session.services.schemas.for_producer(topic, schema)
+    except IncompatibleSchemaError as error:
+        full = f"{EXCEPTION}: {error.message}"
+        raise RefusedError(error.code, f"{full} caused by {full}") from error
+
+
+def is_in_use(topic: Topic) -> bool:
+    """Whether a topic has data, producers, or consumers that have chosen a schema, or none."""
+    return bool(
+        topic.producers.by_name
+        or (topic.is_persistent and topic.ledger.last_position is not None)
+        or any(
+            not consumer.follows_schema
+            for subscription in tuple(topic.subscriptions.values())
+            for consumer in subscription.consumers
+        )
+    )
 
 
 #: BaseCommand.Type -> a function of the session and the command's body. It must not block. A

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,19 +45,16 @@ from .checks import (
     check_properties,
     check_reading,
     consumer_state_bytes,
+    is_in_use,
     parse_topic,
 )
 from .producing import add_listener, unsubscribe_listener
-from .schemas import is_in_use
 
 if TYPE_CHECKING:
     from ...compaction.compacted_log import CompactedLog
     from ..services import Session
     from ..subscriptions.subscription import Subscription
     from ..topics.topic import Topic
-
-log = logging.getLogger(__name__)
-
 
 # -- SUBSCRIBE ----------------------------------------------------------------------------------
 
@@ -72,25 +68,20 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
         session.write(commands.success(command.request_id))
         return
     if ("consumer", consumer_id) in session.opening:
-        raise RefusedError(
-            ServerError.ServiceNotReady, "Consumer is already present on the connection"
-        )
+        text = "Consumer is already present on the connection"
+        raise RefusedError(ServerError.ServiceNotReady, text)
     if len(session.consumers) >= session.config.max_consumers_per_connection:
         raise RefusedError(ServerError.NotAllowedError, "too many consumers on this connection")
-    _check_texts(command)
-    opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
-    opened.reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
-    session.opening["consumer", consumer_id] = opened
-    generation = session.services.authorizer.generation
-    session.run(command.request_id, _open_consumer(session, command, opened, generation))
-
-
-def _check_texts(command: CommandSubscribe) -> None:
     check_name("subscription's name", command.subscription)
     check_name("consumer's name", command.consumer_name)
     check_properties("consumer's properties", command.metadata)
     check_properties("subscription's properties", command.subscription_properties)
     TagFilter.of({pair.key: pair.value for pair in command.subscription_properties})
+    opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
+    opened.reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
+    session.opening["consumer", consumer_id] = opened
+    generation = session.services.authorizer.generation
+    session.run(command.request_id, _open_consumer(session, command, opened, generation))
 
 
 def _check_no_filter(command: CommandSubscribe) -> None:
@@ -205,8 +196,7 @@ async def _seek(
     session: Session, command: CommandSeek, found: Consumer, subscription: Subscription
 ) -> None:
     target = await SeekTarget.from_command(command, subscription, session.services.run_blocking)
-    answer = commands.success(command.request_id)
-    then = partial(session.write, answer)
+    then = partial(session.write, commands.success(command.request_id))
     await reset_subscription(subscription, target, then=then, asked_by=found)
 
 
@@ -230,9 +220,8 @@ async def _last_message_id(
     mark_delete = shown_mark_delete(subscription.topic, subscription.cursor.mark_delete)
     if last.entry_id >= 0:
         mark_delete = min(mark_delete, Position(last.ledger_id, last.entry_id))
-    session.write(
-        commands.get_last_message_id_response(command.request_id, last, MessageId(*mark_delete))
-    )
+    shown = MessageId(*mark_delete)
+    session.write(commands.get_last_message_id_response(command.request_id, last, shown))
 
 
 # -- ending -------------------------------------------------------------------------------------
@@ -253,9 +242,8 @@ def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
     found, subscription = _connected(session, command.consumer_id)
     others = [consumer for consumer in subscription.consumers if consumer is not found]
     if others and not command.force:
-        raise RefusedError(
-            ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
-        )
+        text = "Unconnected or shared consumer attempting to unsubscribe"
+        raise RefusedError(ServerError.MetadataError, text)
     if isinstance(subscription, NonPersistentSubscription):
         unsubscribe_listener(session, found, subscription, command.request_id)
         return

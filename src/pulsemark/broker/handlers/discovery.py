@@ -1,4 +1,4 @@
-"""Finding topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, WATCH_TOPIC_LIST.
+"""Finding topics and their schemas: LOOKUP, GET_TOPICS_OF_NAMESPACE, GET_SCHEMA and others.
 
 A client that watches a namespace is notified when its topics come and go (`topics.topic_watchers`).
 """
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
+    CommandGetOrCreateSchema,
+    CommandGetSchema,
     CommandGetTopicsOfNamespace,
     CommandLookupTopic,
     CommandPartitionedTopicMetadata,
     CommandWatchTopicList,
     CommandWatchTopicListClose,
+    Schema,
     ServerError,
 )
 from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
@@ -23,6 +26,7 @@ from ..errors import RefusedError
 from ..security.authorization import Target
 from ..security.needs import namespace
 from ..topics.registry import check_room, creates, is_beyond_partitions, partitions_created
+from ..topics.schemas import schema_id, version_bytes
 from ..topics.topic_watchers import (
     TopicWatcher,
     compile_if_safe,
@@ -32,7 +36,7 @@ from ..topics.topic_watchers import (
     without_domain,
 )
 from .authorizing import check_again
-from .checks import BYTES_PER_CHARACTER, STATE_BYTES, CommandTable
+from .checks import BYTES_PER_CHARACTER, STATE_BYTES, CommandTable, schema_version_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,9 +120,8 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
         name = services.topics.parse(command.topic)
         listener = command.advertised_listener_name
         if listener:
-            raise RefusedError(
-                ServerError.ServiceNotReady, f"the broker do not have {listener} listener"
-            )
+            text = f"the broker do not have {listener} listener"
+            raise RefusedError(ServerError.ServiceNotReady, text)
     except RefusedError as refusal:
         answer = commands.lookup_error(command.request_id, refusal.code, _text_of(refusal))
     else:
@@ -227,10 +230,7 @@ def _choose(
 
 
 def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
-    """The pattern; None without one, and if the client has to apply it itself.
-
-    The answer says whether the pattern was applied. Raises `RefusedError` if it is not valid.
-    """
+    """The pattern; None without one, or if the client has to apply it. Raises `RefusedError`."""
     pattern = command.topics_pattern
     if not command.HasField("topics_pattern") or len(pattern) > PATTERN_MAX_CHARACTERS:
         return None
@@ -267,36 +267,28 @@ def watch(session: Session, command: CommandWatchTopicList) -> None:
 
 def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatcher:
     if len(session.watchers) >= MAX_WATCHERS_PER_CONNECTION:
-        raise RefusedError(
-            ServerError.NotAllowedError,
-            f"at most {MAX_WATCHERS_PER_CONNECTION} topic lists can be watched on a connection",
-        )
+        most = MAX_WATCHERS_PER_CONNECTION
+        text = f"at most {most} topic lists can be watched on a connection"
+        raise RefusedError(ServerError.NotAllowedError, text)
     # As in Pulsar, the domain does not count here. It does in GET_TOPICS_OF_NAMESPACE.
     if len(without_domain(command.topics_pattern)) > PATTERN_MAX_CHARACTERS:
-        raise RefusedError(
-            ServerError.NotAllowedError,
-            "Unable to create topic list watcher: Pattern longer than maximum: "
-            f"{PATTERN_MAX_CHARACTERS}",
-        )
+        text = "Unable to create topic list watcher: Pattern longer than maximum: "
+        raise RefusedError(ServerError.NotAllowedError, f"{text}{PATTERN_MAX_CHARACTERS}")
     try:
         pattern = compile_if_safe(command.topics_pattern)
     except re.error as error:
-        raise RefusedError(
-            ServerError.InvalidTopicName, f"Invalid topics pattern: {error}"
-        ) from None
+        text = f"Invalid topics pattern: {error}"
+        raise RefusedError(ServerError.InvalidTopicName, text) from None
     if pattern is None:
         # Clients then ask for the list of topics from time to time.
-        raise RefusedError(
-            ServerError.NotAllowedError,
-            f"the pattern {command.topics_pattern!r} is too complex to be watched",
-        )
+        text = f"the pattern {command.topics_pattern!r} is too complex to be watched"
+        raise RefusedError(ServerError.NotAllowedError, text)
     watcher = TopicWatcher(
         command.watcher_id, command.namespace, pattern, partial(_notify, session)
     )
     texts = len(command.topics_pattern) + len(command.namespace)
-    watcher.reservation = session.kept.reserve(
-        "watcher of topics", STATE_BYTES + BYTES_PER_CHARACTER * texts
-    )
+    size_bytes = STATE_BYTES + BYTES_PER_CHARACTER * texts
+    watcher.reservation = session.kept.reserve("watcher of topics", size_bytes)
     return watcher
 
 
@@ -310,9 +302,8 @@ async def _answer(
     digest = topics_hash(names)
     if command.HasField("topics_hash") and command.topics_hash == digest:
         names = []
-    session.write(
-        commands.watch_topic_list_success(command.request_id, watcher.watcher_id, names, digest)
-    )
+    answer = commands.watch_topic_list_success
+    session.write(answer(command.request_id, watcher.watcher_id, names, digest))
 
 
 def _notify(
@@ -334,10 +325,74 @@ def end_watch(session: Session, command: CommandWatchTopicListClose) -> None:
     session.write(commands.success(command.request_id))
 
 
+# -- schemas ------------------------------------------------------------------------------------
+
+
+VERSION_SIZE_BYTES = 8
+#: What begins a refusal of other commands; Pulsar's answer to GET_SCHEMA has only the rest.
+INVALID = "Invalid topic name: "
+
+
+def get_schema(session: Session, command: CommandGetSchema) -> None:
+    """Answer with a topic's schema: the given version, or the latest."""
+    if 0 < len(command.schema_version) < VERSION_SIZE_BYTES:
+        # As in Pulsar.
+        session.close_because(f"GET_SCHEMA with the version {command.schema_version!r}")
+        return
+    session.run(command.request_id, _get_schema(session, command))
+
+
+async def _get_schema(session: Session, command: CommandGetSchema) -> None:
+    services = session.services
+    try:
+        name = services.topics.parse(command.topic)
+        version = command.schema_version if command.HasField("schema_version") else None
+        if version == b"":
+            raise RefusedError(ServerError.IncompatibleSchema, "Empty schema version")
+        found = await services.schemas.find(name, version)
+    except RefusedError as refusal:
+        text = refusal.message.removeprefix(INVALID)
+        if refusal.code == ServerError.TopicNotFound:
+            text = f"Topic not found or no-schema {command.topic}"
+        answer = commands.get_schema_error(command.request_id, refusal.code, text)
+    else:
+        shown = Schema()
+        shown.CopyFrom(found.schema)
+        shown.name = schema_id(name)
+        version = version_bytes(found.number)
+        answer = commands.get_schema_response(command.request_id, shown, version)
+    session.write(answer)
+
+
+def get_or_create_schema(session: Session, command: CommandGetOrCreateSchema) -> None:
+    """Register a schema for an existing topic."""
+    session.run(command.request_id, _get_or_create_schema(session, command))
+
+
+async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSchema) -> None:
+    services = session.services
+    try:
+        name = services.topics.parse(command.topic)
+        if not services.topics.exists(name):
+            raise RefusedError(ServerError.TopicNotFound, f"Topic not found {name}")
+        topic = await services.topics.open(name, create=False)
+        # As in Pulsar: the type NONE asks for no schema.
+        schema = command.schema if command.schema.type else None
+        version = await schema_version_for(session, topic, schema)
+    except RefusedError as refusal:
+        code, text = refusal.code, refusal.message
+        answer = commands.get_or_create_schema_error(command.request_id, code, text)
+    else:
+        answer = commands.get_or_create_schema_response(command.request_id, version)
+    session.write(answer)
+
+
 COMMANDS: CommandTable = {
     BaseCommand.PARTITIONED_METADATA: partitioned_metadata,
     BaseCommand.LOOKUP: lookup,
     BaseCommand.GET_TOPICS_OF_NAMESPACE: topics_of_namespace,
     BaseCommand.WATCH_TOPIC_LIST: watch,
     BaseCommand.WATCH_TOPIC_LIST_CLOSE: end_watch,
+    BaseCommand.GET_SCHEMA: get_schema,
+    BaseCommand.GET_OR_CREATE_SCHEMA: get_or_create_schema,
 }

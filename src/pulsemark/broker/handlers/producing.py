@@ -46,8 +46,8 @@ from .checks import (
     last_stored,
     parse_topic,
     producer_state_bytes,
+    schema_version_for,
 )
-from .schemas import schema_version_for
 
 if TYPE_CHECKING:
     from ...ledger import Appended
@@ -108,7 +108,7 @@ def producer(session: Session, command: CommandProducer) -> None:
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
     generation = session.services.authorizer.generation
-    opening = _open_producer(session, command, opened, generation, is_mirror=bool(mirror))
+    opening = _open_producer(session, command, opened, generation, mirrors=bool(mirror))
     session.run(command.request_id, opening)
 
 
@@ -117,69 +117,67 @@ def _open_again(session: Session, command: CommandProducer, known: Producer) -> 
     if known.is_waiting:
         raise _already_present()
     # As in Pulsar this answer has no topic epoch.
-    session.write(
-        commands.producer_success(
-            command.request_id, known.name, schema_version=known.schema_version
-        )
-    )
+    version, name = known.schema_version, known.name
+    session.write(commands.producer_success(command.request_id, name, schema_version=version))
 
 
 def _already_present() -> RefusedError:
-    return RefusedError(
-        ServerError.ServiceNotReady, "Producer is already present on the connection"
-    )
+    text = "Producer is already present on the connection"
+    return RefusedError(ServerError.ServiceNotReady, text)
 
 
 async def _open_producer(
-    session: Session,
-    command: CommandProducer,
-    opened: Producer,
-    generation: int,
-    *,
-    is_mirror: bool,
+    session: Session, command: CommandProducer, opened: Producer, generation: int, *, mirrors: bool
 ) -> None:
     services = session.services
-    last_sequence_id = -1
     place = ("producer", command.producer_id)
     try:
-        name = parse_topic(session, command.topic)
-        topic = await _open_topic(session, name)
+        topic = await _open_topic(session, parse_topic(session, command.topic))
         schema = command.schema if command.HasField("schema") else None
         opened.schema_version = await schema_version_for(session, topic, schema)
         if topic.is_persistent:
             await _create_initial_subscription(topic, command.initial_subscription_name)
             await services.storage.wait_until_healthy()
             await services.topics.leader_epochs.begin_if_due(topic)
-        if not is_mirror:
+        if not mirrors:
             await check_producer(services, topic, opened)
-        most = 0 if is_mirror else topic.rules.max_producers
+        most = 0 if mirrors else topic.rules.max_producers
         ready = await topic.producers.add(opened, most=most)
-        if is_mirror:
-            last_sequence_id = await _start_mirror(session, topic, opened)
-        elif topic.deduplication is not None:
-            last_sequence_id = await last_stored(topic, opened)
-        if opened.home is None:
-            # The topic was closed or deleted during the last wait.
-            raise RefusedError(ServerError.ServiceNotReady, f"{topic.name} was closed meanwhile")
-        _check_again(session, command, opened, generation)
+        try:
+            last_sequence_id = await _last_sequence_id(session, topic, opened, mirrors=mirrors)
+            check_again(session, BaseCommand.PRODUCER, command, generation)
+        except BaseException:
+            opened.leave()
+            raise
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
     session.producers[command.producer_id] = (opened, topic)
     session.producers_closed_by_broker.discard(command.producer_id)
-    _write_success(
-        session, opened, command.request_id, ready=ready, last_sequence_id=last_sequence_id
+    answer = commands.producer_success(
+        command.request_id,
+        opened.name,
+        last_sequence_id=last_sequence_id,
+        schema_version=opened.schema_version,
+        topic_epoch=opened.topic_epoch if ready else None,
+        producer_ready=ready,
     )
+    session.write(answer)
 
 
-def _check_again(
-    session: Session, command: CommandProducer, opened: Producer, generation: int
-) -> None:
-    try:
-        check_again(session, BaseCommand.PRODUCER, command, generation)
-    except RefusedError:
-        opened.leave()
-        raise
+async def _last_sequence_id(
+    session: Session, topic: Topic, opened: Producer, *, mirrors: bool
+) -> int:
+    """With which id an added producer goes on. Raises `RefusedError`."""
+    found = -1
+    if mirrors:
+        found = await start_mirror(session, topic, opened)
+    elif topic.deduplication is not None:
+        found = await last_stored(topic, opened)
+    if opened.home is None:
+        # The topic was closed or deleted during the last wait.
+        raise RefusedError(ServerError.ServiceNotReady, f"{topic.name} was closed meanwhile")
+    return found
 
 
 async def _open_topic(session: Session, name: TopicName) -> Topic:
@@ -191,14 +189,6 @@ async def _open_topic(session: Session, name: TopicName) -> Topic:
     except RefusedError as refusal:
         if refusal.code == ServerError.TopicNotFound and name.namespace in topics.namespaces:
             raise RefusedError(refusal.code, f"Topic not found {name}") from refusal
-        raise
-
-
-async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:
-    try:
-        return await start_mirror(session, topic, opened)
-    except BaseException:
-        opened.leave()
         raise
 
 
@@ -216,26 +206,6 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
         start = topic.ledger.first_position or topic.ledger.end_position
         subscription = topic.create_subscription(name, start)
     await subscription.stored()
-
-
-def _write_success(
-    session: Session,
-    opened: Producer,
-    request_id: int,
-    *,
-    ready: bool = True,
-    last_sequence_id: int = -1,
-) -> None:
-    session.write(
-        commands.producer_success(
-            request_id,
-            opened.name,
-            last_sequence_id=last_sequence_id,
-            schema_version=opened.schema_version,
-            topic_epoch=opened.topic_epoch if ready else None,
-            producer_ready=ready,
-        )
-    )
 
 
 def handle_sends(session: Session, event: Sends) -> None:
@@ -417,16 +387,11 @@ def _refuse_send(
         # count as a duplicate when it comes again, and never be stored.
         sender.must_open_again = True
     if session.refused_sends.add():
-        log.warning(
-            "%s: SEND from producer %r was refused: %s (refusal %d on this connection)",
-            session.address,
-            sender.name,
-            refusal.message,
-            session.refused_sends.count,
-        )
-    answer = commands.send_error(
-        command.producer_id, command.sequence_id, refusal.code, refusal.message
-    )
+        text = "%s: SEND from producer %r was refused: %s (refusal %d on this connection)"
+        count = session.refused_sends.count
+        log.warning(text, session.address, sender.name, refusal.message, count)
+    producer_id, sequence_id = command.producer_id, command.sequence_id
+    answer = commands.send_error(producer_id, sequence_id, refusal.code, refusal.message)
     session.receipts.answer_in_turn(sender, answer)
 
 
@@ -444,9 +409,7 @@ def close_producer(session: Session, command: CommandCloseProducer) -> None:
 
 
 def mirror_name(command: CommandProducer) -> str:
-    """The name of a mirror's producer; "" for any other producer.
-
-    A mirror that names itself is an ordinary producer, as at a broker that knows no mirrors.
+    """The name of a mirror's producer; "" for any other, also for a mirror that names itself.
 
     Raises `RefusedError`: the cluster's name is empty or too long.
     """
@@ -462,10 +425,9 @@ def mirror_name(command: CommandProducer) -> str:
 async def start_mirror(session: Session, topic: Topic, producer: Producer) -> int:
     """Let an added producer mirror; the position of the topic's last entry from its source, packed.
 
-    It is answered as the last sequence id. The source's index that comes next is answered as topic
-    epoch, if it is known; a shared producer has no other use for that.
-
-    Raises `RefusedError`: the topic's policy does not allow it, or the log cannot be read.
+    It is answered as the last sequence id. The source's index that comes next, if it is known, is
+    answered as topic epoch, for which a shared producer has no other use. Raises `RefusedError`:
+    the topic's policy does not allow it, or the log cannot be read.
     """
     cluster = producer.name.removeprefix(MIRROR_PRODUCER_PREFIX)
     policies = session.services.topics.mirror_policies
@@ -492,9 +454,9 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
 def append_mirrored(
     session: Session, topic: Topic, producer: Producer, command: CommandSend, sent: memoryview
 ) -> Appended | None:
-    """Append what a mirror sent; None for a duplicate, which is answered.
+    """Append what a mirror sent; None for a duplicate, which is answered. Raises as an append.
 
-    Raises what an append raises, and `RefusedError`. All later entries are refused then.
+    After a refusal all later entries are refused.
     """
     mirror = producer.mirror
     assert mirror is not None
@@ -511,9 +473,8 @@ def append_mirrored(
             follows=mirror.follows,
         )
     except DuplicateError:
-        session.receipts.answer_in_turn(
-            producer, commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
-        )
+        answer = commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
+        session.receipts.answer_in_turn(producer, answer)
         return None
     except FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
@@ -535,32 +496,21 @@ def publish(
 ) -> None:
     """Send a message to the connected consumers; the receipt follows at once.
 
-    The message is handled before the next one is read. So a connection never has more messages in
-    work than `maxConcurrentNonPersistentMessagePerConnection` allows, whatever its value.
+    So a connection never has more messages in work than
+    `maxConcurrentNonPersistentMessagePerConnection` allows, whatever its value.
     """
     try:
         entry = topic.take(body, command.num_messages)
     except (AlreadyStampedError, ChecksumError, MessageFormatError) as error:
-        if session.refused_sends.add():
-            log.warning(
-                "%s: SEND of %r was refused: %s (refusal %d on this connection)",
-                session.address,
-                sender.name,
-                error,
-                session.refused_sends.count,
-            )
         is_stamped = isinstance(error, AlreadyStampedError)
         code = ServerError.NotAllowedError if is_stamped else ServerError.ChecksumError
-        session.write(
-            commands.send_error(command.producer_id, command.sequence_id, code, str(error))
-        )
+        _refuse_send(session, sender, topic, command, RefusedError(code, str(error)))
         return
     sender.messages_in += max(1, command.num_messages)
     sender.bytes_in += len(body)
     highest = command.highest_sequence_id if command.HasField("highest_sequence_id") else -1
-    session.write(
-        commands.send_receipt(command.producer_id, command.sequence_id, *NOWHERE, highest)
-    )
+    answer = commands.send_receipt(command.producer_id, command.sequence_id, *NOWHERE, highest)
+    session.write(answer)
     topic.deliver(entry)
 
 

@@ -20,15 +20,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...kafka.endpoint import Endpoint, Handler
 from ...kafka.errors import Code, KafkaError
-from ...kafka.ports import KafkaOptions, Ports
+from ...kafka.ports import NO_NODE, Admitted, KafkaOptions, Node, Ports
 from ...kafka.records import Producer, producer_of
+from ...kafka.sasl import OAUTHBEARER, PLAIN, TOKEN, Claim, SaslError
 from ...kafka.topic_settings import FORMAT_VERSION, SETTINGS, is_name
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
@@ -37,27 +40,12 @@ from ..cleaning.backlog_quotas import excess_of
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
 from ..connection.closing import Ending
+from ..cooperative import Background
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
 from ..ownership import Cluster, KafkaPlace
 from ..policies.policy import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
-from ..services import Services
-from ..topics.catalog_writer import CatalogWriter
-from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
-from ..topics.registry import MAX_PARTITIONS
-from ..topics.topic import Topic
-
-if TYPE_CHECKING:
-    from ...connection_memory import Throttled
-    from ..cleaning.backlog_quotas import Excess
-import logging
-from functools import partial
-from typing import TYPE_CHECKING
-
-from ...kafka.ports import NO_NODE, Admitted, Node
-from ...kafka.sasl import OAUTHBEARER, PLAIN, TOKEN, Claim, SaslError
-from ..cooperative import Background
 from ..security.authentication import (
     UNAUTHENTICATED,
     Authenticated,
@@ -68,21 +56,26 @@ from ..security.authentication import (
 from ..security.authorization import Authorizer, Target
 from ..security.needs import SUPER_USER, tenant_admin, topic
 from ..security.permissions import Action
+from ..services import Services
+from ..topics.catalog_writer import CatalogWriter
+from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
+from ..topics.registry import MAX_PARTITIONS
+from ..topics.topic import Topic
 
 if TYPE_CHECKING:
-    from ..ownership import Cluster
+    from ...connection_memory import Throttled
+    from ..cleaning.backlog_quotas import Excess
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 JOURNAL = "kafka-groups"
+#: What brokers ask the one that coordinates: whether a batch may be stored, and whether a
+#: transaction has ended.
 CHECK, STATE = "check of a Kafka client's transaction", "state of a Kafka client's transaction"
-"""What brokers ask the one that coordinates: whether a batch may be stored, and whether a
-transaction has ended.
-"""
+#: The kind of the catalog's properties that only this endpoint uses.
 PROPERTY_KIND = "kafka"
-"""The kind of the catalog's properties that only this endpoint uses."""
 
 CODES = {
     ServerError.TopicNotFound: Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -135,14 +128,9 @@ class KafkaServer:
             return self._endpoint.session(told or listener.port)
 
         told = None if tls is not None else self._config.kafka_advertised_port
-
+        room, per_address = self._has_room, self._per_address
         listener = Listener(
-            self._config.host,
-            port,
-            session,
-            has_room=self._has_room,
-            per_address=self._per_address,
-            tls=tls,
+            self._config.host, port, session, has_room=room, per_address=per_address, tls=tls
         )
         return listener
 
@@ -162,13 +150,13 @@ class KafkaServer:
 
     async def open(self, services: Services, host: str, handlers: Mapping[int, Handler]) -> None:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
-        ports = cast("Ports", BrokerPorts(services))
-        await cast("BrokerPorts", ports).topics.load()
-        endpoint = Endpoint(ports, kafka_options(self._config, host), handlers)
+        ports = BrokerPorts(services)
+        await ports.topics.load()
+        endpoint = Endpoint(cast("Ports", ports), kafka_options(self._config, host), handlers)
         await endpoint.start()
         services.inner.answering[CHECK] = partial(_checked, endpoint)
         services.inner.answering[STATE] = partial(_state_of, endpoint)
-        journal = cast("BrokerPorts", ports).topics.name_of(JOURNAL)
+        journal = ports.topics.name_of(JOURNAL)
 
         async def has_ended(_topic: Topic, transaction: str) -> bool | None:
             if producer_of(transaction) is None:
@@ -393,9 +381,8 @@ class BrokerTopics:
         """The partition, which is opened first where needed."""
         name = self.name_of_partition(topic, index) if is_name(topic) else None
         if name is None:
-            raise KafkaError(
-                Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
-            )
+            text = f"there is no partition {index} of {topic!r}"
+            raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, text)
         if self._cluster is not None and str(name) not in self._topics.open_topics:
             await _translated(self._cluster.serve(name))
         return await _translated(self._topics.open(name, create=False))
@@ -552,10 +539,8 @@ class KafkaLimits:
         topic.has_full_backlog = bool(refusing)
         if refusing:
             is_held = refusing[0].policy == HOLD
-            raise KafkaError(
-                Code.NOT_ENOUGH_REPLICAS if is_held else Code.POLICY_VIOLATION,
-                f"the backlog of {topic.name} exceeds its quota",
-            )
+            code = Code.NOT_ENOUGH_REPLICAS if is_held else Code.POLICY_VIOLATION
+            raise KafkaError(code, f"the backlog of {topic.name} exceeds its quota")
 
     def check(self, topic: Topic, size_bytes: int) -> None:
         """Raise KafkaError if the topic does not take a record set of so many bytes."""
@@ -565,9 +550,8 @@ class KafkaLimits:
             return
         limit_bytes = topic.rules.max_message_size_bytes
         if limit_bytes and size_bytes > limit_bytes:
-            raise KafkaError(
-                Code.MESSAGE_TOO_LARGE, f"{size_bytes} bytes: maxMessageSize is {limit_bytes}"
-            )
+            text = f"{size_bytes} bytes: maxMessageSize is {limit_bytes}"
+            raise KafkaError(Code.MESSAGE_TOO_LARGE, text)
         if topic.rules.needs_encryption:
             raise KafkaError(Code.POLICY_VIOLATION, f"{topic.name} takes encrypted messages only")
 
@@ -592,10 +576,7 @@ class LogStarts:
         self._offsets: dict[str, tuple[int, int]] = {}
 
     async def load(self, exists: Callable[[str], bool]) -> None:
-        """Take over what the catalog has, and remove it for topics that are gone.
-
-        Raises CatalogError.
-        """
+        """Read the catalog, and remove what it has of topics that are gone. Raises CatalogError."""
 
         async def take() -> None:
             gone = []
@@ -657,7 +638,7 @@ class BrokerAccess:
         """`namespace`: the one whose topics Kafka's clients see."""
         self._authorizer = authorizer
         self._namespace = namespace
-        self._tenant, self._local = check_namespace(self._namespace)
+        self._tenant, self._local = check_namespace(namespace)
 
     @property
     def is_on(self) -> bool:
@@ -717,9 +698,8 @@ class BrokerAdmission:
         authenticator = self._authenticator
         if authenticator is None or claim.method not in authenticator.methods:
             raise SaslError(f"this broker has no provider for {claim.method}")
-        check = partial(
-            authenticator.authenticate, claim.method, claim.credentials, peer_certificate
-        )
+        what = claim.method, claim.credentials, peer_certificate
+        check = partial(authenticator.authenticate, *what)
         try:
             if authenticator.is_slow_for(claim.method):
                 return _admitted(await authenticator.in_thread(check))
@@ -732,11 +712,9 @@ def _admitted(found: Authenticated) -> Admitted:
     return Admitted(Principal(found.role), found.role, found.expires_at_ms)
 
 
+#: So long clients are told of a broker that has gone, as by Kafka (broker.session.timeout.ms).
+#: Those with librdkafka 2.10 and newer may never find a coordinator again that was missing once.
 LEFT_NODES_NAMED_S = 9.0
-"""So long clients are told of a broker that has gone, as by Kafka (broker.session.timeout.ms).
-
-Those with librdkafka 2.10 and newer may never find a coordinator again that was missing once.
-"""
 
 
 class BrokerCluster:
@@ -770,15 +748,12 @@ class BrokerCluster:
         except RefusedError as refusal:
             log.info("brokers are not known: %s", refusal.message)
         else:
-            left = {
-                number: seen
-                for number, seen in self._known.items()
-                if now_s - seen[1] < LEFT_NODES_NAMED_S
-            }
-            self._known = left | {
-                one.node_id: (Node(one.node_id, one.host, one.port, one.tls_port), now_s)
-                for one in places.values()
-            }
+            for number, (_, seen_s) in tuple(self._known.items()):
+                if now_s - seen_s >= LEFT_NODES_NAMED_S:
+                    del self._known[number]
+            for one in places.values():
+                node = Node(one.node_id, one.host, one.port, one.tls_port)
+                self._known[one.node_id] = node, now_s
         return {number: node for number, (node, _) in self._known.items()}
 
     async def leaders(self, topic: str, count: int) -> list[int]:

@@ -64,18 +64,18 @@ def _own_figures(ledger: ManagedLedger, view: CompactedView | None) -> dict[str,
 def _ledgers(topic: Topic) -> Pieces:
     rows: dict[Any, dict[str, Any]] = {}
     for segment in topic.ledger.segments():
-        empty = {"ledgerId": segment.ledger_id, "entries": 0, "size": 0}
-        row = rows.setdefault(
-            segment.ledger_id, {**empty, "offloaded": False, "underReplicated": False}
-        )
+        row = rows.setdefault(segment.ledger_id, _empty(segment.ledger_id))
         row["entries"] += segment.entry_count - segment.cut_rows
         row["size"] += yield from in_pieces(segment_size_bytes, segment)
         yield None
     current = topic.ledger.end_position.ledger_id
-    if current not in rows:
-        empty = {"ledgerId": current, "entries": 0, "size": 0}
-        rows[current] = {**empty, "offloaded": False, "underReplicated": False}
+    rows.setdefault(current, _empty(current))
     return rows
+
+
+def _empty(ledger_id: int) -> dict[str, Any]:
+    figures = {"ledgerId": ledger_id, "entries": 0, "size": 0}
+    return {**figures, "offloaded": False, "underReplicated": False}
 
 
 def _last(topic: Topic) -> str:
@@ -85,13 +85,10 @@ def _last(topic: Topic) -> str:
 
 
 def _compacted_ledger(view: CompactedView | None) -> dict[str, Any]:
-    return {
-        "ledgerId": -1 if view is None else view.ledger_id,
-        "entries": -1 if view is None else view.summary.entry_count,
-        "size": -1 if view is None else view.size_bytes,
-        "offloaded": False,
-        "underReplicated": False,
-    }
+    if view is None:
+        return {**_empty(-1), "entries": -1, "size": -1}
+    figures = {"entries": view.summary.entry_count, "size": view.size_bytes}
+    return {**_empty(view.ledger_id), **figures}
 
 
 def _cursor(subscription: Subscription, *, own: bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from prometheus_client.process_collector import ProcessCollector
@@ -29,12 +29,12 @@ from ..services import Services
 from ..topics.topic import Topic
 from ..version import SERVER_VERSION
 from .topic_rows import (
+    NUMBERS,
     Family,
     NamespaceRows,
     TopicRow,
     families_of_rows,
     labels_of,
-    number_of,
     row_of,
 )
 
@@ -73,7 +73,7 @@ async def render(services: Services, *, gzipped: bool = False) -> list[bytes]:
 
     `gzipped`: compressed as it is made, to a few percent of its size.
     """
-    output = _Gzip() if gzipped else _Plain()
+    output = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS) if gzipped else None
     page = _Parts()
     await services.topics.turns.work(_render(services, output, page))
     page.finish()
@@ -101,30 +101,8 @@ class _Parts:
         self._some, self._size_bytes = [], 0
 
 
-class _Plain:
-    """Text as it is."""
-
-    def compress(self, data: bytes) -> bytes:
-        return data
-
-    def flush(self) -> bytes:
-        return b""
-
-
-class _Gzip:
-    """Text in gzip's format, by the fastest level: that makes a page some 20 times smaller."""
-
-    def __init__(self) -> None:
-        self._zlib = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-
-    def compress(self, data: bytes) -> bytes:
-        return self._zlib.compress(data)
-
-    def flush(self) -> bytes:
-        return self._zlib.flush()
-
-
-def _render(services: Services, output: _Plain | _Gzip, page: _Parts) -> Iterator[object]:
+def _render(services: Services, output: Any, page: _Parts) -> Iterator[object]:
+    """Make the page. `output` compresses it; None: it stays as it is."""
     config = services.config
     families = list(_broker_families(services))
     of_topics = config.expose_topic_level_metrics_in_prometheus
@@ -146,37 +124,26 @@ def _render(services: Services, output: _Plain | _Gzip, page: _Parts) -> Iterato
         _audit_families(services, config.cluster),
     ):
         for part in family.parts():
-            page.add(output.compress(part.encode()))
+            data = part.encode()
+            page.add(data if output is None else output.compress(data))
             yield None
-    page.add(output.flush())
+    if output is not None:
+        page.add(output.flush())
 
 
 def _namespace_family(services: Services, cluster: str) -> Family:
     topics = services.topics
     per_namespace = topics.names.counts()
-    return Family(
-        "pulsar_topics_count",
-        "Topics of a namespace",
-        [
-            (f"{cluster},{labels_of(namespace=namespace)}", per_namespace.get(namespace, 0))
-            for namespace in topics.namespaces
-        ],
-    )
+    labels = ((labels_of(namespace=each), each) for each in topics.namespaces)
+    samples = [(f"{cluster},{shown}", per_namespace.get(each, 0)) for shown, each in labels]
+    return Family("pulsar_topics_count", "Topics of a namespace", samples)
 
 
 def _cleaning_figures(cleaning: Cleaning) -> tuple[tuple[str, str, float], ...]:
-    return (
-        (
-            "pulsemark_cleaning_rounds_total",
-            "Rounds of expiry, retention and the compaction check that have ended",
-            cleaning.rounds,
-        ),
-        (
-            "pulsemark_cleaning_failures_total",
-            "Topics that could not be cleaned in a round; the next one tries again",
-            cleaning.failures,
-        ),
-    )
+    text = "Rounds of expiry, retention and the compaction check that have ended"
+    rounds = "pulsemark_cleaning_rounds_total", text, cleaning.rounds
+    text = "Topics that could not be cleaned in a round; the next one tries again"
+    return rounds, ("pulsemark_cleaning_failures_total", text, cleaning.failures)
 
 
 def _memory_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
@@ -243,9 +210,8 @@ def _broker_families(services: Services) -> Iterator[Family]:
 
 def _audit_families(services: Services, cluster: str) -> Iterator[Family]:
     for name, text, samples in audit_families(services):
-        yield Family(
-            name, text, ((labels_of(cluster=cluster, **labels), value) for labels, value in samples)
-        )
+        labelled = ((labels_of(cluster=cluster, **labels), value) for labels, value in samples)
+        yield Family(name, text, labelled)
 
 
 def _namespace_families(cluster: str, rows: list[TopicRow]) -> Iterator[Family]:
@@ -254,15 +220,12 @@ def _namespace_families(cluster: str, rows: list[TopicRow]) -> Iterator[Family]:
         ("pulsar_ml_StoredMessagesSize", "Bytes of entries", "pulsar_storage_size"),
         ("pulsar_ml_NumberOfMessagesInBacklog", "Messages not acknowledged", "pulsar_msg_backlog"),
     ):
-        number = number_of(figure)
+        number = NUMBERS[figure]
         sums: dict[str, float] = {}
         for row in rows:
             sums[row.namespace] = sums.get(row.namespace, 0) + row.figures[number]
-        yield Family(
-            name,
-            text,
-            [(labels_of(cluster=cluster, namespace=each), value) for each, value in sums.items()],
-        )
+        samples = [(labels_of(cluster=cluster, namespace=each), sums[each]) for each in sums]
+        yield Family(name, text, samples)
 
 
 def _sums(cluster: str, rows: list[TopicRow], count: int) -> Iterator[Family]:
@@ -270,7 +233,7 @@ def _sums(cluster: str, rows: list[TopicRow], count: int) -> Iterator[Family]:
     labels = labels_of(cluster=cluster)
     yield Family("pulsar_broker_topics_count", "Open topics", [(labels, count)])
     for figure in OF_BROKER:
-        number = number_of(f"pulsar_{figure}")
+        number = NUMBERS[f"pulsar_{figure}"]
         total = sum(row.figures[number] for row in rows)
         text = f"The sum of pulsar_{figure} over topics"
         yield Family(f"pulsar_broker_{figure}", text, [(labels, total)])
@@ -291,18 +254,10 @@ def broker_figures(services: Services) -> Iterator[Figure]:
     connections = {**broker, "metric": "broker_connection"}
     active, made = len(services.sessions), services.sessions_made
     yield "pulsar_active_connections", "Client connections", connections, active
-    yield (
-        "pulsar_connection_created_total_count",
-        "Client connections since the start",
-        connections,
-        made,
-    )
-    yield (
-        "pulsar_connection_closed_total_count",
-        "Client connections that have ended",
-        connections,
-        made - active,
-    )
+    name, text = "pulsar_connection_created_total_count", "Client connections since the start"
+    yield name, text, connections, made
+    name, text = "pulsar_connection_closed_total_count", "Client connections that have ended"
+    yield name, text, connections, made - active
     health = 1 if services.storage.is_healthy else 0
     yield "pulsar_health", "1: well", {**broker, "metric": "broker_health"}, health
     away = 0 if services.cluster is None else len(services.cluster.problems())
@@ -350,12 +305,11 @@ def kafka_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
     )
 
 
-# The audit's metrics: what is counted so far of the topics whose counts are in memory.
-#
-# Asking for the page counts nothing and reads nothing. The figures are sums over the buckets that
-# are kept, so they fall when old buckets are dropped. Figures by tags have one series for each
-# combination of values, at most `MAX_SERIES` for each topic: the combinations with the most
-# messages. The others are added up in a series with `rest="true"`.
+# The audit's metrics: what is counted so far of the topics whose counts are in memory. The page
+# counts nothing and reads nothing. The figures are sums over the buckets that are kept, so they
+# fall when old buckets are dropped. Figures by tags have one series for each combination of values,
+# at most `MAX_SERIES` for each topic, those with the most messages; the others are one with
+# `rest="true"`.
 
 
 MAX_SERIES = 100
@@ -424,11 +378,8 @@ def _by_tags(found: list[tuple[Topic, Trail]], names: list[str], number: int) ->
         # One step of the interpreter: the auditor's thread may be counting.
         sums = tuple(trail.counts.sums.items())
         rest = sum(values[number] for key, values in sums if key is None)
-        ranked = sorted(
-            ((key, values[number]) for key, values in sums if key is not None),
-            key=lambda item: item[1],
-            reverse=True,
-        )
+        by_tags = ((key, values[number]) for key, values in sums if key is not None)
+        ranked = sorted(by_tags, key=lambda item: item[1], reverse=True)
         for key, value in ranked[:MAX_SERIES]:
             yield _of(topic) | _shown(names, key), value
         rest += sum(value for _, value in ranked[MAX_SERIES:])

@@ -5,8 +5,7 @@ and every field is there. Figures of what this broker does not do or measure are
 in a Pulsar that does not do it; docs/compatibility.md lists them.
 
 A topic can have thousands of subscriptions and consumers, so its figures are taken in pieces
-(`cooperative`). Each row is taken at one moment, and sums are the sums of the rows. A subscription
-or consumer that is removed meanwhile may be missing.
+(`cooperative`). Each row is taken at one moment, and sums are the sums of the rows.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 
+#: A generator that makes a JSON object in pieces, and returns it.
 Pieces = Generator[object, None, dict[str, Any]]
-"""A generator that makes a JSON object in pieces, and returns it."""
-
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+#: The years 1 to 9999: a clock that is set outside of them is shown as the nearest of these.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999: a clock that is set outside of them is shown as the nearest of these."""
 
 
 def iso_time(time_ms: int) -> str:
@@ -62,11 +60,10 @@ class StatsOptions:
     earliest_ms: Mapping[str, int] = field(default_factory=dict)
 
 
-EVERYTHING = StatsOptions()
 RANGES_AT_ONCE = 500
 
 
-def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
+def topic_stats(topic: Topic, wanted: StatsOptions) -> Pieces:
     """Make the answer to GET .../stats."""
     rates = topic.rate_meter.rates
     rows: dict[str, Any] = {}
@@ -190,9 +187,7 @@ def storage_size_bytes(topic: Topic) -> Generator[object, None, int]:
 def segment_size_bytes(segment: Run) -> int:
     """Bytes of a segment's durable entries, from its index, without removed entries."""
     cut, count = segment.cut_rows, segment.entry_count
-    if count <= cut or segment.removed:
-        return 0
-    return _bytes_of_rows(segment, cut, count)
+    return 0 if count <= cut or segment.removed else _bytes_of_rows(segment, cut, count)
 
 
 def _publishers(
@@ -244,11 +239,12 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
         "totalMsgExpired": subscription.messages_expired,
         "lastExpireTimestamp": subscription.last_expired_ms,
         "lastConsumedFlowTimestamp": subscription.last_flow_ms,
-        **_last_times(consumers),
+        **{name: max((row[name] for row in consumers), default=0) for name in LAST_TIMES},
         "lastMarkDeleteAdvancedTimestamp": subscription.last_advanced_ms,
         "consumers": consumers if wanted.consumers else [],
         **_nature(subscription),
-        **draining_sums(consumers),
+        # Of all consumers together.
+        **{name: sum(row[name] for row in consumers) for name in NOT_DRAINING},
         **own,
     }
     yield None
@@ -298,11 +294,6 @@ def _hash_ranges(
     return found
 
 
-def _last_times(consumers: list[dict[str, Any]]) -> dict[str, int]:
-    names = ("lastConsumedTimestamp", "lastAckedTimestamp")
-    return {name: max((row[name] for row in consumers), default=0) for name in names}
-
-
 def _type_of(subscription: Subscription) -> dict[str, Any]:
     """The type, and for types with one active consumer its name."""
     shown: dict[str, Any] = {"type": subscription.type_name}
@@ -327,15 +318,11 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
         **NOT_DRAINING,
         **range_figures(subscription),
         "subscriptionProperties": subscription.properties,
-        **_filter_figures(subscription),
+        **dict(zip(NOT_FILTERED, message_counts(subscription.tag_filter), strict=True)),
         **NOT_THROTTLED,
         "durable": subscription.durable,
         "replicated": is_replicated(subscription),
     }
-
-
-def _filter_figures(subscription: Subscription) -> dict[str, int]:
-    return dict(zip(NOT_FILTERED, message_counts(subscription.tag_filter), strict=True))
 
 
 def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
@@ -398,15 +385,13 @@ def transaction_counts(topic: Topic) -> dict[str, int]:
 
 #: Figures of what this broker does not do: offloading, replication. Pulsar
 #: shows them in every answer, and they are zero in a Pulsar that does not do it either.
-NOT_OFFLOADED = dict.fromkeys(
-    (
-        "offloadedStorageSize",
-        "lastOffloadLedgerId",
-        "lastOffloadSuccessTimeStamp",
-        "lastOffloadFailureTimeStamp",
-    ),
-    0,
-)
+NOT_OFFLOADED = {
+    "offloadedStorageSize": 0,
+    "lastOffloadLedgerId": 0,
+    "lastOffloadSuccessTimeStamp": 0,
+    "lastOffloadFailureTimeStamp": 0,
+}
+LAST_TIMES = ("lastConsumedTimestamp", "lastAckedTimestamp")
 NOT_THROTTLED = {
     f"dispatchThrottled{what}EventsBy{who}Limit": 0
     for who in ("Subscription", "Topic", "Broker")
@@ -472,11 +457,6 @@ def draining_figures(consumer: Consumer, draining: Draining | None) -> dict[str,
         "drainingHashesUnackedMessages": sum(row["unackMsgs"] for row in rows),
         "drainingHashes": rows,
     }
-
-
-def draining_sums(consumers: list[dict[str, Any]]) -> dict[str, int]:
-    """The same of all consumers of a subscription."""
-    return {name: sum(row[name] for row in consumers) for name in NOT_DRAINING}
 
 
 def range_figures(subscription: Subscription) -> dict[str, int]:
@@ -577,7 +557,7 @@ def _both(name: str, before: Any, value: Any) -> Any:
     if isinstance(value, list):
         return _clients(name, before or [], value)
     if isinstance(value, dict):
-        return _zeros(value) if name == "compaction" else _added(before or {}, value)
+        return dict.fromkeys(value, 0) if name == "compaction" else _added(before or {}, value)
     if isinstance(value, bool):
         return False if name in NOT_ADDED else bool(before) or value
     if isinstance(value, int) and ("Timestamp" in name or "TimeStamp" in name):
@@ -587,10 +567,6 @@ def _both(name: str, before: Any, value: Any) -> Any:
     if name in EARLIEST:
         return min(filter(None, (before, value)), default=0)
     return max(before, value) if name in LARGEST else before + value
-
-
-def _zeros(row: dict[str, Any]) -> dict[str, Any]:
-    return dict.fromkeys(row, 0)
 
 
 def _clients(name: str, before: list[Any], rows: list[Any]) -> list[Any]:
@@ -654,7 +630,7 @@ SUMMED = (
 )
 
 
-def non_persistent_stats(topic: NonPersistentTopic, wanted: StatsOptions = EVERYTHING) -> Pieces:
+def non_persistent_stats(topic: NonPersistentTopic, wanted: StatsOptions) -> Pieces:
     """Make the answer to GET .../stats."""
     counters = topic.counters
     rows: dict[str, Any] = {}
@@ -735,6 +711,7 @@ def non_persistent_partitions_stats(
     rows: dict[str, Any] = {}
     for topic in topics:
         rows[topic.name] = yield from non_persistent_stats(topic, wanted)
+    has_publishers = any(row["publishers"] for row in rows.values())
     return {
         **{name: sum(row[name] for row in rows.values()) for name in SUMMED},
         "averageMsgSize": 0.0,
@@ -743,9 +720,7 @@ def non_persistent_partitions_stats(
         **NO_RANGES,
         "compaction": compaction_stats(CompactionFigures()),
         "msgDropRate": sum(row["msgDropRate"] for row in rows.values()),
-        "publishers": [_SUM_OF_PUBLISHERS]
-        if any(row["publishers"] for row in rows.values())
-        else [],
+        "publishers": [_SUM_OF_PUBLISHERS] if has_publishers else [],
         "subscriptions": {},
         "replication": {},
         "metadata": {"partitions": count, "deleted": False},
@@ -755,49 +730,43 @@ def non_persistent_partitions_stats(
 
 #: What Pulsar shows of the publishers of a partitioned topic: one row without a name.
 _SUM_OF_PUBLISHERS = {
-    "msgRateIn": 0.0,
-    "msgThroughputIn": 0.0,
-    "averageMsgSize": 0.0,
-    "chunkedMessageRate": 0.0,
+    **dict.fromkeys(PUBLISHER, 0.0),
     "producerId": 0,
     "supportsPartialProducer": False,
     "msgDropRate": 0.0,
 }
 
 
+#: Figures of ledgers and of cursors that are zero.
+LEDGER_ZEROS = (
+    "numberOfEntries",
+    "totalSize",
+    "currentLedgerEntries",
+    "currentLedgerSize",
+    "waitingCursorsCount",
+    "pendingAddEntriesCount",
+)
+CURSOR_ZEROS = (
+    "pendingReadOps",
+    "messagesConsumedCounter",
+    "cursorLedger",
+    "cursorLedgerLastEntry",
+    "numberOfEntriesSinceFirstNotAckedMessage",
+    "totalNonContiguousDeletedMessagesRange",
+)
+
+
 def non_persistent_internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
     """Make the answer to GET .../internalStats."""
+    cursor = {
+        "waitingReadOp": False,
+        **dict.fromkeys(CURSOR_ZEROS, 0),
+        "active": False,
+        "subscriptionHavePendingRead": False,
+        "subscriptionHavePendingReplayRead": False,
+    }
     return {
         "entriesAddedCounter": topic.counters.entry_size_bytes.count,
-        **dict.fromkeys(
-            (
-                "numberOfEntries",
-                "totalSize",
-                "currentLedgerEntries",
-                "currentLedgerSize",
-                "waitingCursorsCount",
-                "pendingAddEntriesCount",
-            ),
-            0,
-        ),
-        "cursors": {
-            one.name: {
-                "waitingReadOp": False,
-                **dict.fromkeys(
-                    (
-                        "pendingReadOps",
-                        "messagesConsumedCounter",
-                        "cursorLedger",
-                        "cursorLedgerLastEntry",
-                        "numberOfEntriesSinceFirstNotAckedMessage",
-                        "totalNonContiguousDeletedMessagesRange",
-                    ),
-                    0,
-                ),
-                "active": False,
-                "subscriptionHavePendingRead": False,
-                "subscriptionHavePendingReplayRead": False,
-            }
-            for one in topic.listeners
-        },
+        **dict.fromkeys(LEDGER_ZEROS, 0),
+        "cursors": {one.name: cursor for one in topic.listeners},
     }

@@ -57,10 +57,9 @@ COMPACTION_FIGURES = (
 
 
 def compaction_figures(topic: Topic) -> tuple[float, ...] | None:
-    """A topic's figures, in the order of COMPACTION_FIGURES.
+    """A topic's figures in the order of COMPACTION_FIGURES; None: none began since it was opened.
 
-    None if no compaction has begun since the topic was opened. As in Pulsar, such a topic has none
-    of these metrics.
+    As in Pulsar, such a topic has none of these metrics.
     """
     figures = topic.cleaning.compaction
     if figures.stop is None and not (figures.succeeded or figures.failed):
@@ -120,17 +119,11 @@ SUBSCRIPTION_FIGURES = (
 )
 
 
-def _drop_rate(subscription: Subscription) -> float:
-    if isinstance(subscription, NonPersistentSubscription):
-        return subscription.drop_meter.rate
-    return 0.0
-
-
 def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
     """A subscription's figures, in the order of SUBSCRIPTION_FIGURES."""
     consumers = subscription.consumers
     flow = subscription.topic.flows.of(subscription)
-    in_memory = isinstance(subscription, NonPersistentSubscription)
+    drops = subscription.drop_meter if isinstance(subscription, NonPersistentSubscription) else None
     waiting = subscription.backlog_entries
     return (
         subscription.messages_out,
@@ -141,14 +134,14 @@ def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
         len(consumers),
         sum(consumer.unacked_messages for consumer in consumers),
         int(any(subscription.is_blocked(consumer) for consumer in consumers)),
-        0 if in_memory else subscription.last_flow_ms,
+        0 if drops else subscription.last_flow_ms,
         max((consumer.last_acked_ms for consumer in consumers), default=0),
         subscription.last_expired_ms,
         flow.messages_per_s,
         flow.bytes_per_s,
-        _drop_rate(subscription),
+        drops.rate if drops else 0.0,
         0,
-        *message_counts(None if in_memory else subscription.tag_filter),
+        *message_counts(None if drops else subscription.tag_filter),
     )
 
 
@@ -347,11 +340,6 @@ OF_CONSUMERS = {
 NUMBERS = {name: number for number, (name, _, _) in enumerate(TOPIC_FIGURES)}
 
 
-def number_of(figure: str) -> int:
-    """The place of a figure in `TopicRow.figures`, by its metric's name."""
-    return NUMBERS[figure]
-
-
 @dataclass(slots=True)
 class TopicRow:
     """The figures of a topic, or the sums of a namespace's topics."""
@@ -514,11 +502,8 @@ def _compaction_figures(rows: Sequence[TopicRow], number: int) -> Iterator[tuple
 def _kafka_sets(rows: Sequence[TopicRow]) -> Iterator[tuple[str, float]]:
     for row in rows:
         for (request, version, is_converted), sets in sorted(row.kafka_sets.items()):
-            shown = labels_of(
-                request=request,
-                version=str(version),
-                handling="converted" if is_converted else "as_is",
-            )
+            handling = "converted" if is_converted else "as_is"
+            shown = labels_of(request=request, version=str(version), handling=handling)
             yield f"{row.labels},{shown}", sets
 
 
