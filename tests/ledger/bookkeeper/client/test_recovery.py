@@ -255,7 +255,7 @@ def tear(cluster: Cluster, entry_id: int, *names: str) -> None:
 
 
 @pytest.mark.parametrize("torn", [1, 2])
-def test_last_entries_are_torn_on_all_bookies(torn: int) -> None:
+def test_last_entries_are_torn_on_all_bookies(torn: int, caplog: pytest.LogCaptureFixture) -> None:
     """The power of all bookies was cut while they wrote: nobody was told that it is stored."""
 
     async def main(cluster: Cluster) -> None:
@@ -269,6 +269,7 @@ def test_last_entries_are_torn_on_all_bookies(torn: int) -> None:
         assert [one.payload for one in await reader.read(0, 1)] == [b"entry 0", b"entry 1"]
 
     in_cluster(main)
+    assert "ledger 1 ends before entry 2, which is torn: " in caplog.text
 
 
 @pytest.mark.parametrize(("bad", "good"), [(B1, B2), (B2, B3), (B3, B1), (B1, B3)])

@@ -8,6 +8,7 @@ the fence goes with every read, and a ledger that is already in recovery gets a 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, NamedTuple
 
 from .bookies import ask_all
@@ -29,6 +30,8 @@ from .metadata import LedgerMetadata, enough_answers
 from .pipeline import WritePipeline
 from .reader import EntryReads
 from .registry import ClientCore
+
+log = logging.getLogger(__name__)
 
 
 class RecoveryRules(NamedTuple):
@@ -196,6 +199,9 @@ class _Recovery:
             else:
                 return entry
         if damaged + missing == len(bookies) and await self._read(entry_id + 1) is None:
+            causes = "; ".join(map(str, errors))
+            text = "ledger %d ends before entry %d, which is torn: %s"
+            log.warning(text, metadata.ledger_id, entry_id, causes)
             return None
         raise self._failed(f"entry {entry_id}: " + "; ".join(map(str, errors)))
 
