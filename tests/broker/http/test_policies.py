@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import kafka
 import pytest
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from pulsemark import cli
 from pulsemark.compaction.cleaner import CleanerRules
+from pulsemark.kafka.topic_settings import SETTINGS
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
@@ -25,10 +29,11 @@ def both():
         yield running
 
 
-def asked(both, topic, value=None, method="POST"):
-    """The status and body of a request for a topic's policy."""
+def asked(both, topic, value=None, method="POST", place=""):
+    """The status and body of a request for a topic's policy, or for that of another place."""
+    place = place or f"persistent/public/default/{topic}"
     request = urllib.request.Request(
-        f"{both.http_url}/admin/v2/persistent/public/default/{topic}/entryFormat",
+        f"{both.http_url}/admin/v2/{place}/entryFormat",
         data=None if value is None else json.dumps(value).encode(),
         headers={"content-type": "application/json"},
         method="GET" if value is None and method == "POST" else method,
@@ -175,6 +180,67 @@ def test_the_cleanup_policy_gives_a_topic_rules_for_its_cleaner(both, topic_name
     assert asked(both, topic_name, wanted) == (204, None)
     assert topic.cleaner_rules == CleanerRules(0.1, 1, 2, 3, 4, 600_000, None)
     assert services.cleaning.policies.applied(topic.topic_name).retention.time_ms == 600_000
+
+
+def test_settings_that_many_change_at_once_are_all_there(both, topic_name):
+    """Of a topic and of a namespace, over REST and by Kafka's clients: none is lost."""
+    names = [
+        name for name, setting in SETTINGS.items() if setting.check is SETTINGS["flush.ms"].check
+    ]
+    sent(both, topic_name, b"v")
+
+    def alter(name):
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        config = resource.AlterableConfig(name=name, config_operation=0, value="1000")
+        changed = resource(resource_type=2, resource_name=topic_name, configs=[config])
+        with RawKafka.from_url(both.kafka_url) as raw:
+            answer = raw.call(
+                IncrementalAlterConfigsRequest, 0, resources=[changed], validate_only=False
+            )
+            assert answer.responses[0].error_code == 0
+
+    def post(name, place=f"persistent/public/default/{topic_name}"):
+        assert asked(both, topic_name, {name: "1000"}, place=place) == (204, None)
+
+    namespace = partial(post, place="namespaces/public/default")
+    with ThreadPoolExecutor(3 * len(names)) as pool:
+        half = len(names) // 2
+        works = [pool.submit(post, name) for name in names[:half]]
+        works += [pool.submit(alter, name) for name in names[half:]]
+        works += [pool.submit(namespace, name) for name in names]
+    try:
+        for work in works:
+            work.result()
+        expected = dict.fromkeys(names, "1000")
+        assert asked(both, topic_name) == (200, expected)
+        assert asked(both, topic_name, place="namespaces/public/default") == (200, expected)
+    finally:
+        asked(both, topic_name, method="DELETE", place="namespaces/public/default")
+
+
+def test_other_settings_leave_a_retention_as_an_operator_has_set_it(both, topic_name):
+    """On a topic of Pulsar's and then of both; a setting of retention replaces it."""
+    with RawClient.from_url(both.service_url) as client:
+        client.create_producer(f"persistent://public/default/{topic_name}")
+    topics = both.broker.services.topics
+    name = topics.parse(f"persistent://public/default/{topic_name}")
+
+    def policies():
+        stored = topics.policy_store.policies_of_topic(name)
+        minutes = stored["retention_policies"]["retentionTimeInMinutes"]
+        return minutes, stored.get("compaction_threshold")
+
+    admin = ["--admin-url", both.http_url]
+    own = ["policies", "set", topic_name]
+    assert cli.main([*own, "retention", "--time", "10m", "--size", "-1", *admin]) == 0
+    assert cli.main([*own, "compactionThreshold", "--bytes", "1000", *admin]) == 0
+    for version in ("0.9.0", "0.10.0"):
+        assert asked(both, topic_name, {"message.format.version": version}) == (204, None)
+        assert policies() == (10, 1_000)
+    assert asked(both, topic_name, {"retention.ms": "60000"}) == (204, None)
+    assert policies() == (1, 1_000)
+    assert asked(both, topic_name, {"cleanup.policy": ""}) == (204, None)
+    assert policies() == (-1, 1_000)
 
 
 def test_a_namespace_and_the_broker_have_defaults_for_new_topics() -> None:

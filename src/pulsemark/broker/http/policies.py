@@ -31,8 +31,7 @@ from ..policies.pulsar_policies import (
     read_properties,
 )
 from ..security import needs
-from ..topics.entry_formats import KAFKA_POLICY
-from ..topics.entry_formats import set_entry_format as change_entry_format
+from ..topics.entry_formats import KAFKA_POLICY, revise_entry_format
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_stored, existing_namespace, existing_topic, int_value
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
@@ -264,7 +263,7 @@ async def delete_policies(request: Request, path: TopicPath) -> Response:
     stored = topics.policy_store.policies_of_topic(name)
     gone = [key for key in stored if key.removeprefix("global:") in keys]
     if gone:
-        await topics.policy_store.change_in_topic(name, dict.fromkeys(gone))
+        await topics.policy_store.change_in_topic(name, lambda: dict.fromkeys(gone))
     for policy in theirs:
         if {policy.key, f"global:{policy.key}"} & set(gone):
             await topics.policies[policy].changed_in_topic(name)
@@ -283,13 +282,12 @@ async def entry_format(request: Request, path: TopicPath) -> Response:
 async def set_entry_format(request: Request, path: TopicPath) -> Response:
     """Change some of a topic's settings; from then on it takes Kafka's record sets."""
     name = policy_topic(request, path)
-    before = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
-    settings = _changed_settings(request, before or {})
-    await change_entry_format(request.services.topics, name, settings)
+    revise = partial(_changed_settings, request)
+    await revise_entry_format(request.services.topics, name, revise)
     return Response()
 
 
-def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, str]:
+def _changed_settings(request: Request, before: Mapping[str, str] | None) -> dict[str, str]:
     """Settings of Kafka's with the changes of the request. Raises `HttpError` 400."""
     from ...kafka.errors import KafkaError
     from ...kafka.topic_settings import check_settings
@@ -300,7 +298,7 @@ def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, 
     ):
         raise HttpError(400, "entryFormat must be an object with settings as text")
     try:
-        return check_settings({**before, **changes})
+        return check_settings({**(before or {}), **changes})
     except KafkaError as error:
         raise HttpError(400, error.message) from error
 
@@ -312,11 +310,16 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
     """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
     namespace = existing_namespace(request, tenant, name)
     store = request.services.topics.policy_store
-    settings = store.in_namespace(namespace, KAFKA_POLICY)
     if request.method in ("GET", "HEAD"):
+        settings = store.in_namespace(namespace, KAFKA_POLICY)
         return Response(200) if settings is None else Response.of_json(settings)
-    changed = None if request.method == "DELETE" else _changed_settings(request, settings or {})
-    await store.set_in_namespace(namespace, KAFKA_POLICY, changed or None)
+    await store.revise_in_namespace(
+        namespace,
+        KAFKA_POLICY,
+        lambda before: (
+            None if request.method == "DELETE" else _changed_settings(request, before) or None
+        ),
+    )
     return Response()
 
 

@@ -19,7 +19,7 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import RefusedError
 from ..policies.policy import INT_MAX
-from ..policies.pulsar_policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
+from ..policies.pulsar_policies import MIB, MINUTE_MS, RETENTION
 
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
@@ -71,17 +71,31 @@ class EntryFormats:
                 self.apply_to(topic)
 
 
-async def set_entry_format(topics: Topics, name: TopicName, settings: Mapping[str, str]) -> None:
-    """Replace the settings of a topic, which were checked; durable on return.
+async def revise_entry_format(
+    topics: Topics, name: TopicName, revise: Callable[[Mapping[str, str]], Mapping[str, str]]
+) -> None:
+    """Set a topic's settings to what `revise` makes of them and has checked; durable on return.
 
-    A topic that had none keeps leader epochs from then on. Raises `RefusedError`, `LedgerError`.
+    A topic that had none keeps leader epochs from then on. Its retention stays if its settings ask
+    for the same as before: it may be an operator's. Raises `RefusedError`, `LedgerError`, and as
+    `revise`.
     """
-    await topics.policy_store.change_in_topic(name, policies_of(settings))
+
+    def changes() -> dict[str, Any]:
+        policies = topics.policy_store.policies_of_topic(name)
+        before = policies.get(KAFKA_POLICY) or {}
+        changed = policies_of(revise(before))
+        asked, asked_before = changed[RETENTION.key], policies_of(before)[RETENTION.key]
+        if RETENTION.key in policies and asked == asked_before:
+            del changed[RETENTION.key]
+        return changed
+
+    await topics.policy_store.change_in_topic(name, changes)
     await topics.leader_epochs.begin_in_topic(name)
 
 
 def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
-    """The policies of a topic with these settings, which were checked; None: not set."""
+    """The policies of a topic with these settings, which were checked."""
     # Imported with the first topic of that kind: most brokers never have one.
     from ...kafka.topic_settings import CLEANUP_POLICY, RETENTION_BYTES, RETENTION_MS, value_of
 
@@ -93,7 +107,7 @@ def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
         "retentionTimeInMinutes": _whole(time_ms, MINUTE_MS),
         "retentionSizeInMB": _whole(size_bytes, MIB),
     }
-    return {KAFKA_POLICY: dict(settings), RETENTION.key: retention, COMPACTION_THRESHOLD.key: None}
+    return {KAFKA_POLICY: dict(settings), RETENTION.key: retention}
 
 
 def cleaner_rules_of(settings: Mapping[str, str]) -> CleanerRules | None:

@@ -140,11 +140,16 @@ class PolicyStore:
 
         Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
-        await self.change_in_topic(name, {policy: value})
+        await self.change_in_topic(name, lambda: {policy: value})
 
-    async def change_in_topic(self, name: TopicName, changes: Mapping[str, Any]) -> None:
-        """As `set_in_topic`, for several policies at once."""
-        await self._writer.revising(lambda: self._change(name, changes))
+    async def change_in_topic(
+        self, name: TopicName, changes: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        """As `set_in_topic`, for several policies at once: those that `changes` gives.
+
+        It is called when all earlier changes are made. Raises what it raises, too.
+        """
+        await self._writer.revising(lambda: self._change(name, changes()))
 
     async def revise_in_topic(
         self, name: TopicName, policy: str, revise: Callable[[Any], Any]
@@ -153,9 +158,7 @@ class PolicyStore:
 
         Revisions are made one after the other. Raises as `set_in_topic`, and as `revise`.
         """
-        await self._writer.revising(
-            lambda: self._change(name, {policy: revise(self.in_topic(name, policy))})
-        )
+        await self.change_in_topic(name, lambda: {policy: revise(self.in_topic(name, policy))})
 
     async def _change(self, name: TopicName, changes: Mapping[str, Any]) -> None:
         if not self._exists(name):
