@@ -169,8 +169,13 @@ class TopicsPort(Protocol):
     def settings(self, topic: str) -> Mapping[str, str] | None:
         """A topic's own settings, one object until they change; None: Pulsar's entry format."""
 
-    async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Replace a topic's own settings; durable on return. Raises KafkaError."""
+    async def revise_settings(
+        self, topic: str, revise: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> None:
+        """Replace a topic's own settings by what `revise` makes of them; durable on return.
+
+        Raises KafkaError.
+        """
 
     async def size_bytes(self, topic: str, index: int) -> int:
         """What a partition takes on the disk. Raises KafkaError."""

@@ -31,8 +31,7 @@ from ..policies.pulsar_policies import (
     read_properties,
 )
 from ..security import needs
-from ..topics.entry_formats import KAFKA_POLICY
-from ..topics.entry_formats import set_entry_format as change_entry_format
+from ..topics.entry_formats import KAFKA_POLICY, revise_entry_format
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_stored, existing_namespace, existing_topic, int_value
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
@@ -264,7 +263,7 @@ async def delete_policies(request: Request, path: TopicPath) -> Response:
     stored = topics.policy_store.policies_of_topic(name)
     gone = [key for key in stored if key.removeprefix("global:") in keys]
     if gone:
-        await topics.policy_store.change_in_topic(name, dict.fromkeys(gone))
+        await topics.policy_store.change_in_topic(name, lambda: dict.fromkeys(gone))
     for policy in theirs:
         if {policy.key, f"global:{policy.key}"} & set(gone):
             await topics.policies[policy].changed_in_topic(name)
@@ -283,9 +282,8 @@ async def entry_format(request: Request, path: TopicPath) -> Response:
 async def set_entry_format(request: Request, path: TopicPath) -> Response:
     """Change some of a topic's settings; from then on it takes Kafka's record sets."""
     name = policy_topic(request, path)
-    before = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
-    settings = _changed_settings(request, before or {})
-    await change_entry_format(request.services.topics, name, settings)
+    revise = partial(_changed_settings, request)
+    await revise_entry_format(request.services.topics, name, revise)
     return Response()
 
 
@@ -315,8 +313,12 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
     settings = store.in_namespace(namespace, KAFKA_POLICY)
     if request.method in ("GET", "HEAD"):
         return Response(200) if settings is None else Response.of_json(settings)
-    changed = None if request.method == "DELETE" else _changed_settings(request, settings or {})
-    await store.set_in_namespace(namespace, KAFKA_POLICY, changed or None)
+
+    def revise(before: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        gone = request.method == "DELETE"
+        return None if gone else _changed_settings(request, before or {}) or None
+
+    await store.revise_in_namespace(namespace, KAFKA_POLICY, revise)
     return Response()
 
 

@@ -58,7 +58,7 @@ from ..security.needs import SUPER_USER, tenant_admin, topic
 from ..security.permissions import Action
 from ..services import Services
 from ..topics.catalog_writer import CatalogWriter
-from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
+from ..topics.entry_formats import KAFKA_POLICY, policies_of, revise_entry_format
 from ..topics.registry import MAX_PARTITIONS
 from ..topics.topic import Topic
 
@@ -483,13 +483,15 @@ class BrokerTopics:
         policies = self._policies.of_topics.get(self._prefix + topic)
         return None if policies is None else policies.get(KAFKA_POLICY)
 
-    async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Replace the policy `kafka`, and the policies that follow from it.
+    async def revise_settings(
+        self, topic: str, revise: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> None:
+        """Change the policy `kafka`, and the policies that follow from it.
 
         A topic that did not have it may hold entries in Kafka's format from then on.
         """
         name = self.name_of(topic)
-        await _translated(set_entry_format(self._topics, name, settings))
+        await _translated(revise_entry_format(self._topics, name, revise))
 
     async def size_bytes(self, topic: str, index: int) -> int:
         """What a partition takes on the disk."""

@@ -71,12 +71,18 @@ class EntryFormats:
                 self.apply_to(topic)
 
 
-async def set_entry_format(topics: Topics, name: TopicName, settings: Mapping[str, str]) -> None:
-    """Replace the settings of a topic, which were checked; durable on return.
+async def revise_entry_format(
+    topics: Topics, name: TopicName, revise: Callable[[Mapping[str, str]], Mapping[str, str]]
+) -> None:
+    """Give a topic the settings that `revise` makes of its own, and checks; durable on return.
 
-    A topic that had none keeps leader epochs from then on. Raises `RefusedError`, `LedgerError`.
+    A topic that had none keeps leader epochs from then on. Raises `RefusedError`, `LedgerError`,
+    and as `revise`.
     """
-    await topics.policy_store.change_in_topic(name, policies_of(settings))
+    store = topics.policy_store
+    await store.change_in_topic(
+        name, lambda: policies_of(revise(store.in_topic(name, KAFKA_POLICY) or {}))
+    )
     await topics.leader_epochs.begin_in_topic(name)
 
 

@@ -6,6 +6,7 @@ The broker's own settings are shown and cannot be changed over Kafka's protocol.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -336,12 +337,16 @@ async def _alter(session: KafkaSession, request: Request, response: Any, change:
             if others:
                 raise KafkaError(Code.INVALID_REQUEST, "it is in the request more than once")
             before = _settings_of(session, kind, name)
-            after = check_settings(change(before, resource.configs or ()))
-            if not request.body.validate_only and after != before:
-                await session.endpoint.ports.topics.set_settings(name or "", after)
+            revise = partial(_revised, change, resource.configs or ())
+            if revise(before) != before and not request.body.validate_only:
+                await session.endpoint.ports.topics.revise_settings(name or "", revise)
         except KafkaError as refusal:
             result.error_code, result.error_message = refusal.code, refusal.message
     await session.answer_by_size(request, response(responses=results), len(results))
+
+
+def _revised(change: Any, configs: Any, before: Mapping[str, str]) -> dict[str, str]:
+    return check_settings(change(before, configs))
 
 
 def _replaced(before: Mapping[str, str], configs: Any) -> dict[str, str | None]:
