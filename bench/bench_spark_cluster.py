@@ -57,6 +57,8 @@ MESSAGE_BYTES = 100
 JOBS = ("scan", "audit", "offload", "stream")
 PARTS = ("driver", "executor", "workers")
 NARROW = ("value", "__key", "__publishTime", "__index", "__brokerPublishTime")
+#: Entries that are appended at once.
+RUN = 1_000
 SUMS = ["sum(length(value))", "sum(__index)", "max(__brokerPublishTime)"]
 
 
@@ -168,8 +170,12 @@ def fill(path: Path, rows: int, topics: int) -> None:
         for number in range(topics):
             topic = store.open_topic(f"persistent://public/default/topic-{number}")
             topic.stampers = StamperChain.from_names(["broker-time", "index"])
-            for each in range(rows // topics):
-                last = topic.append(bodies[each % len(bodies)])
+            left = rows // topics
+            while left:
+                start = left % len(bodies)
+                run = bodies[start : start + min(left, RUN)] or bodies[:1]
+                last, added = topic.append_run(run, [1] * len(run))
+                left -= added
         last.commit.wait()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,12 @@ def test_audit(folder: Folder, pulsemark: Command) -> None:
 
 
 NAMES = ["topic", "bucket_start", "count", "missing"]
-MOMENT = datetime(2026, 3, 1, 14, 5, tzinfo=UTC)
 ROWS = [
-    [
-        "persistent://public/default/a\x1b[2Jb",
-        datetime(2026, 3, 1, 14, 5, tzinfo=UTC),
-        12_345,
-        None,
-    ],
-    ["persistent://public/default/b", None, 7, 0],
+    dict(zip(NAMES, row, strict=True))
+    for row in (
+        ("persistent://public/default/a\x1b[2Jb", "2026-03-01T14:05:00.000Z", 12_345, None),
+        ("persistent://public/default/b", None, 7, 0),
+    )
 ]
 
 

@@ -63,7 +63,7 @@ def throttled(broker: BrokerThread) -> int:
     """How many connections are not read because of a publish rate."""
 
     async def run(running: Any) -> int:
-        return sum(bool(session.is_throttled) for session in running.services.kafka.sessions)
+        return sum(bool(session.throttles) for session in running.services.kafka.sessions)
 
     found: int = broker.call(run)
     return found

@@ -291,9 +291,10 @@ def table_of_faults():
 def test_what_a_client_makes_of_a_fault(broker, tmp_path, call, name, said):
     """What its producer says, and how often its message is then stored, is what the guide says."""
     fault = eval(f"faults.{call}", {"faults": broker.faults})  # from our own page
-    error, _, stored = said.partition(", ")
+    errors, _, stored = said.partition(", ")
     with SENDERS[name](broker.kafka_url, tmp_path) as send:
         with fault:
-            assert (send(), values(broker).count(b"paid")) == (error, STORED[stored])
+            assert send() in errors.split(" or ")
+            assert values(broker).count(b"paid") == STORED[stored]
         if stored == "stored later":
             broker.wait_for_messages("orders", 2)

@@ -124,7 +124,7 @@ class KafkaSession(asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
     #: How many topics get its records faster than their publish rates allow (KIP-219).
-    _throttles = 0
+    throttles = 0
     #: After the end of our direction, until the client's: how many bytes may still be dropped, and
     #: until when.
     _room_bytes: int | None = None
@@ -279,7 +279,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             not self.is_closed
             and self._blocking is None
             and not self.is_stopping
-            and not self._throttles
+            and not self.throttles
             and self._writable
             and connection.unanswered < options.max_pending_requests
             and connection.waiting_bytes <= 2 * options.max_request_bytes
@@ -491,11 +491,11 @@ class KafkaSession(asyncio.BufferedProtocol):
 
     def throttle(self) -> None:
         """A topic gets records too fast: take no requests until `unthrottle`."""
-        self._throttles += 1
+        self.throttles += 1
 
     def unthrottle(self) -> None:
         """The topic takes records again."""
-        self._throttles -= 1
+        self.throttles -= 1
         self.go_on()
 
     # -- time and ending --------------------------------------------------------------------------
@@ -513,7 +513,7 @@ class KafkaSession(asyncio.BufferedProtocol):
         if not self.is_closed and not self._is_reading and has_ended(self._transport):
             log.info("%s: the client has ended while the broker did not read", self.address)
             self.abort()
-        if self.is_closed or self._blocking is not None or self._throttles:
+        if self.is_closed or self._blocking is not None or self.throttles:
             return
         if pending_bytes and self._is_reading:
             rate_s = pending_bytes / options.min_frame_rate_bytes_per_s

@@ -172,9 +172,9 @@ class TopicsPort(Protocol):
     async def revise_settings(
         self, topic: str, revise: Callable[[Mapping[str, str]], Mapping[str, str]]
     ) -> None:
-        """Set a topic's own settings to what `revise` makes of them, one after the other.
+        """Replace a topic's own settings by what `revise` makes of them; durable on return.
 
-        Durable on return. Raises KafkaError, and as `revise`.
+        Raises KafkaError.
         """
 
     async def size_bytes(self, topic: str, index: int) -> int:

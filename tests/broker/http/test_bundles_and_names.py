@@ -70,13 +70,17 @@ def test_two_bundles_split_at_once_are_both_split(asked):
 
 @pytest.mark.parametrize("place", ["/admin/v2/namespaces/public/default", TOPIC])
 def test_changes_of_a_map_at_once_are_all_made(asked, place):
-    """Properties and backlog quotas are maps: who changes one member takes back no other's."""
+    """Properties, backlog quotas and Kafka's settings are maps: who changes one member takes back
+    no other's.
+    """
     ask, broker = asked
     ask("PUT", TOPIC)
     quota = {"limitSize": 1000, "limitTime": 10, "policy": "producer_exception"}
     quotas = f"{place}/backlogQuota?backlogQuotaType="
     asks: list[tuple[str, str, object]]
     asks = [("PUT", f"{place}/properties", {name: "x"}) for name in ("a", "b")]
+    settings = {"retention.ms": "60000", "retention.bytes": "2000000"}
+    asks += [("POST", f"{place}/entryFormat", {name: settings[name]}) for name in settings]
     asks += [("POST", f"{quotas}{kind}", quota) for kind in ("destination_storage", "message_age")]
 
     async def ask_all(running):
@@ -90,6 +94,7 @@ def test_changes_of_a_map_at_once_are_all_made(asked, place):
     assert json.loads(ask("GET", f"{place}/properties")[1]).items() >= {("a", "x"), ("b", "x")}
     found = json.loads(ask("GET", f"{place}/backlogQuotaMap")[1])
     assert set(found) == {"destination_storage", "message_age"}
+    assert json.loads(ask("GET", f"{place}/entryFormat")[1]) == settings
 
 
 def test_non_persistent_topics_of_a_bundle(asked):

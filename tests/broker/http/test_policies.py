@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import kafka
 import pytest
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from pulsemark import cli
 from pulsemark.compaction.cleaner import CleanerRules
-from pulsemark.kafka.topic_settings import SETTINGS
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
@@ -29,11 +25,10 @@ def both():
         yield running
 
 
-def asked(both, topic, value=None, method="POST", place=""):
-    """The status and body of a request for a topic's policy, or for that of another place."""
-    place = place or f"persistent/public/default/{topic}"
+def asked(both, topic, value=None, method="POST"):
+    """The status and body of a request for a topic's policy."""
     request = urllib.request.Request(
-        f"{both.http_url}/admin/v2/{place}/entryFormat",
+        f"{both.http_url}/admin/v2/persistent/public/default/{topic}/entryFormat",
         data=None if value is None else json.dumps(value).encode(),
         headers={"content-type": "application/json"},
         method="GET" if value is None and method == "POST" else method,
@@ -180,42 +175,6 @@ def test_the_cleanup_policy_gives_a_topic_rules_for_its_cleaner(both, topic_name
     assert asked(both, topic_name, wanted) == (204, None)
     assert topic.cleaner_rules == CleanerRules(0.1, 1, 2, 3, 4, 600_000, None)
     assert services.cleaning.policies.applied(topic.topic_name).retention.time_ms == 600_000
-
-
-def test_settings_that_many_change_at_once_are_all_there(both, topic_name):
-    """Of a topic and of a namespace, over REST and by Kafka's clients: none is lost."""
-    names = [
-        name for name, setting in SETTINGS.items() if setting.check is SETTINGS["flush.ms"].check
-    ]
-    sent(both, topic_name, b"v")
-
-    def alter(name):
-        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-        config = resource.AlterableConfig(name=name, config_operation=0, value="1000")
-        changed = resource(resource_type=2, resource_name=topic_name, configs=[config])
-        with RawKafka.from_url(both.kafka_url) as raw:
-            answer = raw.call(
-                IncrementalAlterConfigsRequest, 0, resources=[changed], validate_only=False
-            )
-            assert answer.responses[0].error_code == 0
-
-    def post(name, place=f"persistent/public/default/{topic_name}"):
-        assert asked(both, topic_name, {name: "1000"}, place=place) == (204, None)
-
-    namespace = partial(post, place="namespaces/public/default")
-    with ThreadPoolExecutor(3 * len(names)) as pool:
-        half = len(names) // 2
-        works = [pool.submit(post, name) for name in names[:half]]
-        works += [pool.submit(alter, name) for name in names[half:]]
-        works += [pool.submit(namespace, name) for name in names]
-    try:
-        for work in works:
-            work.result()
-        expected = dict.fromkeys(names, "1000")
-        assert asked(both, topic_name) == (200, expected)
-        assert asked(both, topic_name, place="namespaces/public/default") == (200, expected)
-    finally:
-        asked(both, topic_name, method="DELETE", place="namespaces/public/default")
 
 
 def test_other_settings_leave_a_retention_as_an_operator_has_set_it(both, topic_name):

@@ -94,6 +94,20 @@ def registry(broker):
     return Registry(broker.schema_registry_url)
 
 
+def test_two_settings_of_a_subject_at_once_are_both_kept(registry):
+    """Its level and its mode are stored as one value."""
+    registry("POST", "/subjects/other/versions", {"schema": ONE})
+    asks = {"/config/other": {"compatibility": "FULL"}, "/mode/other": {"mode": "READONLY"}}
+    with ThreadPoolExecutor(2) as both:
+        for _ in range(30):
+            told = [both.submit(registry, "PUT", path, body) for path, body in asks.items()]
+            assert {each.result()[0] for each in told} == {200}
+            assert registry.get("/config/other") == {"compatibilityLevel": "FULL"}
+            assert registry.get("/mode/other") == {"mode": "READONLY"}
+            for path in asks:
+                registry("DELETE", path)
+
+
 def test_a_schema_has_one_id_under_every_subject(registry):
     """Versions count from 1 in each subject; an id leads to all of them."""
     assert registry.register("t-value", ONE) == 1

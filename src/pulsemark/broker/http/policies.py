@@ -287,7 +287,7 @@ async def set_entry_format(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
-def _changed_settings(request: Request, before: Mapping[str, str] | None) -> dict[str, str]:
+def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, str]:
     """Settings of Kafka's with the changes of the request. Raises `HttpError` 400."""
     from ...kafka.errors import KafkaError
     from ...kafka.topic_settings import check_settings
@@ -298,7 +298,7 @@ def _changed_settings(request: Request, before: Mapping[str, str] | None) -> dic
     ):
         raise HttpError(400, "entryFormat must be an object with settings as text")
     try:
-        return check_settings({**(before or {}), **changes})
+        return check_settings({**before, **changes})
     except KafkaError as error:
         raise HttpError(400, error.message) from error
 
@@ -310,16 +310,15 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
     """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
     namespace = existing_namespace(request, tenant, name)
     store = request.services.topics.policy_store
+    settings = store.in_namespace(namespace, KAFKA_POLICY)
     if request.method in ("GET", "HEAD"):
-        settings = store.in_namespace(namespace, KAFKA_POLICY)
         return Response(200) if settings is None else Response.of_json(settings)
-    await store.revise_in_namespace(
-        namespace,
-        KAFKA_POLICY,
-        lambda before: (
-            None if request.method == "DELETE" else _changed_settings(request, before) or None
-        ),
-    )
+
+    def revise(before: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        gone = request.method == "DELETE"
+        return None if gone else _changed_settings(request, before or {}) or None
+
+    await store.revise_in_namespace(namespace, KAFKA_POLICY, revise)
     return Response()
 
 

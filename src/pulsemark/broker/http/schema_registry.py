@@ -661,10 +661,14 @@ async def _set(request: Request, found: _Subject | None, policy: str, value: Any
             raise RegistryError(40401, f"Subject '{found.name}': {error.message}") from error
     else:
         found.shown(deleted=True)
-        own = {**await _own(request, found), policy: value}
-        left = {name: each for name, each in own.items() if each is not None}
-        text = json.dumps(left).encode() if left else None
-        await services.topics.catalog_writer.put(CONFIG_KIND, str(found.place), text)
+        writer, place = services.topics.catalog_writer, str(found.place)
+
+        async def revise() -> None:
+            own = json.loads(await writer.read(CONFIG_KIND, place) or b"{}")
+            left = {k: each for k, each in {**own, policy: value}.items() if each is not None}
+            await writer.write((CONFIG_KIND, place, json.dumps(left).encode() if left else None))
+
+        await writer.revising(revise)
 
 
 class _Setting(NamedTuple):

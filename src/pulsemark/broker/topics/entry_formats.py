@@ -74,7 +74,7 @@ class EntryFormats:
 async def revise_entry_format(
     topics: Topics, name: TopicName, revise: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> None:
-    """Set a topic's settings to what `revise` makes of them and has checked; durable on return.
+    """Give a topic the settings that `revise` makes of its own, and checks; durable on return.
 
     A topic that had none keeps leader epochs from then on. Its retention stays if its settings ask
     for the same as before: it may be an operator's. Raises `RefusedError`, `LedgerError`, and as
@@ -85,8 +85,10 @@ async def revise_entry_format(
         policies = topics.policy_store.policies_of_topic(name)
         before = policies.get(KAFKA_POLICY) or {}
         changed = policies_of(revise(before))
-        asked, asked_before = changed[RETENTION.key], policies_of(before)[RETENTION.key]
-        if RETENTION.key in policies and asked == asked_before:
+        if (
+            RETENTION.key in policies
+            and changed[RETENTION.key] == policies_of(before)[RETENTION.key]
+        ):
             del changed[RETENTION.key]
         return changed
 

@@ -145,31 +145,29 @@ class PolicyStore:
     async def change_in_topic(
         self, name: TopicName, changes: Callable[[], Mapping[str, Any]]
     ) -> None:
-        """As `set_in_topic`, for several policies at once: those that `changes` gives.
+        """As `set_in_topic`, for several policies at once.
 
-        It is called when all earlier changes are made. Raises what it raises, too.
+        Changes are made one after the other, and each is asked for when its turn has come. Raises
+        also as `changes`.
         """
-        await self._writer.revising(lambda: self._change(name, changes()))
+        await self._writer.revising(lambda: self._change(name, changes))
 
     async def revise_in_topic(
         self, name: TopicName, policy: str, revise: Callable[[Any], Any]
     ) -> None:
-        """Set a topic's policy to what `revise` makes of its value, which may be None.
-
-        Revisions are made one after the other. Raises as `set_in_topic`, and as `revise`.
-        """
+        """Set a topic's policy to what `revise` makes of its value, which may be None."""
         await self.change_in_topic(name, lambda: {policy: revise(self.in_topic(name, policy))})
 
-    async def _change(self, name: TopicName, changes: Mapping[str, Any]) -> None:
+    async def _change(self, name: TopicName, changes: Callable[[], Mapping[str, Any]]) -> None:
         if not self._exists(name):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
-        full = str(name)
+        full, made = str(name), changes()
         settings = self.of_topics.get(full, {})
-        for policy, value in changes.items():
+        for policy, value in made.items():
             settings = _with(settings, policy, value)
         await self._writer.write((TOPIC_POLICY_KIND, full, stored_policies(settings)))
         self.show(name, settings)
-        self._announce_all(name, changes)
+        self._announce_all(name, made)
 
     def show(self, name: TopicName, settings: dict[str, Any]) -> None:
         """Show a topic's new settings; empty settings are removed."""
