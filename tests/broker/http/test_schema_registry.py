@@ -167,6 +167,7 @@ def test_refusals_have_the_registrys_codes(registry):
         ("GET", "/config/t-value", None, (404, 40408)),
         ("GET", "/mode/t-value", None, (404, 40409)),
         ("GET", "/subjects?limit=x", None, (400, 400)),
+        ("GET", "/subjects?offset=-1", None, (400, 400)),
         ("GET", "/nothing", None, (404, 404)),
         ("DELETE", "/subjects", None, (405, 405)),
     ):

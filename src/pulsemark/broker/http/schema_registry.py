@@ -365,7 +365,8 @@ async def _long(
 
 def _count(request: Request, name: str, default: int) -> int:
     text = request.query.get(name, str(default))
-    if not re.fullmatch(r"-1|[0-9]{1,9}", text):
+    # A limit of -1 is none.
+    if not re.fullmatch("[0-9]{1,9}", text) and (name, text) != ("limit", "-1"):
         raise RegistryError(400, f"{name} must be a whole number, not {text[:40]!r}")
     return int(text)
 
