@@ -417,6 +417,28 @@ def test_a_compacted_view_is_followed(tmp_path: Path, kind: str) -> None:
     assert damages(tmp_path / "b") == []
 
 
+def test_a_view_that_the_folder_had_before_is_brought_again_and_is_durable(tmp_path: Path) -> None:
+    """Its segments have the ids of those that were removed, which may not remove them, too."""
+    with LocalStore.open(tmp_path / "a") as store:
+        log = store.open_topic(TOPIC)
+        for number in range(12):
+            body = unbatched_message(b"%d" % number, publish_time_ms=number, key=f"k{number % 3}")
+            log.append(body).commit.wait(10)
+        compact(log)
+        write(log, "after", 2)
+        log.truncate_head(content(log)[11][0])
+        expected = [e.position for e in compacted_log(log).read(EARLIEST, max_entries=100)]
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with LocalStore.open(tmp_path / "a") as store, open_follower(tmp_path / "b") as other:
+        follow(StoreSource(store), other)
+        shutil.copytree(tmp_path / "b", tmp_path / "killed")
+        other.checkpoint()
+        assert store.catalog.listed_segments() <= other.catalog.listed_segments()
+    with open_follower(tmp_path / "killed") as other:
+        log = compacted_log(other.open_topic(TOPIC))
+        assert [e.position for e in log.read(EARLIEST, max_entries=100)] == expected
+
+
 def test_a_leader_that_lost_its_end_without_an_epoch(tmp_path: Path) -> None:
     """Where the leader's log is shorter than the follower's, and goes on in another ledger, the
     follower's end is cut off, though the epoch is the same.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -418,9 +418,14 @@ class FollowRun:
         """The compacted views of a former leader may have entries that will be cut off."""
         for key, _ in self.store.catalog.items(VIEW_PROPERTY_KIND):
             self.store.catalog.delete(VIEW_PROPERTY_KIND, key)
-        for name in self.store.catalog.topics():
-            if name.startswith(VIEW_TOPIC_PREFIX):
-                self.store.delete_view(name)
+        self._remove([n for n in self.store.catalog.topics() if n.startswith(VIEW_TOPIC_PREFIX)])
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """Remove topics; what the source has may get the names of their files again."""
+        for name in names:
+            self.store.delete_view(name)
+        if names:
+            self.store.checkpoint()  # until then these names must not be used
 
     # A round
 
@@ -521,15 +526,14 @@ class FollowRun:
         """Those that the source has no more; after the value that says which one counts."""
         for name in [n for n in self._topics if n.startswith(VIEW_TOPIC_PREFIX) and n not in views]:
             del self._topics[name]
-        for name in self.store.catalog.topics():
-            if name.startswith(VIEW_TOPIC_PREFIX) and name not in views.values():
-                self.store.delete_view(name)
+        own = [n for n in self.store.catalog.topics() if n.startswith(VIEW_TOPIC_PREFIX)]
+        self._remove([name for name in own if name not in views.values()])
 
     def _delete(self, name: str) -> None:
         entries = sum(r.entry_count - r.cut_rows for r in self._open(name).ledger.segments())
         self._topics.pop(name, None)
         self.report.lags.pop(name, None)
-        self.store.delete_view(name)
+        self._remove([name])
         self.report.say(f"deleted: {name}: the source has no such topic; it had {entries} entries")
 
     # Values and subscriptions
