@@ -177,6 +177,31 @@ def test_the_cleanup_policy_gives_a_topic_rules_for_its_cleaner(both, topic_name
     assert services.cleaning.policies.applied(topic.topic_name).retention.time_ms == 600_000
 
 
+def test_other_settings_leave_a_retention_as_an_operator_has_set_it(both, topic_name):
+    """On a topic of Pulsar's and then of both; a setting of retention replaces it."""
+    with RawClient.from_url(both.service_url) as client:
+        client.create_producer(f"persistent://public/default/{topic_name}")
+    topics = both.broker.services.topics
+    name = topics.parse(f"persistent://public/default/{topic_name}")
+
+    def policies():
+        stored = topics.policy_store.policies_of_topic(name)
+        minutes = stored["retention_policies"]["retentionTimeInMinutes"]
+        return minutes, stored.get("compaction_threshold")
+
+    admin = ["--admin-url", both.http_url]
+    own = ["policies", "set", topic_name]
+    assert cli.main([*own, "retention", "--time", "10m", "--size", "-1", *admin]) == 0
+    assert cli.main([*own, "compactionThreshold", "--bytes", "1000", *admin]) == 0
+    for version in ("0.9.0", "0.10.0"):
+        assert asked(both, topic_name, {"message.format.version": version}) == (204, None)
+        assert policies() == (10, 1_000)
+    assert asked(both, topic_name, {"retention.ms": "60000"}) == (204, None)
+    assert policies() == (1, 1_000)
+    assert asked(both, topic_name, {"cleanup.policy": ""}) == (204, None)
+    assert policies() == (-1, 1_000)
+
+
 def test_a_namespace_and_the_broker_have_defaults_for_new_topics() -> None:
     """Topics that Kafka clients create get them, if these say nothing else; others keep theirs."""
     with (

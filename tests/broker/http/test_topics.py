@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, KeySharedMode
 from pulsemark.testing import running_broker
@@ -275,3 +276,20 @@ def test_stats_tell_what_clients_asked_for(raw, client, http, topic):
     assert http("POST", path_of(topic, "/deduplicationEnabled"), True).status == 204
     producer.send(b"x")
     assert http("GET", path_of(topic, "/stats")).json["deduplicationStatus"] == "Enabled"
+
+
+def test_partitions_that_are_added_do_not_bring_a_deleted_topic_back(http, topic):
+    """A topic that was deleted while other clients add partitions is gone, and stays so."""
+    path = path_of(topic, "/partitions")
+
+    def add(count):
+        return http("POST", path, count).status
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            assert http("PUT", path, 2).status == 204
+            deleted = pool.submit(http, "DELETE", f"{path}?force=true")
+            statuses = set(pool.map(add, range(3, 10)))
+            assert deleted.result().status == 204
+            assert http("GET", path).status == 404
+            assert statuses <= {204, 404, 405, 409, 422}

@@ -190,7 +190,7 @@ async def update_partitions(request: Request, path: TopicPath) -> Response:
         raise HttpError(422, text)
     _check_count(request, count)
     if count > before:
-        await topics.create_partitioned(name, count)
+        await topics.create_partitioned(name, count, only_adds=True)
     return Response()
 
 

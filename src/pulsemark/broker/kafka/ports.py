@@ -468,7 +468,7 @@ class BrokerTopics:
         async with self._creating:
             if not self._topics.partitions_of(name):
                 raise KafkaError(Code.INVALID_PARTITIONS, f"{topic} was made without partitions")
-            await _translated(self._topics.create_partitioned(name, partitions))
+            await _translated(self._topics.create_partitioned(name, partitions, only_adds=True))
 
     async def delete(self, topic: str) -> None:
         """Delete a topic, also if clients use it, as Kafka does."""

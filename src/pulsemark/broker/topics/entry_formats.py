@@ -19,7 +19,7 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import RefusedError
 from ..policies.policy import INT_MAX
-from ..policies.pulsar_policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
+from ..policies.pulsar_policies import MIB, MINUTE_MS, RETENTION
 
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
@@ -76,18 +76,28 @@ async def revise_entry_format(
 ) -> None:
     """Give a topic the settings that `revise` makes of its own, and checks; durable on return.
 
-    A topic that had none keeps leader epochs from then on. Raises `RefusedError`, `LedgerError`,
-    and as `revise`.
+    A topic that had none keeps leader epochs from then on. Its retention stays if its settings ask
+    for the same as before: it may be an operator's. Raises `RefusedError`, `LedgerError`, and as
+    `revise`.
     """
-    store = topics.policy_store
-    await store.change_in_topic(
-        name, lambda: policies_of(revise(store.in_topic(name, KAFKA_POLICY) or {}))
-    )
+
+    def changes() -> dict[str, Any]:
+        policies = topics.policy_store.policies_of_topic(name)
+        before = policies.get(KAFKA_POLICY) or {}
+        changed = policies_of(revise(before))
+        if (
+            RETENTION.key in policies
+            and changed[RETENTION.key] == policies_of(before)[RETENTION.key]
+        ):
+            del changed[RETENTION.key]
+        return changed
+
+    await topics.policy_store.change_in_topic(name, changes)
     await topics.leader_epochs.begin_in_topic(name)
 
 
 def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
-    """The policies of a topic with these settings, which were checked; None: not set."""
+    """The policies of a topic with these settings, which were checked."""
     # Imported with the first topic of that kind: most brokers never have one.
     from ...kafka.topic_settings import CLEANUP_POLICY, RETENTION_BYTES, RETENTION_MS, value_of
 
@@ -99,7 +109,7 @@ def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
         "retentionTimeInMinutes": _whole(time_ms, MINUTE_MS),
         "retentionSizeInMB": _whole(size_bytes, MIB),
     }
-    return {KAFKA_POLICY: dict(settings), RETENTION.key: retention, COMPACTION_THRESHOLD.key: None}
+    return {KAFKA_POLICY: dict(settings), RETENTION.key: retention}
 
 
 def cleaner_rules_of(settings: Mapping[str, str]) -> CleanerRules | None:

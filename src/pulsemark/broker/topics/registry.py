@@ -290,20 +290,28 @@ class Topics:
     # -- creating and deleting ------------------------------------------------------------------
 
     async def create_partitioned(
-        self, name: TopicName, partitions: int, policies: dict[str, Any] | None = None
+        self,
+        name: TopicName,
+        partitions: int,
+        policies: dict[str, Any] | None = None,
+        *,
+        only_adds: bool = False,
     ) -> None:
         """Create a partitioned topic with all its partitions, or add partitions to one.
 
-        A new one may have `policies`; they are stored in the same change.
+        A new one may have `policies`; they are stored in the same change. With `only_adds` one
+        that was deleted meanwhile is refused (TopicNotFound).
         """
-        creating = self._create_partitioned_alone(name, partitions, policies)
+        creating = self._create_partitioned_alone(name, partitions, policies, only_adds=only_adds)
         await self._background.run_to_end(creating)
 
     async def _create_partitioned_alone(
-        self, name: TopicName, partitions: int, policies: dict[str, Any] | None
+        self, name: TopicName, partitions: int, policies: dict[str, Any] | None, *, only_adds: bool
     ) -> None:
         async with self.locks.held(str(name)):
             self._check_namespace(name)
+            if only_adds and name not in self.partitioned:
+                raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
             policies = {key: value for key, value in (policies or {}).items() if value is not None}
             if not policies:
                 await self.partitioned.put(name, partitions)
