@@ -148,7 +148,7 @@ managedLedgerDefaultAckQuorum=2
     with pytest.raises(ConfigError, match="BookKeeper"):
         config_of(text, data_dir=Path("/d"))
     with pytest.raises(ConfigError, match="ensemble_size"):
-        BookKeeperConfig(ensemble_size="3")
+        BookKeeperConfig(ensemble_size="3")  # type: ignore[arg-type]
 
 
 def test_tls_to_bookies(tmp_path):
