@@ -147,6 +147,8 @@ managedLedgerDefaultAckQuorum=2
         config_of("managedLedgerDefaultAckQuorum=4")
     with pytest.raises(ConfigError, match="BookKeeper"):
         config_of(text, data_dir=Path("/d"))
+    with pytest.raises(ConfigError, match="ensemble_size"):
+        BookKeeperConfig(ensemble_size="3")  # type: ignore[arg-type]
 
 
 def test_tls_to_bookies(tmp_path):

@@ -94,7 +94,8 @@ class BookKeeperConfig:
             raise ConfigError("store_root", root, "must be a path such as /pulsemark")
         for name, (lowest, highest) in RANGES.items():
             value = getattr(self, name)
-            if not lowest <= value <= highest:
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if not (is_number and lowest <= value <= highest):
                 raise ConfigError(name, value, f"must be from {lowest} to {highest}")
 
     def _check_tls(self) -> None:
