@@ -435,8 +435,8 @@ def test_a_view_that_the_folder_had_before_is_brought_again_and_is_durable(tmp_p
         other.checkpoint()
         assert store.catalog.listed_segments() <= other.catalog.listed_segments()
     with open_follower(tmp_path / "killed") as other:
-        log = compacted_log(other.open_topic(TOPIC))
-        assert [e.position for e in log.read(EARLIEST, max_entries=100)] == expected
+        found = compacted_log(other.open_topic(TOPIC)).read(EARLIEST, max_entries=100)
+        assert [e.position for e in found] == expected
 
 
 def test_a_leader_that_lost_its_end_without_an_epoch(tmp_path: Path) -> None:
