@@ -51,3 +51,12 @@ def test_a_subscription_that_could_not_be_stored_does_not_exist(
         http = http_of(broker)
         assert http("GET", f"{ROUTE}/subscriptions").json == ["made"]
         assert http("PUT", f"{ROUTE}/subscription/failed").status == 204
+
+
+def test_a_property_with_half_of_a_surrogate_pair_is_refused(http, raw, topic):
+    """It is no text that the broker could send to a client: 400, and nothing has changed."""
+    raw.subscribe(topic, "s")
+    properties = f"/admin/v2/{topic.replace('://', '/')}/subscription/s/properties"
+    for wrong in ({"a": "\ud800"}, {"\ud800": "a"}):
+        assert http("PUT", properties, wrong).status == 400
+    assert http("GET", properties).json == {}

@@ -86,9 +86,11 @@ def _properties_in(value: object) -> dict[str, str]:
     """A subscription's properties from JSON. Raises `HttpError` 400, `RefusedError`."""
     given = text_properties(value)
     pairs = (KeyValue(key=key, value=text) for key, text in given.items())
-    check_properties("subscription's properties", pairs)
     try:
+        check_properties("subscription's properties", pairs)
         TagFilter.of(given)
+    except UnicodeEncodeError as error:
+        raise HttpError(400, f"a property is not UTF-8: {error}") from error
     except InvalidFilterError as error:
         raise HttpError(400, error.message) from error
     return given
