@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from pulsemark import cli
 from pulsemark.finder import SeekClient, ServerUnavailableError
 
 TOPICS = [f"persistent://public/default/t-{number}" for number in range(8)]
@@ -248,6 +249,17 @@ def test_searches_at_any_worker(workers, eventually):
     for one in ready["workers"]:
         os.kill(one["pid"], signal.SIGKILL)
     eventually(all_answer, "all topics at all workers again")
+
+
+def test_workers_that_are_stopped_close_their_folders(workers):
+    """Nothing is left in their journals, which the next start would have to recover."""
+    ready = workers("--workers", "2")
+    for topic in "abcdef":
+        url = ready["workers"][0]["service_url"]
+        assert cli.main(["produce", topic, "--message", "x", "--url", url]) == 0
+    assert workers.end() == 0
+    assert len(list(workers.folder.glob("worker-*/ledgers/*.log"))) == 6
+    assert list(workers.folder.glob("worker-*/journal/*")) == []
 
 
 def test_workers_end_with_their_supervisor(workers, eventually):

@@ -43,6 +43,9 @@ class Stores(Protocol):
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
         """The bundle is not this broker's any more; `is_lost`: it is another one's already."""
 
+    def finish(self) -> None:
+        """Close at the broker's end what `close` leaves open. Blocks."""
+
     def bad_copies(self) -> dict[str, int]:
         """How many damaged copies of entries each bookie has sent."""
 

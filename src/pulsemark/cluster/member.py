@@ -89,6 +89,7 @@ class ClusterMember(Membership, Cluster):
         )
         self.registration = Registration(self.session, self.me, self.placement.worker)
         self._stores = self._make_stores(broker, notify)
+        self._store.finish = self._stores.finish
         self.ownership = BundleOwnership(
             self.session, self.me, self._stores, self._store.stores, self._close_topics
         )

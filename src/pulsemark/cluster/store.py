@@ -73,7 +73,12 @@ class OneStore(Stores):
             return self._store
 
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
-        """Nothing to do: `ClusterStore.close` closes it, and so does `finish`."""
+        """Nothing to do: the store is of all bundles."""
+
+    def finish(self) -> None:
+        """Close the worker's store."""
+        if self._store is not None:
+            self._store.close()
 
     def bad_copies(self) -> dict[str, int]:
         """None: there are no bookies."""
@@ -94,6 +99,8 @@ class ClusterStore:
         self.name = name
         self.stores: dict[str, TopicStore] = {}
         """By bundle. Changed on the event loop only."""
+        #: Called at the end.
+        self.finish: Callable[[], None] = lambda: None
         self._bundle_of = bundle_of
         self.cursors = _Cursors(self)
         self.tail_cache: CacheFigures = _Caches(self)
@@ -173,6 +180,7 @@ class ClusterStore:
         for store in self.distinct():
             store.close()
         self.stores.clear()
+        self.finish()
 
 
 class _Cursors:
