@@ -45,6 +45,9 @@ class BundleStores(Stores):
         """Close the bundle's store."""
         await self._run_blocking(store.abandon if is_lost else store.close)
 
+    def finish(self) -> None:
+        """Nothing to do: a bundle's store is closed with it."""
+
     def bad_copies(self) -> dict[str, int]:
         """As of this process' bookies."""
         from ..ledger.bookkeeper.client.entries import bad_copies
