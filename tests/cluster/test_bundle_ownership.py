@@ -34,6 +34,9 @@ class Stores:
         """Note it."""
         self.closed.append((bundle, is_lost))
 
+    def finish(self):
+        """Nothing is open."""
+
     def bad_copies(self):
         """None."""
         return {}
