@@ -662,14 +662,15 @@ async def _set(request: Request, found: _Subject | None, policy: str, value: Any
             raise RegistryError(40401, f"Subject '{found.name}': {error.message}") from error
     else:
         found.shown(deleted=True)
-        writer, place = services.topics.catalog_writer, str(found.place)
+        catalog_writer, place = services.topics.catalog_writer, str(found.place)
 
         async def revise() -> None:
-            own = json.loads(await writer.read(CONFIG_KIND, place) or b"{}")
+            own = json.loads(await catalog_writer.read(CONFIG_KIND, place) or b"{}")
             left = {k: each for k, each in {**own, policy: value}.items() if each is not None}
-            await writer.write((CONFIG_KIND, place, json.dumps(left).encode() if left else None))
+            text = json.dumps(left).encode() if left else None
+            await catalog_writer.write((CONFIG_KIND, place, text))
 
-        await writer.revising(revise)
+        await catalog_writer.revising(revise)
 
 
 class _Setting(NamedTuple):
