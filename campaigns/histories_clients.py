@@ -527,12 +527,18 @@ def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
             )  # fmt: skip
 
 
-def _has_committed_all(consumer: KafkaConsumer, topic: str) -> bool:
-    """Whether the group is at the end of each partition, whoever has it."""
+def _is_at_end(consumer: KafkaConsumer, topic: str, silent_s: float) -> bool:
+    """Whether the group has committed all of each partition, whoever has it.
+
+    The end of a transaction is no record that anyone commits: there silence is the end, once the
+    group has committed anything.
+    """
     with suppress(KafkaError):
         found = [TopicPartition(topic, each) for each in consumer.partitions_for_topic(topic) or ()]
         ends = consumer.end_offsets(found)
-        return bool(found) and all((consumer.committed(each) or 0) >= ends[each] for each in found)
+        committed = {each: consumer.committed(each) or 0 for each in found}
+        enough = 1 if silent_s > 2 * DRAINED_S else sys.maxsize
+        return bool(found) and all(committed[at] >= min(ends[at], enough) for at in found)
     return False
 
 
@@ -554,7 +560,7 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
         silent_s = time.monotonic() - silent_since_s
         if not run.is_sent.is_set():
             silent_since_s = time.monotonic()
-        elif silent_s > LATE_S or (silent_s > 1 and _has_committed_all(consumer, lane.name)):
+        elif silent_s > LATE_S or (silent_s > 1 and _is_at_end(consumer, lane.name, silent_s)):
             break
         begin_ns = run.now_ns()
         batches: dict[Any, Any] = {}
