@@ -33,7 +33,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -173,7 +172,7 @@ def fill(path: Path, rows: int, topics: int) -> None:
             left = rows // topics
             while left:
                 start = left % len(bodies)
-                run = bodies[start : start + min(left, RUN)] or bodies[:1]
+                run = bodies[start : start + min(left, RUN)]
                 last, added = topic.append_run(run, [1] * len(run))
                 left -= added
         last.commit.wait()
@@ -295,8 +294,8 @@ def main() -> None:
             data, expected = folder / f"data-{rows}-{topics}", rows // topics * topics
             fill(data, rows, topics)
             memory.most_bytes.clear()
-            jobs = itemgetter(*args.jobs, JOBS[0])(jobs_of(spark, data, folder / "out"))[:-1]
-            runs = [partial(run_s, job, folder / "out", expected) for job in jobs]
+            jobs = jobs_of(spark, data, folder / "out")
+            runs = [partial(run_s, jobs[name], folder / "out", expected) for name in args.jobs]
             in_turns(1, *runs)  # the first one starts Python's processes
             cells = [Sample.of(taken).text(" s") for taken in in_turns(args.rounds, *runs)]
             print(f"| {rows:,} | {topics:,} | {' | '.join(cells)} | {memory.text()} |", flush=True)
