@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsemark.pipeline.session import BRIEF_JVM
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 GUIDE = (ROOT / "docs" / "other-languages.md").read_text(encoding="utf-8")
@@ -75,9 +77,8 @@ def test_a_java_application_is_tested(tmp_path: Path, environment: dict[str, str
     program("javac")
     ignore = shutil.ignore_patterns("target")
     folder = shutil.copytree(EXAMPLES / "java_application", tmp_path / "application", ignore=ignore)
-    brief = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    environment |= {"MAVEN_OPTS": brief}
-    command = [maven, "--offline", "--batch-mode", f"-DargLine={brief}", "test"]
+    environment |= {"MAVEN_OPTS": BRIEF_JVM}
+    command = [maven, "--offline", "--batch-mode", f"-DargLine={BRIEF_JVM}", "test"]
     tested = run(command, folder, environment)
     if re.search(r"in offline mode|has not been downloaded", tested.stdout):
         pytest.skip("Maven's artifacts are not in its cache: `mvn test` in the example's folder")

@@ -17,6 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
 from pulsemark.kafka.protocol import APIS, Request, encode
+from pulsemark.pipeline.session import BRIEF_JVM
 from pulsemark.testing import running_broker
 from pulsemark.testing.kafka_faults import FAILING_APIS, refusal
 
@@ -147,8 +148,7 @@ def test_unknown_names_are_refused(broker):
 
 # What Kafka's clients make of each fault: the table of docs/testing.md is what is expected.
 
-#: Java compiles quickly rather than well.
-C1_ONLY = "-XX:TieredStopAtLevel=1"
+BRIEF = BRIEF_JVM.split()
 SEND_JAVA = """
 import java.util.Map;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -249,10 +249,11 @@ def sending_with_java(url, tmp_path):
     if not (classes / "Send.class").exists():
         classes.mkdir(exist_ok=True)
         (classes / "Send.java").write_text(SEND_JAVA)
-        javac = ["javac", f"-J{C1_ONLY}", "-cp", ":".join(jars), "-d", classes]
+        quickly = [f"-J{option}" for option in BRIEF]
+        javac = ["javac", *quickly, "-cp", ":".join(jars), "-d", classes]
         subprocess.run([*javac, classes / "Send.java"], check=True)
     with subprocess.Popen(
-        ["java", C1_ONLY, "-XX:+UseSerialGC", "-cp", ":".join([*jars, str(classes)]), "Send", url],
+        ["java", *BRIEF, "-cp", ":".join([*jars, str(classes)]), "Send", url],
         text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout is not None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...records import record
 from ..errors import ConfigError
-from .declaration import INT_MAX, Kind, setting
+from .declaration import INT_MAX, Kind, is_whole, setting
 
 if TYPE_CHECKING:
     from ...ledger.bookkeeper.client import BookieTls
@@ -94,8 +94,7 @@ class BookKeeperConfig:
             raise ConfigError("store_root", root, "must be a path such as /pulsemark")
         for name, (lowest, highest) in RANGES.items():
             value = getattr(self, name)
-            is_number = isinstance(value, int) and not isinstance(value, bool)
-            if not (is_number and lowest <= value <= highest):
+            if not (is_whole(value) and lowest <= value <= highest):
                 raise ConfigError(name, value, f"must be from {lowest} to {highest}")
 
     def _check_tls(self) -> None:

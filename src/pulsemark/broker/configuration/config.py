@@ -29,6 +29,7 @@ from .declaration import (
     check_declared,
     check_number,
     check_port,
+    is_whole,
     limit,
     setting,
 )
@@ -555,7 +556,7 @@ class BrokerConfig(PolicyDefaults):
 
 def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
     """The store's options with this interval, which replaces theirs."""
-    if isinstance(interval_ms, bool) or not isinstance(interval_ms, int):
+    if not is_whole(interval_ms):
         raise ConfigError("sync_interval_ms", interval_ms, "must be a whole number or None")
     try:
         return replace(config.store_options, sync_interval_ms=interval_ms)

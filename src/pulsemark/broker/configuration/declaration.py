@@ -131,14 +131,18 @@ def check_declared(spec: Field[Any], value: Any) -> None:
         raise ConfigError(name, value, f"must be one of {', '.join(declared.choices)}")
 
 
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def check_number(name: str, value: Any, lowest: int = 1) -> None:
     """Raise ConfigError unless the value is a whole number of at least `lowest`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+    if not is_whole(value) or value < lowest:
         raise ConfigError(name, value, f"must be a whole number of at least {lowest}")
 
 
 def check_port(name: str, port: Any) -> None:
     """Raise ConfigError unless it is a port's number, or None."""
-    is_number = isinstance(port, int) and not isinstance(port, bool)
-    if port is not None and not (is_number and 0 <= port <= HIGHEST_PORT):
+    if port is not None and not (is_whole(port) and 0 <= port <= HIGHEST_PORT):
         raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ...records import record
 from ..errors import ConfigError
-from .declaration import SECONDS, WORDS, Kind, check_declared, check_port, setting
+from .declaration import SECONDS, WORDS, Kind, check_declared, check_port, is_whole, setting
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -163,8 +163,7 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
     elif value is None:
         fits, wanted = kind in (int | None, str | None), "given"
     elif kind in (int, int | None):
-        fits = isinstance(value, int) and not isinstance(value, bool)
-        wanted = "a whole number"
+        fits, wanted = is_whole(value), "a whole number"
     elif kind in (str, str | None):
         fits, wanted = isinstance(value, str) and bool(value), "a text that is not empty"
     else:
