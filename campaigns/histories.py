@@ -50,7 +50,7 @@ from mutants import FAULTS_OF, MUTANTS, NO_MUTANT, served
 
 from pulsemark.testing import BrokerProcessError
 from pulsemark.testing.histories import Anomaly, History, Step, check, picture, table
-from tests.support.simulated_history import simulated_history
+from tests.support.simulated_history import On, simulated_history
 
 SHOWN = 3
 #: A mutant's histories.
@@ -230,19 +230,19 @@ def judge(
     return bool(found or left)
 
 
-def judge_virtually(seed: int, minutes: float, mutant: str | None) -> bool:
+def judge_virtually(seed: int, minutes: float, mutant: str | None, on: On) -> bool:
     """Make histories in virtual time, and print what is wrong in them; whether something is."""
     began_s, seen, faults, bad = time.process_time(), 0, Counter[str | None](), 0
     seeds = range(seed, seed + max(1, round(minutes / VIRTUAL_MINUTES)))
     if mutant is not None:
         MUTANTS[mutant]()
     for each in seeds:
-        history, found = _virtual(each, min(minutes, VIRTUAL_MINUTES))
+        history, found = _virtual(each, min(minutes, VIRTUAL_MINUTES), on)
         seen += len(history.steps)
         faults.update(fault.value for fault in history.faults)
         if found:
             bad += 1
-            shortest = next((m for m in SHORTER if _virtual(each, m)[1]), VIRTUAL_MINUTES)
+            shortest = next((m for m in SHORTER if _virtual(each, m, on)[1]), VIRTUAL_MINUTES)
             print(f"\nseed {each}, with --virtual {shortest}: {found[0]}", flush=True)
         if found and mutant is not None:
             break
@@ -254,10 +254,10 @@ def judge_virtually(seed: int, minutes: float, mutant: str | None) -> bool:
     return bool(bad)
 
 
-def _virtual(seed: int, minutes: float) -> tuple[History, list[Anomaly]]:
+def _virtual(seed: int, minutes: float, on: On) -> tuple[History, list[Anomaly]]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        history = simulated_history(Path(folder) / "data", seed, minutes=minutes)
+        history = simulated_history(Path(folder) / "data", seed, minutes=minutes, on=on)
     return history, check(history)
 
 
@@ -301,7 +301,11 @@ def main() -> int:
         parser.error("--service-url needs --http-url")
     if arguments.virtual:
         logging.disable()
-        is_wrong = judge_virtually(arguments.seed, arguments.virtual, arguments.mutant)
+        if arguments.on == "workers":
+            parser.error("--virtual has no workers")
+        is_wrong = judge_virtually(
+            arguments.seed, arguments.virtual, arguments.mutant, arguments.on
+        )
         return int(is_wrong is (arguments.mutant is None))
     seconds = 60 * (arguments.minutes or (10 if arguments.times is None else math.inf))
     if not arguments.all_mutants:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,20 +33,26 @@ class Weather:
 class Network:
     """Bookies by name (host:port), and the connections to them."""
 
-    def __init__(self, loop: VirtualLoop, names: Iterable[str], random: random.Random) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        names: Iterable[str],
+        random: random.Random,
+        make_bookie: Callable[[str], FakeBookie] = FakeBookie,
+    ) -> None:
         self.loop = loop
         self.random = random
         self.weather = Weather()
-        self.bookies = {name: FakeBookie(name) for name in names}
+        self.bookies = {name: make_bookie(name) for name in names}
         self.down: set[str] = set()
         self.paused: set[str] = set()
         self.pass_frame: Callable[[str, bytes], bool] = lambda bookie, frame: True
         """Asked with each request's frame whether it arrives."""
         self._held: dict[str, list[Callable[[], None]]] = {}
         self._transports: dict[_Transport, None] = {}
-        loop.connect = self._connect
+        loop.connect = self.connect
 
-    async def _connect(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Any:
+    async def connect(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Any:
         name = f"{host}:{port}"
         await asyncio.sleep(self._delay())
         if name in self.down:
@@ -63,8 +69,19 @@ class Network:
         """The bookie ends: its connections break. What it has answered is on its disk."""
         self.down.add(name)
         self._held.pop(name, None)
+        self.bookies[name].ended(self.random)
+        self.cut(name)
+
+    def cut(self, name: str) -> None:
+        """The bookie's connections break."""
         for transport in [one for one in self._transports if one.name == name]:
-            transport.broken(ConnectionResetError(f"{name} is down"))
+            transport.broken(ConnectionResetError(f"no connection to {name}"))
+
+    def client_ended(self, loops: Collection[asyncio.AbstractEventLoop]) -> None:
+        """The process with these loops was killed: what it has sent arrives, and nothing more."""
+        for transport in [one for one in self._transports if one.loop in loops]:
+            transport.is_over = True
+            self.forget(transport)
 
     def restart(self, name: str) -> None:
         """The bookie is there again."""
@@ -133,7 +150,8 @@ class _Transport(asyncio.Transport):
         self._network = network
         self._protocol = protocol
         self._buffer = b""
-        self._is_over = False
+        self.is_over = False
+        self.loop = asyncio.get_running_loop()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -142,6 +160,8 @@ class _Transport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def write(self, data: Any) -> None:
+        if self.is_over:
+            return
         self._buffer += data
         while len(self._buffer) >= 4:
             end = 4 + _LENGTH.unpack_from(self._buffer)[0]
@@ -152,7 +172,13 @@ class _Transport(asyncio.Transport):
 
     def receive(self, answer: bytes) -> None:
         """An answer's frame arrives."""
-        if not self._is_over and self.name not in self._network.down:
+        if self.loop is not self._network.loop and not self.loop.is_closed():
+            self.loop.call_soon(self._receive, answer)
+        else:
+            self._receive(answer)
+
+    def _receive(self, answer: bytes) -> None:
+        if not self.is_over and self.name not in self._network.down:
             self._protocol.data_received(answer)
 
     def abort(self) -> None:
@@ -160,7 +186,7 @@ class _Transport(asyncio.Transport):
 
     def broken(self, error: Exception | None) -> None:
         """The connection is over, for both sides."""
-        if not self._is_over:
-            self._is_over = True
+        if not self.is_over:
+            self.is_over = True
             self._network.forget(self)
-            self._network.loop.call_soon(self._protocol.connection_lost, error)
+            self.loop.call_soon(self._protocol.connection_lost, error)

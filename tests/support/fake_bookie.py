@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 from pulsemark.ledger.bookkeeper.client.frames import (
     ADD_ENTRY,
@@ -24,6 +25,8 @@ _LENGTH = struct.Struct(">I")
 _LAST_CONFIRMED = struct.Struct(">16xq")
 
 Reply = Callable[[bytes], None]
+#: How likely it is that an entry goes that was not synced.
+LOST = 0.5
 
 
 @dataclass(slots=True)
@@ -67,6 +70,9 @@ class FakeBookie:
             self._wake()
         else:
             self._read_lac(request, reply)
+
+    def ended(self, random: Random) -> None:
+        """Its process has ended. What it held it still has."""
 
     def hold(self, ledger_id: int, entry_id: int, body: bytes, key: bytes) -> None:
         """Put an entry into the bookie, as if a writer had added it."""
@@ -171,3 +177,45 @@ class FakeBookie:
                 lac.lacBody = explicit
         encoded = response.SerializeToString()
         return _LENGTH.pack(len(encoded)) + encoded
+
+
+class JournaledBookie(FakeBookie):
+    """A bookie that answers once its journal is synced. Its end may take what was not."""
+
+    def __init__(self, name: str, later: Callable[[Callable[[], None]], object]) -> None:
+        super().__init__(name)
+        self._later = later
+        """Calls a function when the disk has synced."""
+        self._unsynced: list[Callable[[], object]] = []
+        """Each takes an entry back that is not synced."""
+        self._answers: list[tuple[Reply, bytes]] = []
+
+    def handle(self, frame: bytes, reply: Reply) -> None:
+        """As `FakeBookie.handle`."""
+        super().handle(frame, lambda answer: self._answer_synced(reply, answer))
+
+    def hold(self, ledger_id: int, entry_id: int, body: bytes, key: bytes) -> None:
+        """As `FakeBookie.hold`; the entry is in the journal, and not synced."""
+        ledger = self.ledgers.get(ledger_id)
+        before = None if ledger is None else ledger.entries.get(entry_id)
+        super().hold(ledger_id, entry_id, body, key)
+        if before is None:
+            entries = self.ledgers[ledger_id].entries
+            self._unsynced.append(lambda: entries.pop(entry_id, None))
+
+    def ended(self, random: Random) -> None:
+        """Each entry that was not synced may be gone."""
+        for take_back in self._unsynced:
+            if random.random() < LOST:
+                take_back()
+        self._unsynced, self._answers = [], []
+
+    def _answer_synced(self, reply: Reply, answer: bytes) -> None:
+        self._answers.append((reply, answer))
+        if len(self._answers) == 1:
+            self._later(self._synced)
+
+    def _synced(self) -> None:
+        answers, self._answers, self._unsynced = self._answers, [], []
+        for reply, answer in answers:
+            reply(answer)

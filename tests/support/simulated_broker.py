@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from pulsemark.broker import handlers
@@ -271,8 +272,8 @@ class SimulatedBroker:
         config = {"publish_gathering_ms": 0} | config
         self.config = BrokerConfig(data_dir=None, port=0, http_port=None, **config)
         self._has_kafka = has_kafka
-        self.loop = SimulatedLoop()
-        self.work = BlockingWork(self.loop)
+        self.loop: Any = self._make_loop()
+        self.work: Any = self._make_work()
         self.clients: list[SimulatedClient] = []
         #: Called after the broker's answers; a test may replace them.
         self.producer_confirmed: Callable[[OpenRequest, Any], None] = lambda asked, body: None
@@ -282,14 +283,23 @@ class SimulatedBroker:
         self._next_request_id = 1_000
         self._start()
 
+    def _make_loop(self) -> SimulatedLoop:
+        return SimulatedLoop()
+
+    def _make_work(self) -> BlockingWork:
+        return BlockingWork(self.loop)
+
     @property
     def store(self) -> LocalStore:
         """The open store."""
         assert self._simulated.store is not None
         return self._simulated.store
 
+    def _open_store(self) -> LocalStore:
+        return self._simulated.open()
+
     def _start(self) -> None:
-        store = self._simulated.open()
+        store = self._open_store()
         stampers = StamperChain.from_names(self.config.stampers)
         making = self.start(
             make_services(
@@ -344,10 +354,29 @@ class SimulatedBroker:
         """Start a task on the loop, in its own turn."""
         return self.loop.do(lambda: self.loop.create_task(work))
 
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """What can happen to what the broker needs, by name."""
+        return {}
+
+    def heal(self) -> None:
+        """All that it needs works again."""
+
+    def in_a_thread(self, function: Callable[[], None]) -> None:
+        """Call a function where it may wait for the store."""
+        function()
+
     def commit(self) -> None:
         """Make all appended entries durable."""
         self.loop.do(self.store.committer.flush)
         self.loop.settle()
+
+    def go_on(self, random: Random) -> None:
+        """Some of what is under way is done: commits and blocking work."""
+        if random.random() < 0.5:
+            self.commit()
+        while len(self.work) and random.random() < 0.7:
+            self.work.release(random.randrange(len(self.work)))
+            self.loop.settle()
 
     def _finish_work(self) -> None:
         self.loop.settle()
@@ -373,19 +402,25 @@ class SimulatedBroker:
         if self._has_kafka:
             self.loop.do(self.kafka.deadlines.close)
         if kill:
-            (self._simulated.power_off if power else self._simulated.kill)()
+            self._end_store(kill=True, power=power)
         for client in self.clients:
             self.loop.do(client.ended)
         self.clients.clear()
         if not kill:
             self._finish_work()
-            self._simulated.close()
+            self._end_store(kill=False, power=False)
         self._drop_the_rest()
         self._start()
 
+    def _end_store(self, *, kill: bool, power: bool) -> None:
+        if kill:
+            (self._simulated.power_off if power else self._simulated.kill)()
+        else:
+            self._simulated.close()
+
     def _drop_the_rest(self) -> None:
         """Cancel all tasks and blocking work: they ended with the process."""
-        self.work = BlockingWork(self.loop)
+        self.work = self._make_work()
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.settle()
@@ -396,5 +431,8 @@ class SimulatedBroker:
         for client in self.clients:
             self.loop.do(client.ended)
         self._drop_the_rest()
-        self._simulated.end()
+        self._remove()
         self.loop.close()
+
+    def _remove(self) -> None:
+        self._simulated.end()

@@ -17,16 +17,17 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from pulsemark.ledger import Position
 from pulsemark.metadata import messages_of
 from pulsemark.proto import pulsar_api_pb2 as pb
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.histories import History, Step
 from pulsemark.testing.inspection import messages_in
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
@@ -35,10 +36,13 @@ from pulsemark.wire import Command, Message, MessageId, commands
 from . import transaction_client
 from .simulated_admin import AdminClient
 from .simulated_broker import SimulatedBroker, SimulatedClient
+from .simulated_cluster import ClusterBroker
 from .simulated_kafka import KafkaConsumer, KafkaProducer
 from .simulated_store import SimulatedStore
+from .simulated_threads import Threads
 
 _T = pb.BaseCommand.Type
+On = Literal["broker", "cluster"]
 #: How far the time moves at once.
 STEPS_MS = (1, 5, 20, 200, 600)
 PERMITS = 20
@@ -541,20 +545,26 @@ class Seeker(Client):
 class World:
     """The broker, its clients, its time, and what they saw."""
 
-    def __init__(self, folder: Path, seed: int, *, syncs: bool = True) -> None:
-        self.random = Random(seed)
+    def __init__(
+        self, folder: Path, seed: int, *, syncs: bool = True, threads: Threads | None = None
+    ) -> None:
+        self.random, self.threads = Random(seed), threads
         self.is_once = self.random.random() < 0.5
         self.has_moved_clock = self.random.random() < 0.3
         self.is_over = False
         self.steps: list[Step] = []
-        self._simulated = SimulatedStore(folder, seed=seed, syncs=syncs)
-        self.clock: Any = self._simulated.clock
+        self.clock: Any = SettableClock(A_TIME_MS)
         self.began_ms = self.clock.now_ms()
-        self.broker = SimulatedBroker(
-            folder, self._simulated, clock=self.clock, active_consumer_failover_delay_ms=0,
-            broker_deduplication_enabled=self.is_once, transaction_coordinator_enabled=True,
-            has_kafka=True,
-        )  # fmt: skip
+        config: dict[str, Any] = {
+            "clock": self.clock, "active_consumer_failover_delay_ms": 0, "has_kafka": True,
+            "broker_deduplication_enabled": self.is_once, "transaction_coordinator_enabled": True,
+        }  # fmt: skip
+        self.broker: SimulatedBroker
+        if threads is None:
+            store = SimulatedStore(folder, seed=seed, syncs=syncs, clock=self.clock)
+            self.broker = SimulatedBroker(folder, store, **config)
+        else:
+            self.broker = ClusterBroker(threads, self.random, **config)
         creating = self.broker.start(self.broker.kafka.ports.topics.create(KAFKA.name, 1, {}))
         self.broker.quiesce()
         creating.result()
@@ -588,11 +598,7 @@ class World:
         for mover in self.movers:  # a transaction has many steps
             if random.random() < 0.5:
                 mover.step()
-        if random.random() < 0.5:
-            broker.commit()
-        while len(broker.work) and random.random() < 0.7:
-            broker.work.release(random.randrange(len(broker.work)))
-            broker.loop.settle()
+        broker.go_on(random)
         step_ms = random.choice(STEPS_MS)
         self.clock.advance(by_ms=step_ms)
         broker.loop.now_s += step_ms / 1000
@@ -607,6 +613,7 @@ class World:
             "term": self.broker.restart,
             "drop": lambda: random.choice(self.clients).leave(),
             "checkpoint": lambda: self.broker.loop.do(self.broker.store.checkpoint),
+            **self.broker.faults(),
         }
         if self.has_moved_clock:
             faults["clock"] = self._step_clock
@@ -622,9 +629,10 @@ class World:
         until_s = self.broker.loop.time() + seconds
         while self.broker.loop.time() < until_s:
             self.tick()
-            if self.random.random() < FAULT:
+            if self.random.random() < (FAULT if self.threads is None else 2 * FAULT):
                 self.disturb()
         self.is_over = True
+        self.broker.heal()
         if self.has_moved_clock:  # what was delayed before a step back is due
             self.clock.advance(days=100)
         until_s = self.broker.loop.time() + END_S
@@ -642,7 +650,6 @@ class World:
 
     def read_logs(self) -> None:
         """All that is stored, and what waits."""
-        self.broker.quiesce()
         for each in messages_in(self.broker.store.open_topic(f"{KAFKA.topic}-partition-0")):
             value = (each.value or b"").decode()
             # No index: control entries have offsets, too.
@@ -666,28 +673,38 @@ class World:
 
 @contextmanager
 def _virtual_time(world: World) -> Iterator[None]:
-    """What the broker measures in this block is the world's time."""
+    """What a broker without threads measures in this block is the world's time."""
     before = time.monotonic, time.perf_counter, time.thread_time, time.sleep
     time.monotonic = time.perf_counter = time.thread_time = world.broker.loop.time
     time.sleep = lambda _: None
-    # A store that is killed calls callbacks outside the loop: their tasks are dropped with it.
-    asyncio.set_event_loop(world.broker.loop)
     try:
         yield
     finally:
-        asyncio.set_event_loop(None)
         time.monotonic, time.perf_counter, time.thread_time, time.sleep = before
 
 
 def simulated_history(
-    folder: Path, seed: int, *, minutes: float = 10, syncs: bool = True
+    folder: Path,
+    seed: int,
+    *,
+    minutes: float = 10,
+    syncs: bool = True,
+    on: On = "broker",
 ) -> History:
-    """The history of a seed. `syncs` False: a disk on which no sync does anything."""
-    world = World(folder, seed, syncs=syncs)
-    with _virtual_time(world):
-        try:
-            world.run(60 * minutes)
-            world.read_logs()
-        finally:
-            world.broker.end()
+    """The history of a seed, of a broker on files or on bookies.
+
+    `syncs` False: a disk on which no sync does anything.
+    """
+    with ExitStack() as stack:
+        threads = stack.enter_context(Threads(Random(seed))) if on == "cluster" else None
+        world = World(folder, seed, syncs=syncs, threads=threads)
+        if threads is None:
+            stack.enter_context(_virtual_time(world))
+        # A store that is killed calls callbacks outside the loop: their tasks are dropped with it.
+        asyncio.set_event_loop(world.broker.loop)
+        stack.callback(asyncio.set_event_loop, None)
+        stack.callback(world.broker.end)
+        world.run(60 * minutes)
+        world.broker.quiesce()
+        world.broker.in_a_thread(world.read_logs)
     return History(world.steps)

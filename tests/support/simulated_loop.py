@@ -31,9 +31,7 @@ class RestlessLoopError(Exception):
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop that runs, and whose time moves, only when a test calls its methods."""
 
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-        super().__init__()
+    now_s = 1_000.0
 
     def time(self) -> float:
         """The simulated time, in seconds."""

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 _ANY = TypeVar("_ANY")
 
 
-class _NoFiles(selectors.BaseSelector):
+class VirtualTime(selectors.BaseSelector):
     """A selector that waits for no file: waiting moves the loop's clock instead."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
+
+    def time(self) -> float:
+        """The made-up time, in seconds."""
+        return self.now_s
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return selectors.SelectorKey(fileobj, 0, events, data)
@@ -51,16 +56,40 @@ Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Coroutine[Any, An
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop. Its connections are made by `connect`, which a simulated network sets."""
 
-    def __init__(self) -> None:
-        self._files = _NoFiles()
-        super().__init__(self._files)
+    def __init__(self, virtual: VirtualTime | None = None) -> None:
+        self._virtual = virtual or VirtualTime()
+        super().__init__(self._virtual)
         self.connect: Connect | None = None
         # The clock's steps are exact here: no timer may come early.
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
         """The made-up time, in seconds."""
-        return self._files.now_s
+        return self._virtual.time()
+
+    def due(self) -> float | None:
+        """When the next timer is due."""
+        timers = vars(self)["_scheduled"]
+        return timers[0].when() if timers else None
+
+    def drop(self) -> None:
+        """End it as the end of its process does: nothing that is under way goes on."""
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a coroutine that was not begun
+            vars(self)["_ready"].clear()
+            vars(self)["_scheduled"].clear()
+        self._thread_id = None
+        self.close()
+
+    # It is woken by what it looks at, not through a socket.
+
+    def _make_self_pipe(self) -> None: ...
+
+    def _close_self_pipe(self) -> None: ...
+
+    def _write_to_self(self) -> None: ...
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None,  # type: ignore[override]
                                 **others: Any) -> Any:  # fmt: skip

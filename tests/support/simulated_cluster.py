@@ -1,0 +1,324 @@
+"""A broker whose store is on bookies, in virtual time: the machines around it, and their faults.
+
+The broker is the real one with the real store: its threads, locks and event loops are run one at a
+time (`Threads`). The bookies, their network and the coordination service are simulated, as one
+process, and fail while the broker works, and while it opens its store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Literal, TypeVar
+
+from pulsemark.broker.errors import RefusedError
+from pulsemark.coordination import ConnectionLossError, CoordinationError
+from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
+from pulsemark.ledger import LedgerError
+from pulsemark.ledger.bookkeeper.client import BookKeeperClient
+from pulsemark.ledger.bookkeeper.ledgers import LedgerOptions
+from pulsemark.ledger.bookkeeper.store import BookKeeperStore, Connection, fitting
+from pulsemark.ledger.store_core import StoreSetup
+
+from .bookkeeper_cluster import ROOT, prepare_cluster
+from .bookkeeper_network import Network, Weather
+from .fake_bookie import FakeBookie, JournaledBookie
+from .simulated_broker import SimulatedBroker
+from .simulated_loop import SimulatedLoop
+from .simulated_threads import Process, ProcessLoop, Threads
+from .virtual_loop import StalledError
+
+T = TypeVar("T")
+BOOKIES = tuple(f"bookie-{number}:3181" for number in range(4))
+STORE_ROOT = "/pulsemark/standalone"
+SESSION_TIMEOUT_MS = 4_000
+SYNC_S = 0.004
+#: How long a fault of a machine lasts, and how long blocking work may take.
+LASTS_S, LONGEST_S = (0.1, 1, 4, 12), 600
+#: How likely it is that a broker is killed while it starts.
+KILLED_EARLY = 0.2
+_FAILURES = (LedgerError, OSError, CoordinationError, RefusedError)
+
+
+class Machines:
+    """Four bookies and a coordination service, with a network in between."""
+
+    def __init__(self, threads: Threads, random: Random) -> None:
+        self.threads, self.random = threads, random
+        self._process = Process()
+        with threads.acting(self._process):
+            self.loop = threads.new_loop()
+            threading.Thread(target=self._run, name="machines").start()
+        self.network = Network(self.loop, BOOKIES, random, self._bookie)
+        self.tree = MemoryTree(session_timeout_ms=SESSION_TIMEOUT_MS)
+        self._observer = self.tree.session()
+        self._sessions: list[tuple[Process, MemoryCoordination]] = []
+        self._registered: dict[str, MemoryCoordination] = {}
+        self._lost_answers, self._delay_s = 0.0, 0.001
+        self.do(prepare_cluster(self._observer, ()))
+        for name in BOOKIES:
+            self.do(self._register(name))
+        self.tree.fault = self._metadata_fault
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def _bookie(self, name: str) -> FakeBookie:
+        return JournaledBookie(name, lambda call: self.loop.call_later(SYNC_S, call))
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the machines' loop to its end."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    # -- for brokers ------------------------------------------------------------------------------
+
+    async def connect(self) -> Connection:
+        """The sessions of one store, on its loop."""
+        loop: Any = asyncio.get_running_loop()
+        loop.connect = self.network.connect
+        session = self.tree.session()
+        self._sessions.append((self.threads.own_process(), session))
+        chance = Random(self.random.getrandbits(64))
+        client = BookKeeperClient(session, ROOT, random=chance, clock_ms=lambda: 0)
+        await client.check_cluster()
+        return session, client
+
+    def ended(self, process: Process) -> None:
+        """A process was killed: its connections end at once, its sessions later."""
+        self.network.client_ended(process.loops)
+        for owner, session in self._sessions:
+            if owner is process:
+                self.loop.call_later(SESSION_TIMEOUT_MS / 1000, session.end_silently)
+        self._sessions = [each for each in self._sessions if each[0] is not process]
+
+    # -- faults -----------------------------------------------------------------------------------
+
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """What can happen to them, by name."""
+        return {
+            "bookie-kill": self._kill_a_bookie,
+            "bookie-pause": self._pause_a_bookie,
+            "bookie-cut": lambda: self.network.cut(self.random.choice(BOOKIES)),
+            "network": self._bad_weather,
+            "metadata": self._bad_metadata,
+            "session": self._end_a_session,
+        }
+
+    def lose_power(self) -> None:
+        """All bookies end at once; they come back one by one."""
+        for name in BOOKIES:
+            self._crash(name)
+
+    def heal(self) -> None:
+        """Everything works again."""
+        self.network.weather = Weather()
+        self._lost_answers, self._delay_s = 0.0, 0.001
+        for name in BOOKIES:
+            self.network.resume(name)
+            self._restart(name)
+        for _, session in self._sessions:
+            session.heal()
+
+    def _later(self, call: Callable[[], object]) -> None:
+        self.loop.call_later(self.random.choice(LASTS_S), call)
+
+    def _crash(self, name: str) -> None:
+        if name not in self.network.down:
+            self.network.crash(name)
+            self.loop.call_later(SESSION_TIMEOUT_MS / 1000, self._registered[name].end_silently)
+            self._later(partial(self._restart, name))
+
+    def _restart(self, name: str) -> None:
+        if name in self.network.down:
+            self.network.restart(name)
+            self._registered[name].end_silently()
+            self.loop.create_task(self._register(name))
+
+    async def _register(self, name: str) -> None:
+        session = self._registered[name] = self.tree.session()
+        await session.create(f"{ROOT}/available/{name}", ephemeral=True)
+
+    def _kill_a_bookie(self) -> None:
+        if not self.network.down:
+            self._crash(self.random.choice(BOOKIES))
+
+    def _pause_a_bookie(self) -> None:
+        name = self.random.choice(BOOKIES)
+        self.network.pause(name)
+        self._later(lambda: self.network.resume(name))
+
+    def _bad_weather(self) -> None:
+        chance = self.random
+        self.network.weather = Weather(
+            lose=chance.choice((0, 0, 0.02)), repeat=chance.choice((0, 0.05)),
+            delay_s=chance.choice((0.002, 0.02)), long_delay=chance.choice((0, 0.05, 0.3)),
+            long_delay_s=chance.choice((0.5, 2.0)), late_add=chance.choice((0, 0.2, 0.5)),
+        )  # fmt: skip
+        self._later(lambda: setattr(self.network, "weather", Weather()))
+
+    def _bad_metadata(self) -> None:
+        self._lost_answers = self.random.choice((0, 0.05, 0.3))
+        self._delay_s = self.random.choice((0.001, 0.1, 1))
+
+        def good() -> None:
+            self._lost_answers, self._delay_s = 0.0, 0.001
+
+        self._later(good)
+
+    def _end_a_session(self) -> None:
+        if self._sessions:
+            _, session = self.random.choice(self._sessions)
+            self.loop.call_soon(partial(session.cut, expire_after_ms=SESSION_TIMEOUT_MS))
+            self._later(session.heal)
+
+    async def _metadata_fault(
+        self, session: MemoryCoordination, name: str, path: str, when: Literal["before", "after"]
+    ) -> None:
+        """Each request takes time, and may lose its connection before or after."""
+        if all(session is not each for _, each in self._sessions):
+            return
+        await asyncio.sleep(self.random.expovariate(1 / self._delay_s))
+        if self.random.random() < self._lost_answers:
+            raise ConnectionLossError(path)
+
+
+class ThreadWork:
+    """Blocking work in threads, as a broker has it; the threads' order is the seed's."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many pieces are not done yet."""
+        return self._count
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Have a thread call it, and wait for the result."""
+        done: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle(result: Any, error: BaseException | None) -> None:
+            self._count -= 1
+            if done.done():
+                return
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
+
+        def call() -> None:
+            try:
+                result, error = function(*arguments), None
+            except Exception as raised:
+                result, error = None, raised
+            self._loop.call_soon_threadsafe(settle, result, error)
+
+        self._count += 1
+        threading.Thread(target=call, name="pulsemark-io").start()
+        return await done
+
+
+class ClusterBroker(SimulatedBroker):
+    """A broker on bookies, over restarts."""
+
+    def __init__(self, threads: Threads, random: Random, **config: Any) -> None:
+        self.threads, self._random = threads, random
+        self.machines = Machines(threads, random)
+        self._opened: BookKeeperStore | None = None
+        super().__init__(Path(), **config)
+
+    @property
+    def store(self) -> Any:
+        """The open store."""
+        assert self._opened is not None
+        return self._opened
+
+    def _make_loop(self) -> SimulatedLoop:
+        return ProcessLoop(self.threads)
+
+    def _make_work(self) -> Any:
+        return ThreadWork(self.loop)
+
+    def _start(self) -> None:
+        """Start as what watches over a broker does: again, until it runs."""
+        while True:
+            self.loop.process = Process()
+            try:
+                super()._start()
+            except _FAILURES:
+                self._die()
+                self.loop.now_s += 1
+            else:
+                return
+
+    def _open_store(self) -> Any:
+        """The store; sometimes its process is killed first."""
+        while True:
+            opening = self.start(self.work.run(self._open))
+            if self._random.random() < KILLED_EARLY:
+                self.loop.now_s += self._random.choice((0.01, 0.1, 1))
+            else:
+                self._finish_work()
+            if opening.done():
+                self._opened = opening.result()
+                self.loop.do(self._opened.never_wait_here)
+                return self._opened
+            self._die()
+            self.loop.process = Process()
+
+    def _open(self) -> BookKeeperStore:
+        config = self.config
+        notify = self.loop.call_soon_threadsafe
+        return BookKeeperStore.open_with(
+            self.machines.connect, ledgers_root=ROOT, root=STORE_ROOT,
+            ledger_options=LedgerOptions(),
+            setup=StoreSetup(config.clock, fitting(config.store_options), notify, True),
+        )  # fmt: skip
+
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """Those of the machines."""
+        return self.machines.faults()
+
+    def heal(self) -> None:
+        """All machines work again."""
+        self.machines.heal()
+
+    def in_a_thread(self, function: Callable[[], None]) -> None:
+        """Reading waits for bookies."""
+        self.threads.run(function)
+
+    def commit(self) -> None:
+        """The committer's thread does it."""
+        self.loop.settle()
+
+    def go_on(self, random: Random) -> None:
+        """Threads go on as time passes."""
+
+    def _finish_work(self) -> None:
+        until_s = self.loop.now_s + LONGEST_S
+        self.loop.settle()
+        while len(self.work):
+            self.loop.now_s += 0.01
+            if self.loop.now_s > until_s:
+                raise StalledError("blocking work does not end")
+
+    def _end_store(self, *, kill: bool, power: bool) -> None:
+        if kill:
+            if power:
+                self.machines.lose_power()
+            self._die()
+        else:
+            self.threads.run(self.store.close)
+
+    def _die(self) -> None:
+        self.machines.ended(self.loop.process)
+        self.threads.end(self.loop.process)
+        self._drop_the_rest()
+
+    def _remove(self) -> None:
+        self._die()
