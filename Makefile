@@ -144,8 +144,8 @@ histories: $(STAMP) ## Judge a broker by what its clients saw, under faults: MIN
 	$(BIN)/python campaigns/histories.py --seed $(SEED) $(if $(TIMES),--times $(TIMES),--minutes $(MINUTES)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ON),--on $(ON))
 
 .PHONY: virtual-histories
-virtual-histories: $(STAMP) ## The same in virtual time, on a simulated disk that loses power: MINUTES=600 SEED=1
-	$(BIN)/python campaigns/histories.py --seed $(SEED) --virtual $(MINUTES)
+virtual-histories: $(STAMP) ## The same in virtual time, on a simulated disk that loses power, or ON=cluster on simulated bookies: MINUTES=600 SEED=1
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --virtual $(MINUTES) $(if $(ON),--on $(ON))
 
 .PHONY: mutants
 mutants: $(STAMP) ## Whether those histories find brokers that do wrong on purpose

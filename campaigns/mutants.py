@@ -26,6 +26,8 @@ NO_MUTANT = "none"
 MUTANTS: dict[str, Callable[[], None]] = {}
 #: The faults under which a mutant shows what it does; none if it is not named.
 FAULTS_OF: dict[str, list[str]] = {}
+#: Those that need `--on cluster --virtual`.
+ON_BOOKIES: set[str] = set()
 
 
 def mutant(function: Callable[[], None]) -> Callable[[], None]:
@@ -42,6 +44,12 @@ def mutant_under(*faults: str) -> Callable[[Callable[[], None]], Callable[[], No
         return mutant(function)
 
     return add
+
+
+def mutant_on_bookies(function: Callable[[], None]) -> Callable[[], None]:
+    """Add one that only a broker on BookKeeper shows."""
+    ON_BOOKIES.add(function.__name__)
+    return mutant(function)
 
 
 def every(number: int) -> Callable[[], bool]:
@@ -556,6 +564,64 @@ def acknowledges_what_was_aborted() -> None:
 
     wrap(Subscription, "transaction_ended", lambda ended: lambda one, name, **_: ended(
         one, name, committed=True))  # fmt: skip
+
+
+@mutant_on_bookies
+def recovers_without_fencing() -> None:
+    """A ledger that is taken over is closed, and its bookies go on taking entries for it."""
+    from pulsemark.ledger.bookkeeper.client import client
+    from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
+
+    rules = RecoveryRules(fence=False, fence_reads=False)
+    wrap(client, "recover", lambda recover: lambda core, ledger, password, _: recover(
+        core, ledger, password, rules))  # fmt: skip
+
+
+@mutant_on_bookies
+def takes_over_without_recovery() -> None:
+    """A ledger that is taken over ends where its bookies say that it is confirmed."""
+    from pulsemark.ledger.bookkeeper.client import BookKeeperClient
+
+    wrap(BookKeeperClient, "open_ledger", lambda _: BookKeeperClient.open_ledger_no_recovery)
+
+
+@mutant_on_bookies
+def confirms_without_a_quorum() -> None:
+    """An entry is acknowledged that one bookie has."""
+    from pulsemark.ledger.bookkeeper.client.pipeline import PendingEntries
+
+    wrap(PendingEntries, "held_by", lambda held_by: lambda one, _: held_by(one, 1))
+
+
+@mutant_on_bookies
+def loses_the_last_entry() -> None:
+    """The last entry of a ledger that is opened again does not count."""
+    from pulsemark.ledger.bookkeeper.logs import Logs
+
+    def made(end_of: Any) -> Any:
+        async def before(*given: Any) -> int:
+            end: int = await end_of(*given)
+            return max(0, end - 1)
+
+        return before
+
+    wrap(Logs, "_end_of", made)
+
+
+@mutant_on_bookies
+def changes_what_it_does_not_own() -> None:
+    """A list of ledgers is changed whoever owns it."""
+    from pulsemark.coordination.protocol import ANY_VERSION
+    from pulsemark.ledger.bookkeeper.owned_tree import OwnedTree
+
+    def made(change: Any) -> Any:
+        async def whoever(one: Any, operations: Any) -> None:
+            one._version = ANY_VERSION
+            await change(one, operations)
+
+        return whoever
+
+    wrap(OwnedTree, "_change", made)
 
 
 def judge_workers(launcher: list[str]) -> None:

@@ -345,7 +345,8 @@ class Registries(RuleBasedStateMachine):
             for producer in (*producers.by_name.values(), *producers.waiting):
                 assert producer.home is producers
                 assert not producer.has_left
-                assert not producer.connection.is_closed
+                session: Any = producer.connection
+                assert not session.is_closed
                 assert is_held(producer.connection, "producer", producer)
             if producers.exclusive is not None:
                 assert list(producers.by_name.values()) == [producers.exclusive]

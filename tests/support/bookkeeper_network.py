@@ -53,6 +53,7 @@ class Network:
         loop.connect = self.connect
 
     async def connect(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Any:
+        """As `create_connection` of a loop; the address is a bookie's name."""
         name = f"{host}:{port}"
         await asyncio.sleep(self._delay())
         if name in self.down:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from pulsemark.broker import handlers
 from pulsemark.broker.configuration.config import BrokerConfig
@@ -41,6 +41,7 @@ from .simulated_loop import BlockingWork, SimulatedLoop
 __all__ = ["SimulatedBroker", "SimulatedClient"]
 
 _T = pb.BaseCommand.Type
+T = TypeVar("T")
 #: Longer than any of the broker's waits: the liveness check, the retry of a failed read.
 QUIESCING_S = 7.0
 
@@ -59,12 +60,13 @@ class SimulatedTransport(asyncio.Transport):
         return self._is_closing
 
     def write(self, data: Buffer) -> None:
-        """Pass data to the client."""
-        self._client.received(bytes(data))
+        """Pass data to the client, if it is still there."""
+        if not self._client.has_left:
+            self._client.received(bytes(data))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
         """Pass data to the client."""
-        self._client.received(b"".join(bytes(data) for data in list_of_data))
+        self.write(b"".join(bytes(data) for data in list_of_data))
 
     def pause_reading(self) -> None:
         """Data from the client waits from now on."""
@@ -119,6 +121,7 @@ class SimulatedClient:
     #: Whether it answers PINGs.
     is_awake: bool = True
     is_connected: bool = True
+    has_left: bool = False
     answers: defaultdict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
     #: Producers and consumers that the broker has confirmed, by id; also waiting producers.
     producers: dict[int, OpenRequest] = field(default_factory=dict)
@@ -132,6 +135,12 @@ class SimulatedClient:
         self._transport = SimulatedTransport(self)
         self.broker.loop.do(lambda: self.session.connection_made(self._transport))
         self.send(commands.connect("simulated"))
+
+    def leave(self) -> None:
+        """End the connection from this side."""
+        self.has_left = True
+        self.broker.clients.remove(self)
+        self.broker.loop.do(self.ended)
 
     # -- sending --------------------------------------------------------------------------------
 
@@ -290,7 +299,7 @@ class SimulatedBroker:
         return BlockingWork(self.loop)
 
     @property
-    def store(self) -> LocalStore:
+    def store(self) -> Any:
         """The open store."""
         assert self._simulated.store is not None
         return self._simulated.store
@@ -301,17 +310,8 @@ class SimulatedBroker:
     def _start(self) -> None:
         store = self._open_store()
         stampers = StamperChain.from_names(self.config.stampers)
-        making = self.start(
-            make_services(
-                self.config,
-                store,
-                stampers,
-                self.work.run,
-                broker_name="",
-            )
-        )
-        self._finish_work()
-        self.services: Services = making.result()
+        making = make_services(self.config, store, stampers, self.work.run, broker_name="")
+        self.services: Services = self.result_of(making)
         self.topics = self.services.topics
         parts = self.services
         self._housekeeping = self.loop.do(
@@ -323,21 +323,25 @@ class SimulatedBroker:
                 [parts.participants, *filter(None, [parts.transactions])],
             )
         )
-        if parts.transactions is not None:
-            loading = self.start(parts.transactions.load())
-            self._finish_work()
-            loading.result()
+        self._join()
         if self._has_kafka:
             server = KafkaServer(self.config, lambda _: True, None, None)
-            opening = self.start(server.open(parts, "simulated", HANDLERS))
-            self._finish_work()
-            opening.result()
+            self.result_of(server.open(parts, "simulated", HANDLERS))
+
+    def _join(self) -> None:
+        if self.services.transactions is not None:
+            self.result_of(self.services.transactions.load())
 
     @property
     def kafka(self) -> Endpoint:
         """What Kafka's clients connect to."""
         assert self.services.kafka is not None
         return self.services.kafka
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes connections."""
+        return True
 
     def new_request_id(self) -> int:
         """A new request id."""
@@ -350,13 +354,20 @@ class SimulatedBroker:
         self.clients.append(client)
         return client
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task on the loop, in its own turn."""
-        return self.loop.do(lambda: self.loop.create_task(work))
+        task: asyncio.Task[T] = self.loop.do(lambda: self.loop.create_task(work))
+        return task
 
-    def faults(self) -> dict[str, Callable[[], None]]:
-        """What can happen to what the broker needs, by name."""
-        return {}
+    def result_of(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine returns, when it and all blocking work are done."""
+        task = self.start(work)
+        self._finish_work()
+        return task.result()
+
+    def faults(self) -> dict[str, Callable[[], Any]]:
+        """What else can happen, by name. One that returns a broker leads clients to that one."""
+        return {"checkpoint": lambda: self.loop.do(self.store.checkpoint)}
 
     def heal(self) -> None:
         """All that it needs works again."""
@@ -403,9 +414,7 @@ class SimulatedBroker:
             self.loop.do(self.kafka.deadlines.close)
         if kill:
             self._end_store(kill=True, power=power)
-        for client in self.clients:
-            self.loop.do(client.ended)
-        self.clients.clear()
+        self._hang_up()
         if not kill:
             self._finish_work()
             self._end_store(kill=False, power=False)
@@ -418,6 +427,11 @@ class SimulatedBroker:
         else:
             self._simulated.close()
 
+    def _hang_up(self) -> None:
+        for client in self.clients:
+            self.loop.do(client.ended)
+        self.clients.clear()
+
     def _drop_the_rest(self) -> None:
         """Cancel all tasks and blocking work: they ended with the process."""
         self.work = self._make_work()
@@ -428,8 +442,7 @@ class SimulatedBroker:
     def end(self) -> None:
         """Stop, and remove all files."""
         self.loop.do(self._housekeeping.close)
-        for client in self.clients:
-            self.loop.do(client.ended)
+        self._hang_up()
         self._drop_the_rest()
         self._remove()
         self.loop.close()

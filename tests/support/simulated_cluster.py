@@ -8,14 +8,23 @@ process, and fail while the broker works, and while it opens its store.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
 from pulsemark.broker.errors import RefusedError
+from pulsemark.broker.kafka.ports import JOURNAL
+from pulsemark.broker.ownership import KafkaPlace
+from pulsemark.broker.topics.transactions import COORDINATOR
+from pulsemark.cluster.member import BUNDLES_ROOT, ClusterMember
+from pulsemark.cluster.placement import Balanced
+from pulsemark.cluster.store import BundleStores
 from pulsemark.coordination import ConnectionLossError, CoordinationError
 from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger import LedgerError
@@ -23,6 +32,7 @@ from pulsemark.ledger.bookkeeper.client import BookKeeperClient
 from pulsemark.ledger.bookkeeper.ledgers import LedgerOptions
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore, Connection, fitting
 from pulsemark.ledger.store_core import StoreSetup
+from pulsemark.wire import TopicName
 
 from .bookkeeper_cluster import ROOT, prepare_cluster
 from .bookkeeper_network import Network, Weather
@@ -34,13 +44,11 @@ from .virtual_loop import StalledError
 
 T = TypeVar("T")
 BOOKIES = tuple(f"bookie-{number}:3181" for number in range(4))
-STORE_ROOT = "/pulsemark/standalone"
 SESSION_TIMEOUT_MS = 4_000
 SYNC_S = 0.004
 #: How long a fault of a machine lasts, and how long blocking work may take.
 LASTS_S, LONGEST_S = (0.1, 1, 4, 12), 600
-#: How likely it is that a broker is killed while it starts.
-KILLED_EARLY = 0.2
+NEVER_MS = 2**40
 _FAILURES = (LedgerError, OSError, CoordinationError, RefusedError)
 
 
@@ -49,6 +57,10 @@ class Machines:
 
     def __init__(self, threads: Threads, random: Random) -> None:
         self.threads, self.random = threads, random
+        #: The brokers' processes, by host.
+        self.listening: dict[str, Process] = {}
+        #: Brokers that were replaced, and when they are killed.
+        self.old: list[tuple[ClusterBroker, float]] = []
         self._process = Process()
         with threads.acting(self._process):
             self.loop = threads.new_loop()
@@ -77,12 +89,17 @@ class Machines:
 
     # -- for brokers ------------------------------------------------------------------------------
 
+    async def session(self) -> MemoryCoordination:
+        """A session with the coordination service."""
+        session = self.tree.session()
+        self._sessions.append((self.threads.own_process(), session))
+        return session
+
     async def connect(self) -> Connection:
         """The sessions of one store, on its loop."""
         loop: Any = asyncio.get_running_loop()
         loop.connect = self.network.connect
-        session = self.tree.session()
-        self._sessions.append((self.threads.own_process(), session))
+        session = await self.session()
         chance = Random(self.random.getrandbits(64))
         client = BookKeeperClient(session, ROOT, random=chance, clock_ms=lambda: 0)
         await client.check_cluster()
@@ -95,6 +112,20 @@ class Machines:
             if owner is process:
                 self.loop.call_later(SESSION_TIMEOUT_MS / 1000, session.end_silently)
         self._sessions = [each for each in self._sessions if each[0] is not process]
+
+    async def reach(self, host: str) -> None:
+        """Connect to a broker, which has to be there. Nothing more is said between brokers."""
+        if self.listening[host].is_dead:
+            raise ConnectionRefusedError(host)
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """Stop a process for some time; its sessions may end meanwhile."""
+        process.is_paused = True
+        sessions = [session for owner, session in self._sessions if owner is process]
+        for session in sessions:
+            self.loop.call_soon(partial(session.cut, expire_after_ms=SESSION_TIMEOUT_MS))
+            self.loop.call_later(seconds + 0.05, self._heal, session)
+        self.loop.call_later(seconds, setattr, process, "is_paused", False)
 
     # -- faults -----------------------------------------------------------------------------------
 
@@ -121,8 +152,9 @@ class Machines:
         for name in BOOKIES:
             self.network.resume(name)
             self._restart(name)
-        for _, session in self._sessions:
-            session.heal()
+        for process, session in self._sessions:
+            process.is_paused = False
+            self.loop.call_soon(session.heal)
 
     def _later(self, call: Callable[[], object]) -> None:
         self.loop.call_later(self.random.choice(LASTS_S), call)
@@ -174,7 +206,11 @@ class Machines:
         if self._sessions:
             _, session = self.random.choice(self._sessions)
             self.loop.call_soon(partial(session.cut, expire_after_ms=SESSION_TIMEOUT_MS))
-            self._later(session.heal)
+            self._later(partial(self._heal, session))
+
+    def _heal(self, session: MemoryCoordination) -> None:
+        if any(session is each for _, each in self._sessions):
+            session.heal()
 
     async def _metadata_fault(
         self, session: MemoryCoordination, name: str, path: str, when: Literal["before", "after"]
@@ -224,30 +260,39 @@ class ThreadWork:
 
 
 class ClusterBroker(SimulatedBroker):
-    """A broker on bookies, over restarts."""
+    """A member of a cluster, over restarts. At most one of them is to serve the topics.
 
-    def __init__(self, threads: Threads, random: Random, **config: Any) -> None:
-        self.threads, self._random = threads, random
-        self.machines = Machines(threads, random)
-        self._opened: BookKeeperStore | None = None
+    It is asked for all of them all the time, as clients look topics up. While it is stopped,
+    another one takes its place, and it comes back to find that it owns nothing any more.
+    """
+
+    def __init__(
+        self, machines: Machines, names: Sequence[str], number: int = 0, **config: Any
+    ) -> None:
+        self.machines = machines
+        self._names, self._number, self._given = names, number, config
+        self._host = f"broker-{number}"
+        self._looking: asyncio.Task[None] | None = None
         super().__init__(Path(), **config)
+        self._next_request_id += number << 16
 
     @property
     def store(self) -> Any:
-        """The open store."""
-        assert self._opened is not None
-        return self._opened
+        """The stores of the bundles that it owns."""
+        return self._store
 
     def _make_loop(self) -> SimulatedLoop:
-        return ProcessLoop(self.threads)
+        return ProcessLoop(self.machines.threads, self.machines.reach)
 
     def _make_work(self) -> Any:
         return ThreadWork(self.loop)
 
+    # -- starting and ending ----------------------------------------------------------------------
+
     def _start(self) -> None:
         """Start as what watches over a broker does: again, until it runs."""
         while True:
-            self.loop.process = Process()
+            self.machines.listening[self._host] = self.loop.process
             try:
                 super()._start()
             except _FAILURES:
@@ -257,68 +302,135 @@ class ClusterBroker(SimulatedBroker):
                 return
 
     def _open_store(self) -> Any:
-        """The store; sometimes its process is killed first."""
-        while True:
-            opening = self.start(self.work.run(self._open))
-            if self._random.random() < KILLED_EARLY:
-                self.loop.now_s += self._random.choice((0.01, 0.1, 1))
-            else:
-                self._finish_work()
-            if opening.done():
-                self._opened = opening.result()
-                self.loop.do(self._opened.never_wait_here)
-                return self._opened
-            self._die()
-            self.loop.process = Process()
+        self._member = ClusterMember(
+            self.machines.session, self._stores, Balanced(shedding_interval_ms=NEVER_MS)
+        )
+        urls = {"service_url": f"pulsar://{self._host}:6650", "http_url": f"http://{self._host}:80"}
+        here: Any = SimpleNamespace(**urls, service_url_tls="", http_url_tls="")
+        opening = self._member.open_store(here, self.loop.call_soon_threadsafe)
+        self._store = self.result_of(opening)
+        self.loop.do(self._store.never_wait_here)
+        return self._store
 
-    def _open(self) -> BookKeeperStore:
+    def _stores(self, _broker: Any, notify: Any) -> BundleStores:
         config = self.config
-        notify = self.loop.call_soon_threadsafe
-        return BookKeeperStore.open_with(
-            self.machines.connect, ledgers_root=ROOT, root=STORE_ROOT,
-            ledger_options=LedgerOptions(),
-            setup=StoreSetup(config.clock, fitting(config.store_options), notify, True),
-        )  # fmt: skip
+        setup = StoreSetup(config.clock, fitting(config.store_options), notify, True)
 
-    def faults(self) -> dict[str, Callable[[], None]]:
-        """Those of the machines."""
-        return self.machines.faults()
+        def opening(bundle: str) -> BookKeeperStore:
+            return BookKeeperStore.open_with(
+                self.machines.connect, ledgers_root=ROOT, root=f"{BUNDLES_ROOT}/{bundle}",
+                ledger_options=LedgerOptions(), setup=setup,
+            )  # fmt: skip
+
+        return BundleStores(opening, self.work.run)
+
+    def _join(self) -> None:
+        parts = self.services
+        parts.kafka_place = KafkaPlace(0, self._host, 9092, None)
+        self.result_of(self._member.join(parts))
+        assert parts.transactions is not None
+        assert parts.cluster is not None
+        parts.transactions.follow(parts.cluster)
+
+    def _end_store(self, *, kill: bool, power: bool) -> None:
+        if kill:
+            if power:
+                self._end_old(math.inf)
+                self.machines.lose_power()
+            self._die()
+            self._hang_up()
+        else:
+            self.result_of(self._member.leave())
+            self.machines.threads.run(self.store.close)
+            self.result_of(self._member.close())
+            self._die()
+
+    def _die(self) -> None:
+        """The process ends; the next one has a loop of its own."""
+        self.machines.ended(self.loop.process)
+        self.machines.threads.end(self.loop.process)
+        self.loop.drop()
+        self.loop, self._looking = self._make_loop(), None
+        self.work = self._make_work()
+
+    def _hang_up(self) -> None:
+        for client in self.clients:
+            client.is_connected = False
+        self.clients.clear()
+
+    def _drop_the_rest(self) -> None:
+        """It went with the loop."""
+
+    def _remove(self) -> None:
+        self._die()
+        self.loop.drop()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is not stopped."""
+        return not self.loop.process.is_paused
+
+    # -- while it runs ----------------------------------------------------------------------------
+
+    def faults(self) -> dict[str, Callable[[], Any]]:
+        """Those of the machines, and a pause, which may outlast its sessions."""
+        return {**self.machines.faults(), "pause": self._pause}
+
+    def _pause(self) -> SimulatedBroker | None:
+        machines, chance = self.machines, self.machines.random
+        seconds = chance.choice((0.5, 2, 6, 15))
+        machines.pause(self.loop.process, seconds)
+        if 1000 * seconds < SESSION_TIMEOUT_MS:
+            return None
+        end_s = self.loop.now_s + seconds + chance.choice((0, 1, 20))
+        machines.old.append((self, end_s))
+        return ClusterBroker(machines, self._names, self._number + 1, **self._given)
 
     def heal(self) -> None:
-        """All machines work again."""
+        """All machines work again, and only this broker is there."""
         self.machines.heal()
+        self._end_old(math.inf)
+
+    def _end_old(self, now_s: float) -> None:
+        for broker, end_s in tuple(self.machines.old):
+            if end_s <= now_s:
+                self.machines.old.remove((broker, end_s))
+                broker.end()
 
     def in_a_thread(self, function: Callable[[], None]) -> None:
         """Reading waits for bookies."""
-        self.threads.run(function)
+        self.machines.threads.run(function)
+
+    def go_on(self, random: Random) -> None:
+        """Threads go on as time passes. Clients look their topics up."""
+        self._end_old(self.loop.now_s)
+        if self.is_running and (self._looking is None or self._looking.done()):
+            self._looking = self.start(self._look_up())
+
+    async def _look_up(self) -> None:
+        journal = TopicName("persistent", "public", "default", JOURNAL)
+        for name in (COORDINATOR, journal, *map(TopicName.parse, self._names)):
+            if not self._member.owns(name):
+                with suppress(RefusedError):
+                    await self._member.find(name, authoritative=True)
 
     def commit(self) -> None:
         """The committer's thread does it."""
         self.loop.settle()
 
-    def go_on(self, random: Random) -> None:
-        """Threads go on as time passes."""
+    def result_of(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine returns."""
+        task = self.start(work)
+        self._wait(task.done)
+        return task.result()
 
     def _finish_work(self) -> None:
+        self._wait(lambda: not len(self.work))
+
+    def _wait(self, is_done: Callable[[], bool]) -> None:
         until_s = self.loop.now_s + LONGEST_S
         self.loop.settle()
-        while len(self.work):
+        while not is_done():
             self.loop.now_s += 0.01
             if self.loop.now_s > until_s:
-                raise StalledError("blocking work does not end")
-
-    def _end_store(self, *, kill: bool, power: bool) -> None:
-        if kill:
-            if power:
-                self.machines.lose_power()
-            self._die()
-        else:
-            self.threads.run(self.store.close)
-
-    def _die(self) -> None:
-        self.machines.ended(self.loop.process)
-        self.threads.end(self.loop.process)
-        self._drop_the_rest()
-
-    def _remove(self) -> None:
-        self._die()
+                raise StalledError("it does not end")

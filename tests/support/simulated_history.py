@@ -36,7 +36,7 @@ from pulsemark.wire import Command, Message, MessageId, commands
 from . import transaction_client
 from .simulated_admin import AdminClient
 from .simulated_broker import SimulatedBroker, SimulatedClient
-from .simulated_cluster import ClusterBroker
+from .simulated_cluster import ClusterBroker, Machines
 from .simulated_kafka import KafkaConsumer, KafkaProducer
 from .simulated_store import SimulatedStore
 from .simulated_threads import Threads
@@ -55,6 +55,8 @@ END_S, SILENCE_S = 3_600, 40
 FAULT = 0.01
 #: How often a message is moved, and how likely it is that a transaction is aborted.
 ROUNDS, ABORTED = 3, 0.2
+#: How likely it is that a client looks for the broker of its topic while it has a connection.
+MOVES = 0.05
 TIMEOUT_MS = 30_000
 
 
@@ -133,8 +135,7 @@ class Client:
     def leave(self) -> None:
         """End the connection."""
         if self.peer is not None and self.peer.is_connected:
-            self.world.broker.loop.do(self.peer.ended)
-            self.world.broker.clients.remove(self.peer)
+            self.peer.leave()
         self.peer = None
 
     def took(self, event: Any) -> None:
@@ -505,6 +506,8 @@ class Seeker(Client):
 
     def opening(self) -> bytes:
         """SUBSCRIBE; after a seek with a permit for one message."""
+        if not self._is_answered:
+            self._asked = None  # nobody knows whether it is done
         return commands.subscribe(self.lane.topic, "seeker", 1, self.request_id)
 
     def opened(self) -> None:
@@ -564,10 +567,9 @@ class World:
             store = SimulatedStore(folder, seed=seed, syncs=syncs, clock=self.clock)
             self.broker = SimulatedBroker(folder, store, **config)
         else:
-            self.broker = ClusterBroker(threads, self.random, **config)
-        creating = self.broker.start(self.broker.kafka.ports.topics.create(KAFKA.name, 1, {}))
-        self.broker.quiesce()
-        creating.result()
+            names = [lane.topic for lane in (*LANES, KAFKA)]
+            self.broker = ClusterBroker(Machines(threads, self.random), names, **config)
+        self.broker.result_of(self.broker.kafka.ports.topics.create(KAFKA.name, 1, {}))
         self.producers = [Producer(self, lane) for lane in LANES if lane.rate]
         self.kafka = KafkaProducer(self, KAFKA), KafkaConsumer(self, KAFKA)
         self.consumers = [
@@ -582,7 +584,8 @@ class World:
 
     def now_ns(self) -> int:
         """The virtual time."""
-        return round(self.broker.loop.time() * 1e9)
+        now_s: float = self.broker.loop.time()
+        return round(now_s * 1e9)
 
     def note(self, what: str, begin_ns: int | None = None, **told: Any) -> None:
         """A step ends now."""
@@ -594,31 +597,40 @@ class World:
         """Some clients do something, and some time passes."""
         random, broker = self.random, self.broker
         for _ in range(random.randint(1, 4)):
-            random.choice(self.clients).step()
+            self._step(random.choice(self.clients))
         for mover in self.movers:  # a transaction has many steps
             if random.random() < 0.5:
-                mover.step()
+                self._step(mover)
         broker.go_on(random)
         step_ms = random.choice(STEPS_MS)
         self.clock.advance(by_ms=step_ms)
         broker.loop.now_s += step_ms / 1000
         broker.loop.settle()
 
+    def _step(self, client: Any) -> None:
+        peer = client.peer
+        if peer is not None and peer.broker is not self.broker and self.random.random() < MOVES:
+            client.leave()
+        is_connected = client.peer is not None and client.peer.is_connected
+        if self.broker.is_running or (is_connected and not client.is_broken):
+            client.step()
+
     def disturb(self) -> None:
         """Something happens to the broker, or to a client."""
         random, begin_ns = self.random, self.now_ns()
-        faults: dict[str, Callable[[], None]] = {
+        faults: dict[str, Callable[[], Any]] = {
             "kill": lambda: self.broker.restart(kill=True),
             "power": lambda: self.broker.restart(kill=True, power=True),
             "term": self.broker.restart,
             "drop": lambda: random.choice(self.clients).leave(),
-            "checkpoint": lambda: self.broker.loop.do(self.broker.store.checkpoint),
             **self.broker.faults(),
         }
         if self.has_moved_clock:
             faults["clock"] = self._step_clock
         name = random.choice(list(faults))
-        faults[name]()
+        result = faults[name]()
+        if isinstance(result, SimulatedBroker):
+            self.broker = result
         self.note("fault", begin_ns, client="faults", value=name)
 
     def _step_clock(self) -> None:
@@ -647,6 +659,10 @@ class World:
         senders: list[Any] = [*self.producers, self.kafka[0]]
         is_silent = self.broker.loop.time() - last_s > SILENCE_S
         return is_silent and not any(each.unanswered for each in senders)
+
+    def end(self) -> None:
+        """End the broker that is there now."""
+        self.broker.end()
 
     def read_logs(self) -> None:
         """All that is stored, and what waits."""
@@ -703,7 +719,7 @@ def simulated_history(
         # A store that is killed calls callbacks outside the loop: their tasks are dropped with it.
         asyncio.set_event_loop(world.broker.loop)
         stack.callback(asyncio.set_event_loop, None)
-        stack.callback(world.broker.end)
+        stack.callback(world.end)
         world.run(60 * minutes)
         world.broker.quiesce()
         world.broker.in_a_thread(world.read_logs)

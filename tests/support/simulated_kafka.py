@@ -82,8 +82,7 @@ class KafkaClient:
     def leave(self) -> None:
         """End the connection."""
         if self.peer is not None and self.peer.is_connected:
-            self.world.broker.loop.do(self.peer.ended)
-            self.world.broker.clients.remove(self.peer)
+            self.peer.leave()
         self.peer = None
 
     def ask(self, request: Any, response: Any, version: int, **fields: Any) -> None:
@@ -213,10 +212,14 @@ class KafkaConsumer(KafkaClient):
     def answered(self, answer: Any) -> None:
         """A place, records, or that the commit is durable."""
         if isinstance(answer, OffsetFetchResponse):
-            self._offset = max(0, answer.topics[0].partitions[0].committed_offset)
-            self.note("subscribe", **self.about)
+            found = answer.topics[0].partitions[0]
+            self.is_broken = bool(answer.error_code or found.error_code)  # as without coordinator
+            if not self.is_broken:
+                self._offset = max(0, found.committed_offset)
+                self.note("subscribe", **self.about)
         elif isinstance(answer, OffsetCommitResponse):
-            if not answer.topics[0].partitions[0].error_code:
+            self.is_broken = bool(answer.topics[0].partitions[0].error_code)
+            if not self.is_broken:
                 for told in self._held:
                     self.note("acknowledge", **told, **self.about)
             self._held.clear()

@@ -20,11 +20,12 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
 from pulsemark.ledger import store_state
@@ -32,7 +33,7 @@ from pulsemark.ledger.bookkeeper import loop_thread
 from pulsemark.ledger.commit import batch, group_commit
 
 from .simulated_loop import SimulatedLoop
-from .virtual_loop import StalledError, VirtualLoop, VirtualTime
+from .virtual_loop import StalledError, VirtualLoop, VirtualTime, drop
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ _ROUNDS = 50
 _real_sleep = time.sleep
 
 
-class ProcessEnded(BaseException):  # noqa: N818 - as KeyboardInterrupt
+class ProcessEnded(BaseException):
     """The process of this thread was killed."""
 
 
@@ -48,7 +49,7 @@ class Process:
     """What is killed at once: threads, their loops, and their connections."""
 
     def __init__(self) -> None:
-        self.is_dead = False
+        self.is_dead = self.is_paused = False
         self.loops: list[VirtualLoop] = []
 
 
@@ -67,7 +68,10 @@ class Threads:
         self._turn = _held()
         self._stack = ExitStack()
 
-    def __enter__(self) -> Threads:
+    def __enter__(self) -> Self:
+        self._stack.enter_context(warnings.catch_warnings())
+        # The end of a process leaves coroutines that were not begun.
+        warnings.filterwarnings("ignore", ".* was never awaited", RuntimeWarning)
         thread = type("Thread", (SimulatedThread,), {"threads": self})
         lock, own_lock = partial(Lock, self), partial(RLock, self)
         for module, name, new in (
@@ -137,8 +141,7 @@ class Threads:
             until_s = due()
             if until_s is not None and until_s <= self.now_s:
                 return
-            times = [at for thread in self._alive if (at := thread.due()) is not None]
-            times += [] if until_s is None else [until_s]
+            times = self._timers() + ([] if until_s is None else [until_s])
             if not times:
                 names = [thread.name for thread in self._alive]
                 raise StalledError(f"the main thread waits, and so do {names}")
@@ -204,10 +207,15 @@ class Threads:
         for loop in process.loops:
             loop.drop()
 
+    def _timers(self) -> list[float]:
+        """When the waiting threads go on at the latest."""
+        waiting = [thread for thread in self._alive if not thread.process.is_paused]
+        return [at for thread in waiting if (at := thread.due()) is not None]
+
     def _next_due(self) -> float | None:
-        times = [at for thread in self._alive if (at := thread.due()) is not None]
-        times += [at for loop in self.loops if (at := loop.due()) is not None]
-        return min(times, default=None)
+        loops = [loop for loop in self.loops if not loop.process.is_paused]
+        times = [at for loop in loops if (at := loop.due()) is not None]
+        return min(times + self._timers(), default=None)
 
     def _run_one(self) -> bool:
         ready = [thread for thread in self._alive if thread.may_run()]
@@ -258,6 +266,8 @@ class SimulatedThread:
 
     def may_run(self) -> bool:
         """Whether what it waits for is there, or its time is over."""
+        if self.process.is_paused:
+            return False
         if self.is_ready():
             return True
         due_s = self.due()
@@ -280,14 +290,23 @@ class SimulatedThread:
 class ProcessLoop(SimulatedLoop):
     """An event loop of a process, run by the main thread: its time is that of all threads."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, reach: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         self._threads = threads
+        self._reach = reach
         self.process = Process()
         super().__init__()
         threads.loops.append(self)
 
+    async def create_connection(self, factory: Any, host: Any = None, port: Any = None,  # type: ignore[override]
+                                **others: Any) -> Any:  # fmt: skip
+        """A connection to a host that answers nothing, if `reach` finds it."""
+        await self._reach(host)
+        transport, protocol = _Silent(), factory()
+        protocol.connection_made(transport)
+        return transport, protocol
+
     @property
-    def now_s(self) -> float:  # type: ignore[override]
+    def now_s(self) -> float:
         """The virtual time; to set it lets everything happen that is due by then."""
         return self._threads.now_s
 
@@ -300,9 +319,21 @@ class ProcessLoop(SimulatedLoop):
         with self._threads.acting(self.process):
             super().turn()
 
+    def do(self, function: Callable[[], Any]) -> Any:
+        """As `SimulatedLoop.do`; while the process is paused it is only put in line."""
+        if self.process.is_paused:
+            return self.call_soon(function)
+        return super().do(function)
+
     def settle(self) -> None:
         """Run until neither this loop nor any thread can go on."""
         self._threads.settle()
+
+    def drop(self) -> None:
+        """End it as the end of its process does."""
+        if self in self._threads.loops:
+            self._threads.loops.remove(self)
+            drop(self)
 
     def due(self) -> float | None:
         """When its next timer is due."""
@@ -311,11 +342,24 @@ class ProcessLoop(SimulatedLoop):
 
     def run_ready(self) -> bool:
         """Run what is ready; whether there was anything."""
+        if self.process.is_paused:
+            return False
         due_s = self.due()
         is_ready = bool(vars(self)["_ready"]) or (due_s is not None and due_s <= self.now_s)
         if is_ready:
             self.turn()
         return is_ready
+
+
+class _Silent(asyncio.Transport):
+    """A connection on which nothing comes."""
+
+    def write(self, data: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return True  # nobody has to close it
 
 
 class _ThreadTime(VirtualTime):

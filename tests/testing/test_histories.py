@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsemark.ledger.bookkeeper.client import BookKeeperClient
 from pulsemark.ledger.cursors.cursor import Cursor
 from pulsemark.testing.histories import (
     RULES,
@@ -341,3 +342,24 @@ def test_a_broker_that_forgets_acknowledgements_is_found_in_virtual_time(tmp_pat
     monkeypatch.setattr(Cursor, "ack_cumulative", lambda *_: None)
     found = check(simulated_history(tmp_path / "data", seed=7, minutes=1))
     assert {each.name for each in found} >= {"redelivered", "backlog"}
+
+
+def test_brokers_on_bookies_repeat_exactly_in_virtual_time(tmp_path):
+    """A seed decides a history of a cluster, too, whose brokers fence each other."""
+    wanted = {"pause", "power"}
+    for seed in range(5, 25):
+        first = simulated_history(tmp_path, seed=seed, minutes=0.7, on="cluster")
+        if {fault.value for fault in first.faults} >= wanted:
+            break
+    assert {fault.value for fault in first.faults} >= wanted
+    second = simulated_history(tmp_path, seed=seed, minutes=0.7, on="cluster")
+    assert first.steps == second.steps
+    assert check(first) == []
+
+
+def test_a_broker_that_recovers_no_ledger_is_found_on_bookies(tmp_path, monkeypatch):
+    """The control: what a broker before has had acknowledged must be there."""
+    without = BookKeeperClient.open_ledger_no_recovery
+    monkeypatch.setattr(BookKeeperClient, "open_ledger", without)
+    found = check(simulated_history(tmp_path, seed=1, minutes=0.5, on="cluster"))
+    assert "lost-write" in {each.name for each in found}

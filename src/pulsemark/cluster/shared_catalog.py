@@ -197,7 +197,7 @@ class SharedCatalog(MetadataStore):
                     notify(*place, value)
 
     async def _write(self, wanted: dict[Place, bytes | None], known: dict[Place, Known]) -> None:
-        for kind in {kind for kind, _ in wanted} - self._known_kinds:
+        for kind in sorted({kind for kind, _ in wanted} - self._known_kinds):
             await _ensure(self._session, f"{ROOT}/{kind}")
             self._known_kinds.add(kind)
         for _ in range(TRIES):
@@ -320,7 +320,7 @@ class SharedCatalog(MetadataStore):
         mark = await self._mark_of(newest) if newest >= 0 else None
         places = {(kind, key) for kind, values in self._values.items() for key in values}
         self._known_kinds = set(await self._session.children(ROOT))
-        for kind in self._known_kinds:
+        for kind in sorted(self._known_kinds):
             for name in await self._session.children(f"{ROOT}/{kind}"):
                 places.add((kind, unquote(name[1:])))
         ordered = sorted(places)

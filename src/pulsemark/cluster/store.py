@@ -110,7 +110,7 @@ class ClusterStore:
 
     def distinct(self) -> list[TopicStore]:
         """Each open store once."""
-        return list({*tuple(self.stores.values())})
+        return list(dict.fromkeys(tuple(self.stores.values())))
 
     def store_of(self, topic: str) -> TopicStore:
         """The store of a topic's bundle. Raises TopicNotFoundError if it is not this broker's."""

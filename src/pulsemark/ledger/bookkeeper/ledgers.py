@@ -77,7 +77,7 @@ class LedgerCreation:
             task = asyncio.ensure_future(self._make_all(fresh))
             self._tasks.update((run, task) for run in fresh)
         errors: Errors = {}
-        for each in {self._tasks[run] for run in new}:
+        for each in dict.fromkeys(self._tasks[run] for run in new):
             errors |= await asyncio.shield(each)
         for run in new:
             if run not in errors:
@@ -175,7 +175,7 @@ class BookKeeperLedgers:
         """The runs that were begun, by ledger, until it is closed."""
         self._sealed: list[BookKeeperRun] = []
         """Sealed runs whose rows are still in memory."""
-        self._work: set[Future[Any]] = set()
+        self._work: dict[Future[Any], None] = {}
         thread.run(self._take_over())
 
     @property
@@ -299,8 +299,8 @@ class BookKeeperLedgers:
         except StoreClosedError:
             work.close()
             raise
-        self._work.add(future)
-        future.add_done_callback(self._work.discard)
+        self._work[future] = None
+        future.add_done_callback(lambda ended: self._work.pop(ended, None))
 
     # Removing
 
