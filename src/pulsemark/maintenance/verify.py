@@ -75,25 +75,16 @@ def verify_folder(
         if name not in names:
             raise TopicNotFoundError(name)
     if topics is None:
-        yield from _before_topics(view, catalog_findings)
-    yield from _in_topics(view, names if topics is None else topics)
+        yield from _journal_findings(view.journal)
+        yield from catalog_findings
+        yield from _unsalvageable(view)
+    for name, topic_id in sorted(names.items()):
+        if topics is None or name in topics:
+            view.checked.topics += "://" in name  # the store has topics of its own, too
+            yield from TopicCheck(view, name, topic_id).run()
     if topics is None:
-        yield from _after_topics(view)
-
-
-def verify_topics(
-    path: str | os.PathLike[str], topics: Collection[str], *, checked: Checked | None = None
-) -> Iterator[Finding]:
-    """The findings of `verify_folder` in some topics; those that no longer exist are left out."""
-    view, _ = _view_of(Path(path), OsFiles(), checked or Checked())
-    yield from _in_topics(view, topics)
-
-
-def verify_around_topics(path: str | os.PathLike[str]) -> Iterator[Finding]:
-    """The findings of `verify_folder` that are in no topic's log."""
-    view, catalog_findings = _view_of(Path(path), OsFiles(), Checked())
-    yield from _before_topics(view, catalog_findings)
-    yield from _after_topics(view)
+        yield from _orphans(view, names)
+        yield from stray_files(view.files, view.folder)
 
 
 def sizes_of_topics(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -123,24 +114,6 @@ def _view_of(folder: Path, files: Files, checked: Checked) -> tuple[FolderView, 
     _read_headers_of_listed(view)
     _salvage(view)
     return view, catalog_findings
-
-
-def _in_topics(view: FolderView, topics: Collection[str]) -> Iterator[Finding]:
-    for name, topic_id in sorted(_topics(view).items()):
-        if name in topics:
-            view.checked.topics += "://" in name  # the store has topics of its own, too
-            yield from TopicCheck(view, name, topic_id).run()
-
-
-def _before_topics(view: FolderView, catalog_findings: list[Finding]) -> Iterator[Finding]:
-    yield from _journal_findings(view.journal)
-    yield from catalog_findings
-    yield from _unsalvageable(view)
-
-
-def _after_topics(view: FolderView) -> Iterator[Finding]:
-    yield from _orphans(view, _topics(view))
-    yield from stray_files(view.files, view.folder)
 
 
 def _read_headers(view: FolderView) -> None:
