@@ -11,18 +11,17 @@ import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 from urllib.parse import quote_plus, unquote_plus
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from ...coordination import Coordination, CoordinationError, NodeMissingError, connect
 from ...metadata import PrefixError, peek
 from ...metadata.compression import DecompressionError, decompress
-from ...proto.managed_ledger_pb2 import InfoCompression, ManagedCursorInfo, ManagedLedgerInfo
+from ...proto.managed_ledger_pb2 import InfoCompression, ManagedLedgerInfo
 from ..entry import EntryKind
 from ..errors import CatalogError, TopicNotFoundError
 from ..run import DamagedRecordError, Run, RunHeader, chain_of
@@ -45,17 +44,6 @@ T = TypeVar("T")
 _AT_ONCE = 32
 _DEPTH = 5
 """So deep below the root may the stores of bundles be: bundles/TENANT/NAMESPACE/RANGE."""
-
-
-@dataclass(frozen=True, slots=True)
-class PulsarCursor:
-    """What Pulsar stores of a subscription, as far as its node says it."""
-
-    name: str
-    mark_delete_ledger_id: int
-    mark_delete_entry_id: int
-    cursors_ledger_id: int
-    """The ledger with newer positions; -1: there is none."""
 
 
 class StoredLog(TopicLog):
@@ -183,27 +171,6 @@ class BookKeeperReader:
                 paths = Paths(own.rsplit("/", 2)[0])
                 note = await self._get(paths.value(TRANSACTIONS_NOTE_KIND, str(log.topic_id)))
                 found |= {} if note is None else {key: note}
-        return found
-
-    def cursors(self, topic: str) -> list[PulsarCursor]:
-        """What Pulsar stores of a topic's subscriptions. Raises CatalogError."""
-        return self._run(self._cursors(topic))
-
-    async def _cursors(self, topic: str) -> list[PulsarCursor]:
-        path = topic_path(topic, self._chroot)
-        found = []
-        for node in await self._children(path):
-            data = await self._get(f"{path}/{node}")
-            if data is not None:
-                info = cursor_info(f"{path}/{node}", data)
-                found.append(
-                    PulsarCursor(
-                        unquote_plus(node),
-                        info.mark_delete_ledger_id,
-                        info.mark_delete_entry_id,
-                        info.cursors_ledger_id,
-                    )
-                )
         return found
 
     # This package's own stores
@@ -386,17 +353,14 @@ MANAGED_LEDGERS = "/managed-ledgers"
 MAX_NODE_BYTES = 64 * 1024 * 1024
 _HEADER = struct.Struct(">HI")
 _COMPRESSED_MAGIC = 0x4778
-M = TypeVar("M", bound=Message)
 
 
 def ledger_info(path: str, data: bytes) -> ManagedLedgerInfo:
     """A topic's list of ledgers. Raises CatalogError."""
-    return _parsed(path, data, ManagedLedgerInfo())
-
-
-def cursor_info(path: str, data: bytes) -> ManagedCursorInfo:
-    """What a cursor's node says. Raises CatalogError."""
-    return _parsed(path, data, ManagedCursorInfo())
+    try:
+        return ManagedLedgerInfo.FromString(_plain(data))
+    except (DecodeError, DecompressionError, struct.error) as error:
+        raise CatalogError(Path(path), f"it is not a ManagedLedgerInfo: {error}") from error
 
 
 def topic_path(topic: str, chroot: str = "") -> str:
@@ -407,14 +371,6 @@ def topic_path(topic: str, chroot: str = "") -> str:
         raise ValueError(f"{topic!r} is not persistent://TENANT/NAMESPACE/NAME")
     *namespace, name = parts
     return f"{chroot}{MANAGED_LEDGERS}/{'/'.join(namespace)}/persistent/{quote_plus(name)}"
-
-
-def _parsed(path: str, data: bytes, into: M) -> M:
-    try:
-        into.ParseFromString(_plain(data))
-    except (DecodeError, DecompressionError, struct.error) as error:
-        raise CatalogError(Path(path), f"it is not a {type(into).__name__}: {error}") from error
-    return into
 
 
 def _plain(data: bytes) -> bytes:
