@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..ledger import EARLIEST, CorruptEntryError, Entry, EntryKind, TopicLog
 from ..ledger.errors import CatalogError, CorruptCatalogError, CorruptFileError, TopicNotFoundError
-from ..ledger.local.io.files import Files, OsFiles
+from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import (
     CATALOG_NAME,
     LOCK_NAME,
@@ -69,7 +69,7 @@ def verify_folder(
     The counts in ``checked`` are increased. Raises ForeignFolderError, UnsupportedVersionError,
     TopicNotFoundError, OSError.
     """
-    view, catalog_findings = _view_of(Path(path), files or OsFiles(), checked or Checked())
+    view, catalog_findings = _view_of(Path(path), files or Files(), checked or Checked())
     names = _topics(view)
     for name in topics or ():
         if name not in names:
@@ -89,7 +89,7 @@ def verify_folder(
 
 def sizes_of_topics(path: str | os.PathLike[str]) -> dict[str, int]:
     """All topics of a folder, the store's own too, with the size of their segments in bytes."""
-    view, _ = _view_of(Path(path), OsFiles(), Checked())
+    view, _ = _view_of(Path(path), Files(), Checked())
     sizes = dict.fromkeys(_topics(view), 0)
     for segment_id, header in view.headers.items():
         if header.topic in sizes:

@@ -18,7 +18,7 @@ from ..ledger.local.commit.journal import (
     journal_blocks,
     journals,
 )
-from ..ledger.local.io.files import Files, OsFiles, read_up_to
+from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import SegmentId, segment_path
 from .findings import DamagedJournal
 
@@ -99,7 +99,7 @@ def _add(content: JournalContent, block: JournalBlock, *, is_cut: bool) -> None:
         at += group.size_bytes
 
 
-class JournalOverlay(OsFiles):
+class JournalOverlay(Files):
     """Segments' files as recovery will leave them; ``ends`` are those that it cuts off."""
 
     def __init__(

@@ -47,7 +47,7 @@ from pulsemark.ledger.local.commit.journal import (
     replay,
 )
 from pulsemark.ledger.local.io import folder
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.segment import index_file, record_format, segment_format
 from pulsemark.ledger.local.segment.index_file import (
     CHUNK_HEADER_SIZE,
@@ -100,7 +100,7 @@ LINES = DOCUMENT.splitlines()
 ORDERS = "persistent://public/default/orders"
 START_MS = 1_700_000_000_000
 LETTERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
-FILES = OsFiles()
+FILES = Files()
 
 
 # The document, taken apart

@@ -22,7 +22,7 @@ from ..errors import CorruptFileError, TopicNotFoundError
 from ..run import Run
 from ..topic_log import LogSnapshot, TopicLog, full_topic_name
 from .io.fd_cache import FdCache
-from .io.files import Files, OsFiles
+from .io.files import Files
 from .io.folder import (
     SegmentId,
     check_marker,
@@ -109,7 +109,7 @@ class FolderReader:
         is relative and the process changes its working directory.
         """
         self._folder = Path(path).absolute()
-        self._files = files or OsFiles()
+        self._files = files or Files()
         check_marker(self._files, self._folder)
         self._folder_fd = self._files.hold_folder(self._folder)
         self._fds = FdCache(self._files, flags=os.O_RDONLY)

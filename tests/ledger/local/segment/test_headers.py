@@ -12,7 +12,7 @@ import pytest
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions
 from pulsemark.ledger.local import ledgers
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.io.folder import list_segments, segment_path
 from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_record_head
 from pulsemark.ledger.local.segment.salvage import (
@@ -28,7 +28,7 @@ from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"
-FILES = OsFiles()
+FILES = Files()
 
 
 def fill(store, clock):
