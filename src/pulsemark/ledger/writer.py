@@ -41,7 +41,7 @@ from ..metadata.message import sound_count
 from ..metadata.prefix import pack_stamps
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
 from ..records import record
-from .commit.batch import MAX_BATCH_BYTES, ROW_FIELDS, Appended, Batch, Commit, Group
+from .commit.batch import MAX_BATCH_BYTES, Appended, Batch, Commit, Group
 from .cursors.cursor import Cursor
 from .cursors.cursor_store import CursorStore, SubscribedLog
 from .entry import Entry, EntryKind, StoredEntry, checked_ms, time_of_unstamped
@@ -69,7 +69,7 @@ from .limits import (
     MAX_TIME_MS,
 )
 from .position import EARLIEST, Position
-from .run import Run, RunHeader
+from .run import ROW_FIELDS, Run, RunHeader
 from .store_core import StoreCore, StoreOptions
 from .topic_log import ControlPositions, LogSnapshot, TopicLog
 from .transactions import Event, Transactions, event_in, event_of

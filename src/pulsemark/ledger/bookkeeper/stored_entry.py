@@ -30,8 +30,9 @@ from ...metadata import (
     peek,
     strip,
 )
-from ..commit.batch import ROW_FIELDS, Group
+from ..commit.batch import Group
 from ..entry import HEAD, KINDS, LAST_KIND, EntryKind
+from ..run import ROW_FIELDS
 
 _FACTS = struct.Struct(">BIQQq")
 _FACTS_TAG = b"\xca\x07" + bytes([_FACTS.size])
