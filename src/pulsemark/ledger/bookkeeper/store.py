@@ -117,7 +117,7 @@ class BookKeeperStore(TopicStore):
             raise
 
     def never_wait_here(self) -> None:
-        """As `StoreCore.never_wait_here`: entries are on bookies."""
+        """As `TopicStore.never_wait_here`: entries are on bookies."""
         self.engine.access.never_wait_here()
 
     def abandon(self) -> None:
