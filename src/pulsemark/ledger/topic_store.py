@@ -61,14 +61,12 @@ class TopicStore:
 
     def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
         """Take over an engine. Raises as ``open_topic``, but no TopicNotFoundError, ValueError."""
-        clock, options, threaded = setup.clock, setup.options, setup.threaded
-        self.engine = engine
-        self.state = state
+        options, threaded = setup.options, setup.threaded
+        self.engine, self.state = engine, state
         self.owner_id = os.urandom(16).hex()
         """Identifies this opening of the store; each one is different."""
-        self.clock = clock
-        self.options = options
-        self.tail_cache = TailCache(options.tail_cache_bytes, clock)
+        self.clock, self.options = setup.clock, options
+        self.tail_cache = TailCache(options.tail_cache_bytes, setup.clock)
         """The entries committed last, for readers at the end of a topic."""
         self._ids_lock = threading.Lock()
         self._spare_ids: list[int] = []
@@ -91,7 +89,7 @@ class TopicStore:
             engine.start(self.committer)
             self._topic_ids = self.catalog.topics()
             of_cursors = self._make_ledger(CURSOR_TOPIC, create=True)
-            self.cursors = CursorStore(of_cursors, setup.options, state)
+            self.cursors = CursorStore(of_cursors, options, state)
             of_cursors.recent.reader_left()  # it was read to its end, and will not be again
             self._end_deletions()
         except BaseException:
