@@ -266,7 +266,7 @@ class SimulatedDisk:
         return entry
 
 
-class DiskProcess:
+class DiskProcess(Files):
     """One process's access to a SimulatedDisk: a `Files`."""
 
     def __init__(self, disk: SimulatedDisk) -> None:

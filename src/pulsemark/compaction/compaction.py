@@ -45,7 +45,6 @@ from .current_view import (
     is_view_lost,
     newest_generation,
     remove_other_views,
-    store_of,
     switch_view,
     view_name,
 )
@@ -124,7 +123,7 @@ def compact(
     ledger.check_can_read()
     with compacting(ledger):
         old = current_view(ledger)
-        remove_other_views(store_of(ledger), ledger.topic_id, newest_generation(ledger))
+        remove_other_views(ledger.store, ledger.topic_id, newest_generation(ledger))
         horizon = _horizon(ledger, until)
         if old is not None and (horizon is None or horizon <= old.horizon):
             horizon = old.horizon if again else None
@@ -211,7 +210,7 @@ class _Compaction:
     def run(self, ledger: ManagedLedger) -> CompactionReport:
         """Make the view and make it current."""
         started = time.perf_counter()
-        store = store_of(ledger)
+        store = ledger.store
         latest = self._latest()
         # Counted now: chunked messages are dropped while they are copied.
         keys = latest.key_count

@@ -1,20 +1,4 @@
-"""The built-in stampers, the fields they write, and finding stampers by name.
-
-=================  ======================  ======================================================
-name               field                   taken from
-=================  ======================  ======================================================
-broker-time        1 broker_timestamp      the broker's clock (PIP-70)
-index              2 index                 the topic's count of messages (PIP-70)
-message-count      100 message_count       the SEND command, from which the index grows
-has-keys           106 has_keys            the producer's header: a key of either kind; `:any`
-                                           looks into batches, too
-raw-size           107 raw_size_bytes      the producer's header: uncompressed size
-tombstone          108 tombstone           a property of the message
-property-tags      109 application_tags    properties of the message, else of the producer
-producer           110 producer_name       the connection, else the producer's header
-send-time          111 send_time_ms        the producer's header: publish time, or Kafka's time
-broker             112 broker_name         what the broker advertises
-=================  ======================  ======================================================
+"""The built-in stampers (docs/stamps.md has their table), and finding stampers by name.
 
 No stamper opens a payload, but for `has-keys:any`, which looks for keys in a batch. Stampers that
 need the producer's header ask the context for it. The context parses the header once for all

@@ -97,7 +97,7 @@ class _Fault:
         return self.path_part in str(path or "")
 
 
-class FaultyFiles:
+class FaultyFiles(Files):
     """A `Files` that calls another one, by default the real disk's, with the faults that are due.
 
     Its methods raise the OSError of the fault, and those of the other `Files`.

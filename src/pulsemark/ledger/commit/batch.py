@@ -37,7 +37,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from ...metadata import Buffer
 from ..errors import FencedError
 from ..position import Position
-from ..run import Run
+from ..run import ROW_FIELDS, Run
 from ..store_state import StoreState
 from ..tail_cache import RecentEntries
 
@@ -64,10 +64,6 @@ class Wakeup:
 
 _JOIN_BELOW_BYTES = 16 * 1024
 """Buffers smaller than this on average are joined: one copy is cheaper than a long gather."""
-
-ROW_FIELDS = 4
-"""The numbers of each entry: its append time, the highest entry time up to it, the run's
-messages up to it (both including the entry), and where its record ends in the run."""
 
 DoneCallback = Callable[[BaseException | None], None]
 _Callback = TypeVar("_Callback")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from ...metadata import Clock, SystemClock
-from ..commit.batch import ROW_FIELDS, Batch, EntryWriter, Group, Outcome, Owner
+from ..commit.batch import Batch, EntryWriter, Group, Outcome, Owner
 from ..commit.group_commit import GroupCommit, Notify
-from ..run import Run, RunHeader
+from ..run import ROW_FIELDS, Run, RunHeader
 from ..store import MetadataStore
 from ..store_core import StoreOptions, StoreSetup
 from ..store_state import StoreState, make_uninterrupted
@@ -239,11 +239,10 @@ class MemoryLedgers:
 def _add(content: Content, group: Group) -> None:
     """Add the group's entries: its bytes, cut at the ends of its rows."""
     data, start = b"".join(group.buffers), group.offset
-    rows = iter(group.rows)
-    for append_time_ms, time_ms, next_message, end in zip(*[rows] * ROW_FIELDS, strict=True):
-        entry = data[start - group.offset : end - group.offset]
-        content.add(entry, append_time_ms, time_ms, next_message)
+    for end in group.rows[ROW_FIELDS - 1 :: ROW_FIELDS]:
+        content.entries.append(data[start - group.offset : end - group.offset])
         start = end
+    content.add(group.rows)
 
 
 def _drop(runs: Sequence[MemoryRun]) -> None:

@@ -1,21 +1,6 @@
 """Layout of a data folder, its marker file and its lock.
 
-::
-
-    PULSEMARK                            what this folder is: JSON with the format version
-    LOCK                                 locked, as the folder is, by the process that writes; holds
-                                         its pid
-    RESERVE                              zeros: space that removing entries may use (`Reserve`)
-    PROBE                                only while a test write finds out whether the disk is full
-    catalog.sqlite                       tenants, topics, segment lists
-    journal/<slot>.journal
-    ledgers/<ledger id>-<segment>.log    records
-    ledgers/<ledger id>-<segment>.idx    their addresses and times; may be deleted
-    ledgers/<ledger id>-<segment>.cut    how many first entries were removed
-    PULSEMARK.new, ledgers/*.cut.new     being written: renamed when they are whole
-    catalog.sqlite.new                   likewise, by `rebuild_catalog`
-
-No name a client chooses ever becomes part of a path.
+docs/formats.md names its files. No name a client chooses ever becomes part of a path.
 
 **The reserve.**
 Space that is kept back, so that a full disk can be freed.
