@@ -42,6 +42,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, cast
 
@@ -226,7 +227,7 @@ class SeekServer:
     def _interceptors(self) -> tuple[grpc.aio.ServerInterceptor, ...]:
         admit = self._admit
         if admit is None and _has_tokens(self._options):
-            admit = _admitting_tokens(self._options)
+            admit = partial(_admit_bearer, self._options.token, self._options.control_token)
         return () if admit is None else (_AdmissionGate(admit),)
 
     async def _register(self, server: grpc.aio.Server) -> None:
@@ -507,27 +508,22 @@ Admit: TypeAlias = Callable[[Caller, Any], Awaitable[float | None]]
 Check: TypeAlias = Callable[[Any, CallContext], Awaitable[float | None]]
 
 
-def _admitting_tokens(options: ServerOptions) -> Admit:
-    """Admits calls with `authorization: Bearer <token>`."""
-    token, control = (
-        None if each is None else rpc.bearer(each).encode()
-        for each in (options.token, options.control_token)
+async def _admit_bearer(token: str | None, control: str | None, caller: Caller, _: Any) -> None:
+    """Admit calls with one of the tokens. Raises CallRefusedError."""
+    given = caller.headers.get("authorization", "").encode()
+    is_known, is_all = (
+        wanted is not None and hmac.compare_digest(given, rpc.bearer(wanted).encode())
+        for wanted in (token, control)
     )
-
-    async def admit(caller: Caller, _request: Any) -> None:
-        given = caller.headers.get("authorization", "").encode()
-        if control is not None and hmac.compare_digest(given, control):
-            return
-        is_known = token is not None and hmac.compare_digest(given, token)
-        is_control = control is not None and caller.method == "AppendControl"
-        if is_control and is_known:
-            text = "the bearer token is not for AppendControl"
-            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
-        if not is_known and (is_control or token is not None):
-            text = "a bearer token is needed in 'authorization'"
-            raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
-
-    return admit
+    if is_all:
+        return
+    is_control = control is not None and caller.method == "AppendControl"
+    if is_control and is_known:
+        text = "the bearer token is not for AppendControl"
+        raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
+    if not is_known and (is_control or token is not None):
+        text = "a bearer token is needed in 'authorization'"
+        raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
 
 
 class _AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
