@@ -539,9 +539,6 @@ class OwnTimes:
 
 H = TypeVar("H", bound=RunHeader)
 
-UNKNOWN_COUNT = -1
-"""``previous_entry_count`` if it was lost with the header. Never on disk."""
-
 
 class Link(NamedTuple, Generic[H]):
     """A run of the chain."""
@@ -568,8 +565,6 @@ def chain_of(headers: Iterable[H], lost: Collection[int] = ()) -> list[Link[H]]:
         ledger_id, count, end_index = first.previous_ledger_id, first.previous_entry_count, None
         if first.first_entry_id == 0:
             end_index = first.first_index
-        if count == UNKNOWN_COUNT:
-            count = None
         if ledger_id not in ledgers and ledger_id in lost:
             ledger_id = max((other for other in ledgers if other < ledger_id), default=-1)
             count = end_index = None

@@ -38,7 +38,7 @@ from ..ledger.local.io.folder import (
     ledgers_folder,
     list_segments,
 )
-from ..ledger.local.segment.salvage import has_records, read_named_header, salvage_headers
+from ..ledger.local.segment.salvage import may_have_held_records, read_named_header, salvage_headers
 from .findings import (
     DamagedCatalog,
     DamagedEntries,
@@ -167,16 +167,11 @@ def _read_headers_of_listed(view: FolderView) -> None:
 
 def _salvage(view: FolderView) -> None:
     catalog = view.catalog or CatalogContent()
-    names = {topic_id: name for name, topic_id in catalog.topics.items()}
     for segment_id in sorted(view.damaged):
         if _read_header(view, view.files, segment_id):
             del view.damaged[segment_id]  # it was half written
             continue
-        topic_id = catalog.segments.get(segment_id, -1)
-        identity = (names[topic_id], topic_id) if topic_id in names else None
-        view.headers |= salvage_headers(
-            view.files, view.folder, [segment_id], view.headers.values(), identity
-        )
+        view.headers |= salvage_headers(view.files, view.folder, [segment_id])
     unread = (catalog.segments.keys() | view.damaged.keys()) - view.headers.keys()
     if unread - view.damaged.keys():  # or they were removed after the catalog was read
         unread &= view.catalog_now().segments.keys() | view.damaged.keys()
@@ -212,7 +207,7 @@ def _unsalvageable(view: FolderView) -> Iterator[Finding]:
         try:
             if segment_id in removed:
                 yield LeftoverFile(path=path, reason=_REMOVED)
-            elif is_known or has_records(view.files, view.folder, segment_id):
+            elif is_known or may_have_held_records(view.files, view.folder, segment_id):
                 yield DamagedHeader(path=path, reason=reason, salvaged=False)
             else:
                 why = "a segment without header and records: its first write did not finish"

@@ -8,9 +8,8 @@ prefix, which readers of entries get (clients, mirrors, Pulsar's own tools). One
 from the same numbers. So a difference means that bytes were joined which do not belong together,
 though each part has a good checksum.
 
-Every number of the index file can be computed from the records, with two exceptions: the running
-maximum of times before a segment whose header was damaged, and the times of entries that are
-damaged now. After such a place times are only checked to be possible: never falling, and never
+Every number of the index file can be computed from the records, but for the times of entries that
+are damaged now. After such a place times are only checked to be possible: never falling, and never
 below an entry's own time.
 """
 
@@ -67,8 +66,6 @@ class SegmentPlan:
     """Its header, and where its entries end."""
     is_ended: bool
     """Whether it has ended, so that its index file should be complete."""
-    salvaged: bool = False
-    """Whether the header was salvaged."""
     cut: HeadCut = NO_CUT
     """The first entries that were removed."""
     is_in_journal: bool = False
@@ -104,13 +101,7 @@ class SegmentCheck:
         plan = self._plan
         fd = self._files.open(plan.path, os.O_RDONLY)
         try:
-            index = IndexCheck(
-                self._files,
-                index_path(plan.path),
-                plan.link.header,
-                cut=plan.cut,
-                exact_floor=not plan.salvaged,
-            )
+            index = IndexCheck(self._files, index_path(plan.path), plan.link.header, cut=plan.cut)
             try:
                 yield from self._records(fd, index)
                 counting_rows = self._expected_id - plan.link.header.first_entry_id
@@ -142,10 +133,8 @@ class SegmentCheck:
 
     def _is_beyond(self, record: ScannedRecord) -> bool:
         """Whether this record and all after it do not count."""
-        plan, fields = self._plan, record.fields
-        if plan.link.end_entry_id is not None:
-            return fields.entry_id >= plan.link.end_entry_id
-        return plan.link.end_index is not None and fields.index >= plan.link.end_index
+        end_id = self._plan.link.end_entry_id
+        return end_id is not None and record.fields.entry_id >= end_id
 
     def _gap(self, record: ScannedRecord, index: IndexCheck) -> Iterator[Finding]:
         """Entries before ``record`` that have no record."""
@@ -216,7 +205,7 @@ class SegmentCheck:
         plan = self._plan
         end_id = plan.link.end_entry_id
         evidence = "a later header counts them"
-        if end_id is None and plan.link.end_index is None:
+        if end_id is None:
             end_id = plan.link.header.first_entry_id + index.stated_rows()
             evidence = "the index file has them"
         if end_id is not None and self._expected_id < end_id:
@@ -323,14 +312,13 @@ class IndexCheck:
         header: SegmentHeader,
         *,
         cut: HeadCut = NO_CUT,
-        exact_floor: bool = True,
     ) -> None:
-        """``exact_floor``: the header was not salvaged. Raises OSError."""
+        """Raises OSError."""
         self._files = files
         self._path = path
         self._header = header
         self._head = index_head(header)
-        self._exact_times = exact_floor
+        self._exact_times = True
         self._time_max_ms = header.entry_time_floor_ms
         self._append_time_max_ms = 0
         self._next_message = 0

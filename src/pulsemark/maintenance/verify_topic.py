@@ -196,7 +196,6 @@ class TopicCheck:
             path,
             link,
             is_ended=number + 1 < len(self._links) and not view.journal.blocks,
-            salvaged=segment_id in view.damaged,
         )
         cut_problem = None
         if self._is_first(number):

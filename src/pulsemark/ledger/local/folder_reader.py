@@ -298,7 +298,7 @@ class FolderReader:
     def _salvage(self, damaged: Sequence[tuple[int, int]]) -> None:
         sizes = {each: self._size(segment_path(self._folder, *each)) for each in damaged}
         tried = [each for each in damaged if self._unsalvageable.get(each) != sizes[each]]
-        self._headers |= salvage_headers(self._files, self._folder, tried, self._headers.values())
+        self._headers |= salvage_headers(self._files, self._folder, tried)
         self._unsalvageable = {e: size for e, size in sizes.items() if e not in self._headers}
 
     def _size(self, path: Path) -> int:

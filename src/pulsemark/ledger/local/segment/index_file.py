@@ -52,10 +52,6 @@ class IndexFile:
         """Whether the file begins with these bytes."""
         return read_up_to(self._files, self._fd, len(head), 0) == head
 
-    def version(self) -> int | None:
-        """The version in the file's header; None if it has no header."""
-        return unpack_index_version(read_up_to(self._files, self._fd, INDEX_HEADER_SIZE, 0))
-
     def second_header(self) -> bytes:
         """The bytes at the place of the second copy of the segment's header, unchecked."""
         return read_up_to(self._files, self._fd, SEGMENT_HEADER_LIMIT, INDEX_HEADER_SIZE)
@@ -235,16 +231,6 @@ def pack_index_header(ledger_id: int, segment_no: int, segment_header: bytes = b
     size = len(segment_header)
     body = _HEADER.pack(INDEX_MAGIC, version, 0, segment_no, ledger_id, size)
     return body + _U32.pack(crc32c(body)) + segment_header
-
-
-def unpack_index_version(data: bytes) -> int | None:
-    """The version in an index file's first 32 bytes; None if they are not a header."""
-    if len(data) < INDEX_HEADER_SIZE or data[:8] != INDEX_MAGIC:
-        return None
-    body = data[: _HEADER.size]
-    if crc32c(body) != _U32.unpack_from(data, _HEADER.size)[0]:
-        return None
-    return int(_HEADER.unpack(body)[1])
 
 
 Column: TypeAlias = "array[int] | memoryview"

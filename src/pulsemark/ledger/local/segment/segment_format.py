@@ -193,26 +193,6 @@ def stated_header_size(data: Buffer) -> int:
     return size if _FIXED.size < size <= min(len(data), SEGMENT_HEADER_LIMIT) else _SIZE_END
 
 
-def stated_version(data: Buffer) -> int:
-    """The version that a header, maybe damaged, states; 0 if its magic is damaged."""
-    if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
-        return 0
-    return int(_FIXED.unpack_from(data)[1])
-
-
-def stated_topic(data: Buffer) -> tuple[str, int] | None:
-    """Topic name and id that a damaged header states; None if that cannot be a name."""
-    if len(data) < _FIXED.size:
-        return None
-    topic_id, name_size = _FIXED.unpack_from(data)[7::7]
-    if not 0 < name_size <= MAX_TOPIC_NAME_BYTES or len(data) < _FIXED.size + name_size:
-        return None
-    try:
-        return bytes(data[_FIXED.size : _FIXED.size + name_size]).decode(), topic_id
-    except UnicodeDecodeError:
-        return None
-
-
 def _padded(size: int) -> int:
     return (size + 7) & ~7
 
