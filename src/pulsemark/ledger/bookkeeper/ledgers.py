@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ...coordination import Delete, Operation
 from ...metadata import Buffer
 from ..commit.batch import Batch, EntryWriter, Group, Outcome, Owner
-from ..commit.group_commit import GroupCommit
 from ..errors import CatalogError, LedgerError, OwnershipLostError, StoreClosedError
 from ..run import Run, RunHeader
+from ..store import LedgerStore
 from .address import disconnected
 from .client.errors import FAILURES, BackPressureError, NotEnoughBookiesError
 from .logs import Logs
@@ -152,8 +152,10 @@ class LedgerOptions:
             )
 
 
-class BookKeeperLedgers:
+class BookKeeperLedgers(LedgerStore):
     """Ledgers on bookies, owned when made. Raises CatalogError, UnsupportedVersionError."""
+
+    metadata: ZooKeeperMetadata
 
     def __init__(
         self,
@@ -195,9 +197,6 @@ class BookKeeperLedgers:
             return await self.tree.is_owner()
         except CatalogError:  # unknown; each change asks again
             return True
-
-    def start(self, committer: GroupCommit) -> None:
-        """Nothing to do: what fails is fenced by the batch that fails."""
 
     # Ledgers
 
@@ -313,10 +312,6 @@ class BookKeeperLedgers:
         """As `RunOwner.cut_run`."""
         self.thread.run(self.logs.cut(run, rows))
 
-    def freeing(self, work: Callable[[], T]) -> T:
-        """Only calls ``work``: what is removed here needs no space on bookies."""
-        return work()
-
     # The whole
 
     def probe(self) -> None:
@@ -384,8 +379,7 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
 class BookKeeperWriter(EntryWriter):
     """The `EntryWriter` of a `BookKeeperLedgers`."""
 
-    is_waiting: bool = False
-    """Whether entries are on their way to bookies."""
+    is_waiting = False  # True while entries are on their way to bookies
 
     def __init__(self, ledgers: BookKeeperLedgers) -> None:
         self._ledgers = ledgers
@@ -500,12 +494,6 @@ class BookKeeperWriter(EntryWriter):
             await self._ledgers.creation.make_ready(runs)
         finally:
             prepared()
-
-    def sync(self) -> None:
-        """Nothing to do: bookies sync before they acknowledge."""
-
-    def shown(self, groups: Sequence[Group]) -> None:
-        """Nothing to do."""
 
 
 class _Adds:

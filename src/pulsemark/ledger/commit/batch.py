@@ -321,6 +321,7 @@ class EntryWriter(Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether it waits for a disk or a network just now, so that readers may run."""
+        return False
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """Append the groups' entries to their runs and make them durable, but do not show them.
@@ -345,9 +346,11 @@ class EntryWriter(Protocol):
         """Make durable what was written without a sync. After an OSError it may be lost: the store
         stops.
         """
+        return
 
     def shown(self, groups: Sequence[Group]) -> None:
         """These groups are visible now, and their receipts are on the way: do the upkeep now."""
+        return
 
 
 class PendingLedgers:
