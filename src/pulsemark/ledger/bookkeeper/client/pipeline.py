@@ -136,6 +136,9 @@ class WritePipeline:
     Recovery writes them again, past a fence.
     """
 
+    _notice: ConfirmedNotice | None = None
+    """A writer's; recovery tells bookies nothing."""
+
     def __init__(
         self,
         core: ClientCore,
@@ -157,8 +160,7 @@ class WritePipeline:
         """The last entry that is confirmed, and all before it; -1: none."""
         self.length = length
         """Bytes of payload up to and with that entry."""
-        self._start = confirmed
-        self._next_id = confirmed + 1
+        self._start, self._next_id = confirmed, confirmed + 1
         self._end = length
         self._pending: deque[PendingEntries] = deque()
         self.in_flight_bytes = 0
@@ -177,7 +179,6 @@ class WritePipeline:
         """A new segment is being written, which begins after what is confirmed now."""
         self._is_ending = False
         self._again: asyncio.TimerHandle | None = None
-        self._notice = None if recovery else ConfirmedNotice(self, password)
 
     def _make_encoder(self, password: bytes) -> AddEncoder:
         return AddEncoder(

@@ -8,7 +8,7 @@ from ....metadata.crc import Buffer
 from .errors import LedgerClosedError, LedgerFencedError, MetadataConflictError
 from .ledger_nodes import VersionedMetadata
 from .metadata import LedgerMetadata, LedgerState
-from .pipeline import WritePipeline
+from .pipeline import ConfirmedNotice, WritePipeline
 from .registry import ClientCore
 
 
@@ -22,6 +22,7 @@ class LedgerWriter(WritePipeline):
     def __init__(self, core: ClientCore, created: VersionedMetadata, password: bytes) -> None:
         super().__init__(core, created.metadata, password)
         self._version = created.version
+        self._notice = ConfirmedNotice(self, password)
         self._closing: asyncio.Task[LedgerMetadata] | None = None
 
     def append(self, *buffers: Buffer) -> asyncio.Future[int]:
