@@ -188,11 +188,8 @@ def _give_second_name(files: Files, path: Path, name: Path) -> None:
         os.link(path, name)
     except OSError:
         shutil.copy(path, name)
-        copied = files.open(name, os.O_RDWR)
-        try:
+        with files.opened(name, os.O_RDWR) as copied:
             files.fsync(copied)
-        finally:
-            files.close(copied)
 
 
 def _put_back(files: Files, folder: Path, old: Path | None) -> None:

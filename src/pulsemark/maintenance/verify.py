@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..ledger import EARLIEST, CorruptEntryError, Entry, EntryKind, TopicLog
 from ..ledger.errors import CatalogError, CorruptCatalogError, CorruptFileError, TopicNotFoundError
-from ..ledger.local.io.files import Files
+from ..ledger.local.io.files import Files, size_of
 from ..ledger.local.io.folder import (
     CATALOG_NAME,
     LOCK_NAME,
@@ -93,15 +93,8 @@ def sizes_of_topics(path: str | os.PathLike[str]) -> dict[str, int]:
     sizes = dict.fromkeys(_topics(view), 0)
     for segment_id, header in view.headers.items():
         if header.topic in sizes:
-            sizes[header.topic] += _size(view.path(segment_id))
+            sizes[header.topic] += size_of(view.files, view.path(segment_id))
     return sizes
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _view_of(folder: Path, files: Files, checked: Checked) -> tuple[FolderView, list[Finding]]:

@@ -6,7 +6,6 @@ shows segment files with the journal's bytes in their places, without changing a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,8 +160,5 @@ class JournalOverlay(Files):
         return bytes(data)
 
     def _read_piece(self, piece: _Piece, offset: int, size_bytes: int) -> bytes:
-        fd = self._files.open(piece.journal, os.O_RDONLY)
-        try:
+        with self._files.opened(piece.journal) as fd:
             return read_up_to(self._files, fd, size_bytes, offset).ljust(size_bytes, b"\0")
-        finally:
-            self._files.close(fd)

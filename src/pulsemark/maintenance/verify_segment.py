@@ -99,8 +99,7 @@ class SegmentCheck:
     def run(self) -> Iterator[Finding]:
         """Read everything. Raises OSError, and FileNotFoundError if it was removed meanwhile."""
         plan = self._plan
-        fd = self._files.open(plan.path, os.O_RDONLY)
-        try:
+        with self._files.opened(plan.path) as fd:
             index = IndexCheck(self._files, index_path(plan.path), plan.link.header, cut=plan.cut)
             try:
                 yield from self._records(fd, index)
@@ -110,8 +109,6 @@ class SegmentCheck:
                 yield from self._index(index)
             finally:
                 index.close()
-        finally:
-            self._files.close(fd)
 
     def _position(self, entry_id: int) -> Position:
         return Position(self._plan.link.header.ledger_id, entry_id)

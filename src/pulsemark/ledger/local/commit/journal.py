@@ -451,12 +451,9 @@ class Journal:
 
 def free_journal(files: Files, path: Path) -> None:
     """Mark the file as free, durably."""
-    fd = files.open(path, os.O_RDWR)
-    try:
+    with files.opened(path, os.O_RDWR) as fd:
         write_all(files, fd, [bytes(JOURNAL_HEADER_SIZE)], 0)
         files.fdatasync(fd)
-    finally:
-        files.close(fd)
 
 
 @record
@@ -526,8 +523,7 @@ def journals(files: Files, folder: Path) -> list[JournalFile]:
 def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]:
     """Every block that counts in a journal, in order, and the place of every damaged one."""
     path, key, end = journal.path, journal.header.block_key, journal.end
-    fd = files.open(path, os.O_RDONLY)
-    try:
+    with files.opened(path) as fd:
         size = files.size(fd) if end is None else end
         at = JOURNAL_HEADER_SIZE
         while at < size:
@@ -544,8 +540,6 @@ def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]
                 after = size if following is None else following
             yield JournalBlock(path, at, after, groups)
             at = after
-    finally:
-        files.close(fd)
 
 
 def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader]]:
@@ -553,11 +547,8 @@ def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader]
     found = {}
     for slot in list_journal_slots(files, folder):
         path = journal_path(folder, slot)
-        fd = files.open(path, os.O_RDONLY)
-        try:
+        with files.opened(path) as fd:
             header = unpack_journal_header(read_up_to(files, fd, JOURNAL_HEADER_SIZE, 0), path)
-        finally:
-            files.close(fd)
         if header is not None:
             found[header.journal_id] = path, header
     return found

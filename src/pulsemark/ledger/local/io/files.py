@@ -15,6 +15,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -76,6 +77,15 @@ class Files:
         if fd in self._held:
             self._held = {each: folder for each, folder in self._held.items() if each != fd}
         os.close(fd)
+
+    @contextmanager
+    def opened(self, path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+        """Open for the length of a ``with`` block."""
+        fd = self.open(path, flags)
+        try:
+            yield fd
+        finally:
+            self.close(fd)
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
@@ -140,11 +150,8 @@ class Files:
 
     def listdir(self, path: Path) -> list[str]:
         """Names in a folder."""
-        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             return os.listdir(fd)  # noqa: PTH208 - of held folders
-        finally:
-            os.close(fd)
 
     def exists(self, path: Path) -> bool:
         """Whether a file or folder has that name."""
@@ -166,11 +173,8 @@ class Files:
 
     def sync_folder(self, path: Path) -> None:
         """Make the folder's entries (new, renamed, removed files) durable."""
-        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def try_lock(self, fd: int) -> bool:
         """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
@@ -284,21 +288,22 @@ def read_up_to(files: Files, fd: int, size_bytes: int, offset: int) -> bytes:
 
 def read_file(files: Files, path: Path, limit_bytes: int = 1 << 20) -> bytes:
     """A whole small file."""
-    fd = files.open(path, os.O_RDONLY)
-    try:
+    with files.opened(path) as fd:
         return read_up_to(files, fd, min(files.size(fd), limit_bytes), 0)
-    finally:
-        files.close(fd)
+
+
+def size_of(files: Files, path: Path) -> int:
+    """A file's size in bytes; 0 if there is none."""
+    with suppress(FileNotFoundError), files.opened(path) as fd:
+        return files.size(fd)
+    return 0
 
 
 def write_file_durably(files: Files, path: Path, content: bytes) -> None:
     """Write a small file as a whole: after a crash all of it is there, or nothing."""
     temporary = path.with_name(path.name + ".new")
-    fd = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
+    with files.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         write_all(files, fd, [content], 0)
         files.fsync(fd)
-    finally:
-        files.close(fd)
     files.rename(temporary, path)
     files.sync_folder(path.parent)

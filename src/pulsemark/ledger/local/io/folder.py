@@ -233,14 +233,9 @@ def lock_folder(files: Files, folder: Path) -> FolderLock:
 
 def _owner(files: Files, folder: Path) -> int | None:
     """Who has the folder locked, unless the file that says it was removed."""
-    try:
-        fd = files.open(folder / LOCK_NAME, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
+    with suppress(FileNotFoundError), files.opened(folder / LOCK_NAME) as fd:
         return _owner_in(files, fd)
-    finally:
-        files.close(fd)
+    return None
 
 
 def _owner_in(files: Files, fd: int) -> int | None:
@@ -263,12 +258,9 @@ def probe_folder(files: Files, folder: Path) -> None:
     """Write a file of 1 MiB, sync it and remove it. Raises OSError where that cannot be done."""
     path = folder / PROBE_NAME
     try:
-        fd = files.open(path, os.O_RDWR | os.O_CREAT)
-        try:
+        with files.opened(path, os.O_RDWR | os.O_CREAT) as fd:
             write_all(files, fd, [bytes(_PROBE_BYTES)], 0)
             files.fdatasync(fd)
-        finally:
-            files.close(fd)
     finally:
         with suppress(FileNotFoundError):
             files.unlink(path)
@@ -314,13 +306,10 @@ class Reserve:
         with self._lock:
             self._whole = False
             try:
-                fd = self._files.open(self._path, os.O_RDWR)
-                try:
+                with self._files.opened(self._path, os.O_RDWR) as fd:
                     size = self._files.size(fd)
                     if size:
                         self._files.ftruncate(fd, max(0, size - _PART_BYTES))
-                finally:
-                    self._files.close(fd)
             except OSError:
                 return False
             return size > 0
@@ -330,14 +319,11 @@ class Reserve:
         with self._lock:
             if self._whole:
                 return
-            fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
-            try:
+            with self._files.opened(self._path, os.O_RDWR | os.O_CREAT) as fd:
                 size = self._files.size(fd)
                 while size < RESERVE_BYTES:
                     piece = bytes(min(_PART_BYTES // 4, RESERVE_BYTES - size))
                     size += write_all(self._files, fd, [piece], size)
-            finally:
-                self._files.close(fd)
             self._whole = True
 
     def try_to_fill_up(self) -> None:

@@ -19,7 +19,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -90,11 +90,8 @@ def index_head(header: SegmentHeader) -> bytes:
 
 def write_head(files: Files, path: Path, header: SegmentHeader) -> None:
     """Create an index file with its header only, which has the copy of the segment's header."""
-    fd = files.open(path, os.O_WRONLY | os.O_CREAT)
-    try:
+    with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
         write_all(files, fd, [index_head(header)], 0)
-    finally:
-        files.close(fd)
 
 
 class IndexWriter:
@@ -155,13 +152,10 @@ class IndexWriter:
     @contextmanager
     def _to_write(self, number: int) -> Iterator[int]:
         """Open the file; write its header if no chunk was written yet."""
-        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
-        try:
+        with self._files.opened(self._path, os.O_RDWR | os.O_CREAT) as fd:
             if number == 0:
                 write_all(self._files, fd, [self.head], 0)
             yield fd
-        finally:
-            self._files.close(fd)
 
     def _sync(self, fd: int) -> None:
         try:
@@ -174,15 +168,13 @@ class IndexWriter:
 @contextmanager
 def open_index(files: Files, segment: Path, segment_id: SegmentId) -> Iterator[IndexFile | None]:
     """The index file of a segment, for the length of a ``with`` block; None: there is none."""
-    try:
-        fd = files.open(index_path(segment), os.O_RDONLY)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        yield IndexFile(files, fd, segment_id)
-    finally:
-        files.close(fd)
+    with ExitStack() as opened:
+        try:
+            fd = opened.enter_context(files.opened(index_path(segment)))
+        except FileNotFoundError:
+            yield None
+        else:
+            yield IndexFile(files, fd, segment_id)
 
 
 INDEX_MAGIC = b"PMKINDX\n"

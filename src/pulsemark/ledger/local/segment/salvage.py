@@ -12,7 +12,6 @@ Nothing is written: the damaged bytes stay, and every reader comes to the same h
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -35,11 +34,8 @@ _log = logging.getLogger(__name__)
 
 def read_beginning(files: Files, path: Path) -> bytes:
     """The first bytes of a segment's file, enough for any header. Raises OSError."""
-    fd = files.open(path, os.O_RDONLY)
-    try:
+    with files.opened(path) as fd:
         return read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0)
-    finally:
-        files.close(fd)
 
 
 def read_segment_header(files: Files, path: Path) -> SegmentHeader:

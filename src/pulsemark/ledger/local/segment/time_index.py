@@ -13,11 +13,11 @@ reader passes ``limit``, the number of rows that are durable.
 
 from __future__ import annotations
 
-import os
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ....metadata.crc import crc32c
@@ -239,16 +239,9 @@ class TimeIndex:
 
     def load(self) -> Trailer | None:
         """Load the good part of the file, without BadIndexError; the trailer if it is sealed."""
-        try:
-            fd = self._files.open(self._path, os.O_RDONLY)
-        except FileNotFoundError:
-            return None
-        try:
+        with suppress(FileNotFoundError, BadIndexError), self._files.opened(self._path) as fd:
             return self._load(fd)
-        except BadIndexError:
-            return None
-        finally:
-            self._files.close(fd)
+        return None
 
     def _load(self, fd: int) -> Trailer | None:
         file = self._reading(fd)
