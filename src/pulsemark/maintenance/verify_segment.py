@@ -208,7 +208,7 @@ class SegmentCheck:
         if end_id is None:
             end_id = plan.link.header.first_entry_id + index.stated_rows()
             evidence = "the index file has them"
-        if end_id is not None and self._expected_id < end_id:
+        if self._expected_id < end_id:
             lost = None
             if plan.link.end_index is not None and self.next_index is not None:
                 lost = plan.link.end_index - self.next_index
