@@ -30,7 +30,6 @@ from pulsemark.broker.services import Services
 from pulsemark.kafka.endpoint import Endpoint
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.ledger import LocalStore
-from pulsemark.metadata import StamperChain
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import Buffer, Command, Connection, Role, commands
 from tests.support.simulated_store import SimulatedStore
@@ -290,12 +289,10 @@ class SimulatedBroker:
 
     def _start(self) -> None:
         store = self._simulated.open()
-        stampers = StamperChain.from_names(self.config.stampers)
         making = self.start(
             make_services(
                 self.config,
                 store,
-                stampers,
                 self.work.run,
                 broker_name="",
             )

@@ -38,12 +38,10 @@ from ..connection_memory import InputMemory, OutputMemory, PublishBudget
 from ..finder.mirror_progress import MirrorProgress
 from ..ledger import CatalogError
 from ..ledger.commit.group_commit import Notify
-from ..metadata import StamperChain, StampError
 from ..wire import TopicName
 from .audit.auditor import Auditor
 from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
-from .cleaning.worker_thread import Claims
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
 from .connection.accepting import Listening, connections_affordable, url_host
@@ -55,6 +53,7 @@ from .housekeeping import Housekeeping, store_cursors
 from .kafka import make_kafka_server
 from .memory import KeptMemory
 from .ownership import InnerCalls
+from .policies.own_policies import STAMPS, InvalidPolicyError, StampPolicy
 from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
@@ -64,7 +63,7 @@ from .storage import Storage, StorageHealth, executor_threads, is_in_files, open
 from .topics.catalog_writer import CatalogWriter
 from .topics.participants import Participants
 from .topics.registry import Topics
-from .topics.schemas import SchemaRules, Schemas
+from .topics.schemas import Schemas
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
@@ -228,9 +227,9 @@ class Broker:
     async def _start(self) -> None:
         config = self.config
         try:
-            stampers = StamperChain.from_names(config.stampers)
-        except StampError as error:
-            raise ConfigError("stampers", config.stampers, str(error)) from error
+            StampPolicy.from_json(STAMPS.default(config))
+        except InvalidPolicyError as error:
+            raise ConfigError("stampers", config.stampers, error.reason) from error
         self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
         self._executor = ThreadPoolExecutor(executor_threads(config), "pulsemark-io")
@@ -243,7 +242,6 @@ class Broker:
         self._services = services = await make_services(
             config,
             self._store,
-            stampers,
             self.run_blocking,
             broker_name=(self.service_url or self.service_url_tls).partition("://")[2],
         )
@@ -398,7 +396,7 @@ class Broker:
         await self._services.participants.settled()
         if self._services.transactions is not None:
             await self._services.transactions.settled()
-        await topics.rule_keeping.settled()
+        await topics.policies.background.settled()
         await topics.settled()
         await self._services.auditor.close()
         await store_cursors(topics)
@@ -472,7 +470,6 @@ RunBlocking = Callable[..., Awaitable[Any]]
 async def make_services(
     config: BrokerConfig,
     store: Storage,
-    stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
     broker_name: str,
@@ -481,19 +478,19 @@ async def make_services(
 
     The broker adds its URLs and its authenticator.
     """
-    catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
+    catalog_writer = CatalogWriter(store, run_blocking)
     changed = await run_blocking(stored_settings, store.catalog)
     settings = DynamicSettings(config, changed, catalog_writer)
     config = settings.in_force
-    schemas, progress = Schemas(catalog_writer, config, run_blocking), MirrorProgress(store.catalog)
-    make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
-    topics: Topics = make_topics(
-        before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=lambda name: _forget(name, topics, auditor, schemas, progress, run_blocking),
-        broker_name=broker_name,
-    )
-    schemas.use_rules(SchemaRules(config, topics.policy_store), topics.before_open)
-    auditor: Auditor = Auditor(topics, config, store.reads_are_due)
+    topics = Topics(store, config, run_blocking, catalog_writer, broker_name)
+    schemas, progress = Schemas(topics), MirrorProgress(store.catalog)
+    auditor = Auditor(topics, config, store.reads_are_due)
+    topics.after_delete += [
+        lambda name: run_blocking(progress.forget, str(name)),
+        lambda name: auditor.forget(str(name)),
+        schemas.forget,
+        partial(_forget_permissions, topics),
+    ]
     topics.on_open.append(lambda topic: progress.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()
@@ -504,7 +501,7 @@ async def make_services(
         authorizer=_authorizer(config, topics),
         **_bounds(config),
         storage=StorageHealth(partial(run_blocking, store.probe)),
-        cleaning=Cleaning(topics, config, run_blocking, claims),
+        cleaning=Cleaning(topics, config, run_blocking),
         lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
         mirror_progress=progress,
@@ -545,18 +542,7 @@ def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
     return authorizer
 
 
-async def _forget(
-    name: TopicName,
-    topics: Topics,
-    auditor: Auditor,
-    schemas: Schemas,
-    progress: MirrorProgress,
-    run_blocking: RunBlocking,
-) -> None:
-    """A topic was deleted: what was kept about it goes, too."""
-    await run_blocking(progress.forget, str(name))
-    await auditor.forget(str(name))
-    await schemas.forget(name)
+async def _forget_permissions(topics: Topics, name: TopicName) -> None:
     namespaces, full = topics.namespaces, str(name)
     if full in part_of(namespaces.get(name.namespace, {}), TOPIC):
         await namespaces.change(name.namespace, lambda old: forget_topic(old, full))

@@ -80,7 +80,7 @@ class BacklogQuotas:
         self._config = config
         self._run_blocking = run_blocking
         self._background = Background()
-        topics.policy_store.listeners.append(self._policy_changed)
+        topics.policies.listeners.append(self._policy_changed)
 
     async def close(self) -> None:
         """Return after the checks that run."""

@@ -44,7 +44,6 @@ from ..cooperative import Background
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
 from ..ownership import Cluster, KafkaPlace
-from ..policies.policy import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..security.authentication import (
     UNAUTHENTICATED,
@@ -59,6 +58,7 @@ from ..security.permissions import Action
 from ..services import Services
 from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, revise_entry_format
+from ..topics.policy_store import Policies
 from ..topics.registry import MAX_PARTITIONS
 from ..topics.topic import Topic
 
@@ -328,7 +328,7 @@ class BrokerTopics:
         self._cluster, self._cleaning = services.cluster, services.cleaning
         self._inner, self._participants = services.inner, services.participants
         self._run_blocking = run_blocking = services.run_blocking
-        self._policies = topics.policy_store
+        self._policies = topics.policies
         self._namespace = config.kafka_namespace
         self._format_version = config.kafka_message_format_version
         self._tenant, self._local = check_namespace(self._namespace)

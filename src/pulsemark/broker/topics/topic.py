@@ -124,7 +124,7 @@ class Topic:
         self.opened_ms = config.clock.now_ms()
         #: The last entry of a terminated topic; None: the topic goes on.
         self.terminated_at: Position | None = None
-        #: The policies that apply, and what they make necessary (see rule_keeping).
+        #: The policies that apply, and what they make necessary (see `policy_store`).
         self.rules: TopicRules = NO_RULES
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
@@ -137,9 +137,9 @@ class Topic:
         self.tombstone_stage = 1
         #: How its log is cleaned: Kafka's cleanup policy "compact"; None: it has another one.
         self.cleaner_rules: CleanerRules | None = None
-        #: The property that makes a message of Pulsar's a tombstone (see stamp_policies).
+        #: The property that makes a message of Pulsar's a tombstone (see `policy_store`).
         self.tombstone_property: str | None = None
-        #: Prefix fields that clients get in addition to time and index (see stamp_policies).
+        #: Prefix fields that clients get in addition to time and index (see `policy_store`).
         self.delivered_fields: frozenset[int] = frozenset()
 
     def close(self) -> None:
