@@ -24,7 +24,6 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/test_cooperative.py": {"_leaving"},
         "broker/topics/test_catalog_writer.py": {
             "_epochs",
-            "_run_blocking",
         },
         "wire/test_frames.py": {"_block"},
     },

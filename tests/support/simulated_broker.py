@@ -22,11 +22,11 @@ from typing import Any
 
 from pulsemark.broker import handlers
 from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.connection.services import Services
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.housekeeping import Housekeeping
 from pulsemark.broker.kafka.ports import KafkaServer
 from pulsemark.broker.server import make_services
-from pulsemark.broker.services import Services
 from pulsemark.kafka.endpoint import Endpoint
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.ledger import LocalStore

@@ -19,7 +19,7 @@ from .storage import CacheFigures, durable
 from .topics.registry import Topics
 
 if TYPE_CHECKING:
-    from .services import Session
+    from .connection.session import Session
     from .topics.participants import Participants
     from .topics.transactions import Coordination
 

@@ -46,6 +46,7 @@ from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
 from .connection.accepting import Listening, connections_affordable, url_host
 from .connection.closing import Ending, Revoking
+from .connection.services import Services
 from .counters import CacheMeter
 from .errors import BrokerStateError, ConfigError, NoDataFolderError
 from .grpc import start_seek_server
@@ -58,7 +59,6 @@ from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .security.providers import authorization_plugin, make_authenticator
-from .services import Services
 from .storage import Storage, StorageHealth, executor_threads, is_in_files, open_store, opened
 from .topics.catalog_writer import CatalogWriter
 from .topics.participants import Participants
@@ -69,9 +69,9 @@ if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..kafka.endpoint import Handler
     from ..ledger.local.io.files import Files
+    from .connection.session import Session
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
-    from .services import Session
 
 log = logging.getLogger(__name__)
 

@@ -51,9 +51,9 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ...connection_memory import SHARE_BYTES, InputMemory, OutputMemory, PublishBudget
+from ...connection_memory import SHARE_BYTES, OutputMemory
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import ServerError
 from ...tcp import bytes_confirmed, has_ended, keep_alive
@@ -61,15 +61,17 @@ from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported
 from ..configuration.config import BrokerConfig
 from ..cooperative import FairTurns, LongWork
 from ..errors import RefusedError, java_refusal
-from ..memory import Account, KeptMemory, Reservation
+from ..memory import Account, Reservation
 from ..security.authentication import UNAUTHENTICATED, Credentials
-from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import Subscription
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
 from .receipts import Receipts
+
+if TYPE_CHECKING:
+    from .services import Services
 
 log = logging.getLogger(__name__)
 
@@ -460,24 +462,10 @@ PARSED_SHARE = 4
 REQUEST_BYTES = 4 * 1024
 
 
-class Requester(Protocol):
-    """A session, as its requests see it."""
-
-    address: str
-
-    def refuse(self, request_id: int, refusal: RefusedError) -> None:
-        """Answer a request with an ERROR."""
-        ...
-
-    def requests_changed(self, count: int) -> None:
-        """The number of running requests is now `count`."""
-        ...
-
-
 class Requests:
     """A connection's running requests."""
 
-    def __init__(self, requester: Requester, kept: Account) -> None:
+    def __init__(self, requester: Session, kept: Account) -> None:
         self._requester = requester
         self._kept = kept
         self._loop = asyncio.get_running_loop()
@@ -764,71 +752,23 @@ QUIET_S = 1.0
 LEFT_AT_ONCE = 200
 
 
-class Committer(Protocol):
-    """What commits what was appended; `topics.registry.Topics` is one."""
-
-    def wake_committer(self) -> None:
-        """Have committed what was appended without waking the committer."""
-
-
-class SharedParts(Protocol):
-    """What a session needs of the broker, shared with all other sessions."""
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The configuration in force."""
-
-    @property
-    def budget(self) -> PublishBudget:
-        """The publishes in flight."""
-
-    @property
-    def input(self) -> InputMemory:
-        """The buffers of incomplete frames."""
-
-    @property
-    def output(self) -> OutputMemory:
-        """What is not sent yet."""
-
-    @property
-    def kept(self) -> KeptMemory:
-        """The memory of producers, consumers and requests."""
-
-    @property
-    def storage(self) -> StorageHealth:
-        """Whether the disk takes writes."""
-
-    @property
-    def topics(self) -> Committer:
-        """Where SENDs are appended."""
-
-    def joined(self, session: Session[Any]) -> None:
-        """A client has connected."""
-
-    def left(self, session: Session[Any]) -> None:
-        """A client's connection has ended."""
-
-
 class Commands(Protocol):
     """What is done at each command; the package `handlers` is one."""
 
-    def handle_command(self, session: Session[Any], event: Command, /) -> None:
+    def handle_command(self, session: Session, event: Command, /) -> None:
         """Handle a command that is no SEND; a refusal is answered with an ERROR."""
 
-    def handle_sends(self, session: Session[Any], event: Sends, /) -> None:
+    def handle_sends(self, session: Session, event: Sends, /) -> None:
         """Handle consecutive SENDs of one producer."""
 
-    def handle_unsupported(self, session: Session[Any], event: Unsupported, /) -> None:
+    def handle_unsupported(self, session: Session, event: Unsupported, /) -> None:
         """Answer a command that this broker does not know."""
 
 
-S = TypeVar("S", bound=SharedParts)
-
-
-class Session(Members, asyncio.BufferedProtocol, Generic[S]):
+class Session(Members, asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
-    def __init__(self, services: S, commands: Commands) -> None:
+    def __init__(self, services: Services, commands: Commands) -> None:
         """`services`: what all sessions share; `commands` get each of the client's commands."""
         super().__init__(services.output)
         self.services = services

@@ -59,6 +59,7 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
 from ..configuration.security_config import SecurityConfig
+from ..connection.services import Services
 from ..errors import ConfigError, RefusedError
 from ..security.authentication import (
     Authenticated,
@@ -71,7 +72,6 @@ from ..security.authentication import (
 from ..security.authorization import Authorizer, Target
 from ..security.needs import AUTHENTICATED, Need, broker, topic
 from ..security.tls import make_context
-from ..services import Services
 from ..storage import stored
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.registry import Topics

@@ -20,7 +20,8 @@ from ..storage import durable
 from ..topics.producers import NAME_SIZE_MAX_BYTES
 
 if TYPE_CHECKING:
-    from ..services import Services, Session
+    from ..connection.services import Services
+    from ..connection.session import Session
     from ..subscriptions.consumer import Consumer
     from ..topics.producers import Producer
     from ..topics.topic import Topic

@@ -53,7 +53,7 @@ from .checks import (
 if TYPE_CHECKING:
     from ...ledger import Appended
     from ...metadata import Buffer
-    from ..services import Session
+    from ..connection.session import Session
     from ..subscriptions.consumer import Consumer
     from ..subscriptions.non_persistent import NonPersistentSubscription
     from ..topics.non_persistent import NonPersistentTopic

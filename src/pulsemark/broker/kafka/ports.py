@@ -40,6 +40,7 @@ from ..cleaning.backlog_quotas import excess_of
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
 from ..connection.closing import Ending
+from ..connection.services import Services
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
@@ -55,7 +56,6 @@ from ..security.authentication import (
 from ..security.authorization import Authorizer, Target
 from ..security.needs import SUPER_USER, tenant_admin, topic
 from ..security.permissions import Action
-from ..services import Services
 from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, revise_entry_format
 from ..topics.policy_store import Policies
