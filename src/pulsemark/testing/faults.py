@@ -474,7 +474,7 @@ class FaultySession(Session):
         if not delays or not self.producers or self.is_closed:
             super().take_turn()
         elif self._waiting is None:
-            self.throttling.throttle()
+            self.throttle()
             self._waiting = asyncio.get_running_loop().create_task(self._go_on(delays[0]))
 
     async def _go_on(self, delay: DelayingSends) -> None:
@@ -482,7 +482,7 @@ class FaultySession(Session):
         self._waiting = None
         if not self.is_closed:
             super().take_turn()
-            self.throttling.unthrottle()
+            self.unthrottle()
 
     def close_state(self) -> None:
         """The connection ends; what was delayed is never handled."""

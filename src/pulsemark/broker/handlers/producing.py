@@ -334,7 +334,7 @@ def _append_checked(
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
     if admission is not None:
-        admission.appended(session.throttling, sender, command, body, appended)
+        admission.appended(session, sender, command, body, appended)
     return appended
 
 
