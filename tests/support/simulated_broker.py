@@ -315,7 +315,7 @@ class SimulatedBroker:
             self._finish_work()
             loading.result()
         if self._has_kafka:
-            server = KafkaServer(self.config, lambda _: True, None, None)
+            server = KafkaServer(self.config)
             opening = self.start(server.open(parts, "simulated", HANDLERS))
             self._finish_work()
             opening.result()

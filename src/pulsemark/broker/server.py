@@ -44,7 +44,7 @@ from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
-from .connection.accepting import Listening, connections_affordable, url_host
+from .connection.accepting import Listener, Listening, connections_affordable, url_host
 from .connection.closing import Ending, Revoking
 from .connection.services import Services
 from .counters import CacheMeter
@@ -53,7 +53,7 @@ from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
 from .kafka import make_kafka_server
 from .memory import KeptMemory
-from .ownership import InnerCalls
+from .ownership import InnerCalls, KafkaPlace
 from .policies.own_policies import STAMPS, InvalidPolicyError, StampPolicy
 from .security.authentication import Authenticator
 from .security.authorization import Authorizer
@@ -166,14 +166,16 @@ class Broker:
     @property
     def kafka_url(self) -> str:
         """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
-        port = None if self._kafka is None else self._kafka.port
-        return "" if port is None else f"{url_host(self._advertised_host())}:{port}"
+        return self._address_of(self.listening.kafka)
 
     @property
     def kafka_url_tls(self) -> str:
         """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
-        port = None if self._kafka is None else self._kafka.port_tls
-        return "" if port is None else f"{url_host(self._advertised_host())}:{port}"
+        return self._address_of(self.listening.kafka_tls)
+
+    def _address_of(self, listener: Listener | None) -> str:
+        host = url_host(self._advertised_host())
+        return "" if listener is None else f"{host}:{listener.port}"
 
     @property
     def schema_registry_url(self) -> str:
@@ -251,7 +253,10 @@ class Broker:
         self._seek_server = await start_seek_server(
             services, self._advertised_host(), has_others=self._membership is not None
         )
-        services.kafka_place = self._kafka.place(self._advertised_host()) if self._kafka else None
+        if self._kafka is not None:
+            listeners = self.listening.kafka, self.listening.kafka_tls
+            plain, tls = (None if each is None else each.port for each in listeners)
+            services.kafka_place = KafkaPlace(0, self._advertised_host(), plain, tls)
         if services.transactions is not None and self._membership is None:
             await services.transactions.load()
         self._housekeeping = _started_work(services)
@@ -262,7 +267,7 @@ class Broker:
                 services.transactions.follow(services.cluster)
         if self._kafka is not None:
             await self._kafka.open(services, self._advertised_host(), self.kafka_handlers())
-            self._kafka.start()
+            self.listening.start_kafka()
 
     def _open_store(self, notify: Notify) -> Storage:
         if is_in_files(self.config) and self.config.data_dir is None:
@@ -273,6 +278,7 @@ class Broker:
 
     def _bind(self) -> None:
         config = self.config
+        self._kafka = make_kafka_server(config)
         affordable = connections_affordable(config.store_options)
         if affordable < config.max_connections:
             text = "the limit of open files (ulimit -n) allows only %d of %d connections"
@@ -297,9 +303,8 @@ class Broker:
             prepare_http=import_http,
             prepare_registry=import_registry,
             make_registry=self._registry_protocol,
+            make_kafka=self._kafka_protocol,
         )
-        if config.kafka_port is not None or config.security.kafka_tls_port is not None:
-            self._kafka = make_kafka_server(config, has_room, self._listening)
 
     def make_session(self) -> Session:
         """The protocol of a new connection. The test kit's broker makes one with faults."""
@@ -317,6 +322,9 @@ class Broker:
         from .http.schema_registry import RegistryConnection
 
         return RegistryConnection(self.services)
+
+    def _kafka_protocol(self, told_port: int) -> asyncio.BaseProtocol:
+        return _running(self._kafka, self._state).session(told_port)
 
     def kafka_handlers(self) -> Mapping[int, Handler]:
         """What is done for each request of Kafka's clients. The test kit's broker adds faults."""
@@ -362,8 +370,6 @@ class Broker:
     async def _stop_accepting(self) -> None:
         if self._listening is not None:
             await self._listening.close()
-        if self._kafka is not None:
-            await self._kafka.stop_accepting()
 
     async def _close_sessions(self) -> None:
         if self._housekeeping is not None:
