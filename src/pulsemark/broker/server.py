@@ -486,7 +486,7 @@ async def make_services(
     """
     catalog_writer = CatalogWriter(store, run_blocking)
     changed = await run_blocking(stored_settings, store.catalog)
-    settings = DynamicSettings(config, changed, catalog_writer)
+    settings = DynamicSettings(config, changed, catalog_writer.put)
     config = settings.in_force
     topics = Topics(store, config, run_blocking, catalog_writer, broker_name)
     schemas, progress = Schemas(topics), MirrorProgress(store.catalog)
