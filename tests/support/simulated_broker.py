@@ -306,7 +306,6 @@ class SimulatedBroker:
                 parts.config,
                 parts.sessions,
                 parts.topics,
-                parts.cache.cache,
                 [parts.participants, *filter(None, [parts.transactions])],
             )
         )

@@ -465,7 +465,6 @@ def _started_work(services: Services) -> Housekeeping:
         services.config,
         services.sessions,
         services.topics,
-        services.cache.cache,
         [services.participants, *filter(None, [services.transactions])],
     )
 
@@ -511,7 +510,7 @@ async def make_services(
         lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
         mirror_progress=progress,
-        cache=CacheMeter(store.tail_cache),
+        cache=CacheMeter(store),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
         **await _transacting(topics, config, run_blocking),

@@ -50,7 +50,6 @@ from ...ledger import (
     TopicNotFoundError,
     TopicStore,
 )
-from ...ledger.cursors.cursor_store import CursorStore
 from ...ledger.local.catalog import Catalog
 from ...maintenance.expected import Expected, LogEnds, ends_of, lost_head
 from ...metadata import StampError
@@ -265,9 +264,7 @@ class _FollowedFolder:
 
 def _followed(services: Services, *, has_others: bool) -> _FollowedFolder | None:
     """None: the broker has no data folder of its own."""
-    topics, cursors = services.topics, services.topics.cursors
-    ledger = cursors.ledger if isinstance(cursors, CursorStore) else None
-    store = ledger.store if isinstance(ledger, ManagedLedger) else None
+    topics, store = services.topics, services.topics.store
     catalog = topics.catalog
     if has_others or not isinstance(catalog, Catalog) or not isinstance(store, TopicStore):
         return None

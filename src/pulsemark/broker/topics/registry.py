@@ -20,9 +20,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError
+from ...ledger import Cursor, LedgerError, ManagedLedger, Position, TopicNotFoundError
 from ...ledger.store import NAMESPACE_KIND, PARTITIONED_KIND, TENANT_KIND, MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
@@ -66,9 +67,9 @@ TOPIC_KIND = "topic"
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `cursors` of all durable
-    subscriptions; `turns` runs long work of the whole broker, in time slices; `on_open` is called
-    with each topic that is opened, and `before_open` before that: it may raise `RefusedError`.
+    Attributes: `open_topics` by full name; `names` of all topics; `turns` runs long work of the
+    whole broker, in time slices; `on_open` is called with each topic that is opened, and
+    `before_open` before that: it may raise `RefusedError`.
     """
 
     def __init__(
@@ -89,7 +90,6 @@ class Topics:
         self.after_delete: list[DeletionHook] = []
         self.names = TopicNames()
         self.turns = Turns()
-        self.cursors = store.cursors
         #: Raises `NotOwnedError` for a topic of another broker.
         self.check_owned: Callable[[TopicName], None] = lambda name: None
         #: Deletes a topic of another broker; None: this broker serves all.
@@ -99,7 +99,7 @@ class Topics:
         partitioned = self.partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.policies = Policies(config, self.namespaces, self.names, partitioned, catalog_writer)
         self.non_persistent = NonPersistentTopics(self)
-        self._store = store
+        self.store = store
         self._additions = Additions(store, run_blocking)
         self.marks = TopicMarks(catalog_writer, run_blocking)
         self.locks = NameLocks()
@@ -119,11 +119,11 @@ class Topics:
         await self.run_blocking(self._load)
 
     def _load(self) -> None:
-        for name in sorted(self._store.topic_names()):
+        for name in sorted(self.store.topic_names()):
             self.names.add(name)
         self.partitioned.load()
-        if self._store.is_whole:
-            finish_deletions(self, self._store)
+        if self.store.is_whole:
+            finish_deletions(self, self.store)
         self.marks.load(self.catalog, self.names)
         self.namespaces.load()
         self.policies.load(self.catalog)
@@ -131,13 +131,13 @@ class Topics:
     @property
     def catalog(self) -> MetadataStore:
         """The store's catalog; its calls block."""
-        return self._store.catalog
+        return self.store.catalog
 
     # -- names ----------------------------------------------------------------------------------
 
     def wake_committer(self) -> None:
         """As `Storage.wake_committer`."""
-        self._store.wake_committer()
+        self.store.wake_committer()
 
     def parse(self, name: str) -> TopicName:
         """Parse a topic's name. Raises `RefusedError` if its namespace does not exist."""
@@ -169,6 +169,10 @@ class Topics:
     def partitioned_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's partitioned topics, sorted."""
         return self.partitioned.in_namespace(namespace)
+
+    def changed_cursors(self) -> Iterator[Cursor]:
+        """The durable cursors with changes that are not stored yet."""
+        return chain.from_iterable(one.cursors.changed() for one in self.store.distinct())
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -215,7 +219,7 @@ class Topics:
         if full not in self.names:
             await self._additions.add(full)
         try:
-            ledger = await self.run_blocking(self._store.open_topic, full)
+            ledger = await self.run_blocking(self.store.open_topic, full)
         except TopicNotFoundError as error:
             raise RefusedError(ServerError.TopicNotFound, str(error)) from error
         except (LedgerError, OSError) as error:
@@ -248,12 +252,12 @@ class Topics:
 
     async def open_internal(self, name: str) -> ManagedLedger:
         """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
-        ledger: ManagedLedger = await self.run_blocking(self._store.open_internal, name)
+        ledger: ManagedLedger = await self.run_blocking(self.store.open_internal, name)
         return ledger
 
     def metadata_of(self, name: str) -> MetadataStore:
         """Where what goes with a topic is stored. Raises LedgerError if another broker has it."""
-        return self._store.metadata_of(name)
+        return self.store.metadata_of(name)
 
     # -- creating and deleting ------------------------------------------------------------------
 
@@ -356,7 +360,7 @@ class Topics:
                 await topic.producers.settled()
             for prepare in self.before_delete:
                 await prepare(name)
-            await self.run_blocking(self._store.delete_topic, full)
+            await self.run_blocking(self.store.delete_topic, full)
             await self.marks.forget(full, (SNAPSHOT_KIND, full, None))
             self.names.discard(full)
             await self.policies.forget(name)
