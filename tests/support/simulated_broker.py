@@ -367,7 +367,7 @@ class SimulatedBroker:
             self.quiesce()
         self.loop.do(self._housekeeping.close)
         if self._has_kafka:
-            self.loop.do(self.kafka.deadlines.close)
+            self.loop.do(self.kafka.stop_checking)
         if kill:
             (self._simulated.power_off if power else self._simulated.kill)()
         for client in self.clients:
