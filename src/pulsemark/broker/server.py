@@ -53,7 +53,7 @@ from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
 from .kafka import make_kafka_server
 from .memory import KeptMemory
-from .ownership import InnerCalls, KafkaPlace
+from .ownership import InnerCalls
 from .policies.own_policies import STAMPS, InvalidPolicyError, StampPolicy
 from .security.authentication import Authenticator
 from .security.authorization import Authorizer
@@ -253,10 +253,7 @@ class Broker:
         self._seek_server = await start_seek_server(
             services, self._advertised_host(), has_others=self._membership is not None
         )
-        if self._kafka is not None:
-            listeners = self.listening.kafka, self.listening.kafka_tls
-            plain, tls = (None if each is None else each.port for each in listeners)
-            services.kafka_place = KafkaPlace(0, self._advertised_host(), plain, tls)
+        services.kafka_place = self.listening.kafka_place(self._advertised_host())
         if services.transactions is not None and self._membership is None:
             await services.transactions.load()
         self._housekeeping = _started_work(services)

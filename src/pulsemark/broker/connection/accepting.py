@@ -28,6 +28,7 @@ from ...ledger.limits import default_fd_limit
 from ...records import record
 from ..configuration.config import BrokerConfig
 from ..errors import CannotListenError, PortInUseError
+from ..ownership import KafkaPlace
 from ..security.tls import RenewedContext, make_context, make_http_context
 
 log = logging.getLogger(__name__)
@@ -308,8 +309,7 @@ class Listening:
         """
         self._config = config
         self._has_room = has_room
-        most = config.max_connections_per_ip
-        #: The limit for the binary protocol's and Kafka's ports; None: there is none.
+        most = config.max_connections_per_ip  # of the binary protocol's and Kafka's
         per_address = PerAddress(most, connections_from) if most else None
         self._bound: list[Listener] = []
         security = config.security
@@ -323,13 +323,13 @@ class Listening:
             self.binary = self._bind(config.port, *binary)
             self.binary_tls = self._bind(security.tls_port, *binary, tls)
             self.http = self._bind(config.http_port, make_http, prepare_http)
-            web = (make_http, prepare_http)
-            self.http_tls = self._bind(security.http_tls_port, *web, tls=http_tls)
+            self.http_tls = self._bind(
+                security.http_tls_port, make_http, prepare_http, tls=http_tls
+            )
             self.registry = self._bind(config.schema_registry_port, make_registry, prepare_registry)
-            told = partial(self._told, make_kafka)
+            told, told_tls = (partial(self._told, make_kafka, tls=each) for each in (False, True))
             self.kafka = self._bind(config.kafka_port, told, None, per_address)
-            told = partial(self._told_tls, make_kafka)
-            self.kafka_tls = self._bind(security.kafka_tls_port, told, None, per_address, tls)
+            self.kafka_tls = self._bind(security.kafka_tls_port, told_tls, None, per_address, tls)
         except BaseException:
             for listener in self._bound:
                 listener.drop()
@@ -341,13 +341,13 @@ class Listening:
         security = self._config.security
         return Handshakes(security.max_tls_handshakes, security.tls_handshake_timeout_ms / 1000)
 
-    def _told(self, make_kafka: Callable[[int], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
-        assert self.kafka is not None
-        return make_kafka(self._config.kafka_advertised_port or self.kafka.port)
-
-    def _told_tls(self, make_kafka: Callable[[int], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
-        assert self.kafka_tls is not None
-        return make_kafka(self.kafka_tls.port)
+    def _told(
+        self, make_kafka: Callable[[int], asyncio.BaseProtocol], *, tls: bool
+    ) -> asyncio.BaseProtocol:
+        listener = self.kafka_tls if tls else self.kafka
+        assert listener is not None, "it accepts this connection"
+        told = None if tls else self._config.kafka_advertised_port
+        return make_kafka(told or listener.port)
 
     def _bind(
         self,
@@ -387,6 +387,11 @@ class Listening:
         """Stop accepting."""
         for listener in self._bound:
             await listener.close()
+
+    def kafka_place(self, host: str) -> KafkaPlace | None:
+        """Where Kafka's clients reach this broker, for the others of a cluster; None: nowhere."""
+        ports = [None if each is None else each.port for each in (self.kafka, self.kafka_tls)]
+        return KafkaPlace(0, host, *ports) if any(ports) else None
 
     def url(self, scheme: str, listener: Listener | None, host: str) -> str:
         """The URL of a listener for clients; "" if it is not served."""

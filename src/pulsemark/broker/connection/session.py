@@ -591,8 +591,7 @@ class Session(asyncio.BufferedProtocol):
         self.address = "-"
         #: The lower of the client's and our protocol version; 0 before CONNECT.
         self.protocol_version = 0
-        self.exposes_entry_metadata = False
-        self.client_version = ""
+        self.exposes_entry_metadata, self.client_version = False, ""
         self.receipts = Receipts(self, services.budget, services.config)
         #: Kept state of this connection.
         self.kept = Account(services.kept)
@@ -604,8 +603,7 @@ class Session(asyncio.BufferedProtocol):
         self._requests = Requests(self, self.kept)
         self._pauses = ReadingPauses()
         self._liveness = Liveness(services.config, self._loop.time())
-        self._counts_input = False
-        self._has_rest = False
+        self._counts_input = self._has_rest = False
         #: Whether the latest command was a SEND.
         self._is_publishing = False
         wait_s, set_low_water = self.config.publish_gathering_ms / 1000, self._pauses.set_low_water
@@ -614,11 +612,14 @@ class Session(asyncio.BufferedProtocol):
         self._room_bytes = 0
         self._next_input = NextInput()
         self._draining: Draining | None = None
-        self.is_closed = False
+        self.is_closed, self._writable = False, True
         self._output = services.output
         self._transport: asyncio.Transport | None = None
-        self._writable = True
         self._largest_buffer_bytes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """What the client has: nothing yet."""
         #: Who the client is, and by which credentials. Set by CONNECT.
         self.principal = UNAUTHENTICATED
         self.credentials: Credentials | None = None
