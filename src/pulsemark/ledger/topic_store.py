@@ -154,6 +154,10 @@ class TopicStore:
 
     # Topics
 
+    def distinct(self) -> list[TopicStore]:
+        """This one store: a broker of a cluster has several as one."""
+        return [self]
+
     def topic_names(self) -> list[str]:
         """Full names of the topics that clients see, sorted. Raises StoreClosedError."""
         self.state.check_process()
