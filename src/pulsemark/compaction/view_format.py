@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from ..ledger.errors import UnsupportedVersionError
 from ..ledger.position import EARLIEST, Position
@@ -119,7 +120,7 @@ def pack_block(rows: Sequence[ViewRow]) -> bytes:
 
 
 class ViewBlock:
-    """An index block, unpacked for searching."""
+    """An index block, unpacked for searching: three columns have the names of a row's fields."""
 
     def __init__(self, record: Buffer, first_ordinal: int) -> None:
         """Raises BadViewError."""
@@ -135,28 +136,22 @@ class ViewBlock:
             raise BadViewError("an index block is cut off") from error
         if kind != RecordType.BLOCK or at != len(record) or not count:
             raise BadViewError("the record is not an index block")
-        self._first_ordinal = first_ordinal
-        (self._counts, ledgers, entries, self.next_indexes, self._append_times, self._entry_times,
-         at_ledgers, at_entries, self.time_maxima, self._messages_before) = columns  # fmt: skip
-        self.positions = list(map(Position, ledgers, entries))
-        self._ats = list(map(Position, at_ledgers, at_entries))
+        (counts, ledgers, entries, self.next_index, append_times, entry_times,
+         at_ledgers, at_entries, self.time_max_ms, messages_before) = columns  # fmt: skip
+        self.position = list(map(Position, ledgers, entries))
+        ordinals = range(first_ordinal, first_ordinal + count)
+        ats = list(map(Position, at_ledgers, at_entries))
+        self._fields: tuple[Sequence[Any], ...] = (
+            self.position, counts, self.next_index, append_times, entry_times, self.time_max_ms,
+            ordinals, messages_before, ats,
+        )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self.position)
 
     def row(self, number: int) -> ViewRow:
         """One row."""
-        return ViewRow(
-            self.positions[number],
-            self._counts[number],
-            self.next_indexes[number],
-            self._append_times[number],
-            self._entry_times[number],
-            self.time_maxima[number],
-            self._first_ordinal + number,
-            self._messages_before[number],
-            self._ats[number],
-        )
+        return ViewRow(*[field[number] for field in self._fields])
 
 
 @dataclass(frozen=True, slots=True)
