@@ -197,15 +197,6 @@ def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | N
         raise FencedError(topic, "a new ledger began before the entry before it was stored")
 
 
-def checked(
-    topic: str, body: object, message_count: object, kind: int
-) -> tuple[Buffer, int, int, EntryKind]:
-    """Body, body check, message count and kind of an entry, checked. Raises as those above."""
-    plain = plain_body(topic, body)
-    count, known = check_count(topic, message_count), check_kind(topic, kind)
-    return plain, body_check_of(topic, plain), count, known
-
-
 def raise_too_large(topic: str, prefix: bytes, size_bytes: int, limit_bytes: int) -> NoReturn:
     """Raise EntryTooLargeError for an entry of that size, or for its prefix."""
     if size_bytes > limit_bytes:

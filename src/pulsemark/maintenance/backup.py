@@ -362,7 +362,7 @@ def fill_at_once(target: Path) -> Iterator[Path]:
             for name in names:
                 Path(folder, name).chmod(0o600)
             Path(folder).chmod(0o700)
-            sync_folder(Path(folder))
+            Files().sync_folder(Path(folder))
         check_empty(target)
         _move(staging, target)
     except BaseException as error:
@@ -412,25 +412,13 @@ def _move(staging: Path, target: Path) -> None:
             if (target / left).exists():
                 (target / left).rmdir()
     staging.rename(target)
-    sync_folder(target.parent)
+    Files().sync_folder(target.parent)
 
 
 def sync_file(path: Path) -> None:
     """Have a file's content on the disk. Raises OSError."""
-    _sync(path, os.O_RDONLY)
-
-
-def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk. Raises OSError."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
+    with Files().opened(path) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # -- the files and their list --

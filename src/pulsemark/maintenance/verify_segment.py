@@ -239,14 +239,7 @@ class SegmentCheck:
         if not index.sealed and not index.problems and self._plan.is_ended:
             reason = index.missing or "it was not completed"
             yield MissingIndex(topic=self._plan.link.header.topic, path=path, reason=reason)
-        for problem in index.problems:
-            yield DamagedIndex(
-                topic=self._plan.link.header.topic,
-                path=path,
-                row=problem.row,
-                sealed=index.sealed,
-                reason=problem.reason,
-            )
+        yield from index.problems
 
 
 def contradiction(fields: RecordFields, entry: Buffer) -> str | None:
@@ -275,14 +268,6 @@ def contradiction(fields: RecordFields, entry: Buffer) -> str | None:
 
 _MAX_PROBLEMS = 20
 """The most problems reported for one file."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexProblem:
-    """Something wrong with an index file, first seen at ``row``."""
-
-    row: int
-    reason: str
 
 
 class _Rows(Chunk):
@@ -325,7 +310,7 @@ class IndexCheck:
         self.trailer: Trailer | None = None
         self.missing: str | None = None
         """Why there is no file to compare; None: there is one."""
-        self.problems: list[IndexProblem] = []
+        self.problems: list[DamagedIndex] = []
         self._fd = -1
         try:
             self._fd = files.open(path, os.O_RDONLY)
@@ -430,7 +415,15 @@ class IndexCheck:
 
     def _report(self, row: int, reason: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(IndexProblem(row, reason))
+            self.problems.append(
+                DamagedIndex(
+                    topic=self._header.topic,
+                    path=self._path,
+                    row=row,
+                    sealed=self.sealed,
+                    reason=reason,
+                )
+            )
 
     def _chunk(self, number: int) -> Chunk | None:
         """A chunk of the file, if it is good; in a file without trailer it must be full, too."""
