@@ -23,15 +23,14 @@ from typing import Any, TypeVar
 
 from pulsemark.broker import handlers
 from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.connection.services import Services
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.housekeeping import Housekeeping
 from pulsemark.broker.kafka.ports import KafkaServer
 from pulsemark.broker.server import make_services
-from pulsemark.broker.services import Services
 from pulsemark.kafka.endpoint import Endpoint
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.ledger import LocalStore
-from pulsemark.metadata import StamperChain
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import Buffer, Command, Connection, Role, commands
 from tests.support.simulated_store import SimulatedStore
@@ -309,8 +308,7 @@ class SimulatedBroker:
 
     def _start(self) -> None:
         store = self._open_store()
-        stampers = StamperChain.from_names(self.config.stampers)
-        making = make_services(self.config, store, stampers, self.work.run, broker_name="")
+        making = make_services(self.config, store, self.work.run, broker_name="")
         self.services: Services = self.result_of(making)
         self.topics = self.services.topics
         parts = self.services
@@ -319,13 +317,12 @@ class SimulatedBroker:
                 parts.config,
                 parts.sessions,
                 parts.topics,
-                parts.cache.cache,
                 [parts.participants, *filter(None, [parts.transactions])],
             )
         )
         self._join()
         if self._has_kafka:
-            server = KafkaServer(self.config, lambda _: True, None, None)
+            server = KafkaServer(self.config)
             self.result_of(server.open(parts, "simulated", HANDLERS))
 
     def _join(self) -> None:
@@ -411,7 +408,7 @@ class SimulatedBroker:
             self.quiesce()
         self.loop.do(self._housekeeping.close)
         if self._has_kafka:
-            self.loop.do(self.kafka.deadlines.close)
+            self.loop.do(self.kafka.stop_checking)
         if kill:
             self._end_store(kill=True, power=power)
         self._hang_up()

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     key = create.add_mutually_exclusive_group(required=True)
     key.add_argument("--secret-key", "-sk", metavar="KEY")
     key.add_argument("--private-key", "-pk", metavar="KEY")
-    create.add_argument("--subject", "-s", metavar="ROLE", required=True)
+    create.add_argument("--subject", "-s", type=_role, metavar="ROLE", required=True)
     create.add_argument("--algorithm", "-a", help="default: HS256, RS256, or that of the curve")
     create.add_argument("--audience", metavar="NAME", help="who may accept it (claim aud)")
     create.add_argument(
@@ -89,6 +89,13 @@ def _given_token(args: argparse.Namespace) -> str:
         return sys.stdin.read().strip()
     # A body that is not text is not a token, and is refused like a wrong one.
     return str(args.token_file.read_text("utf-8", "replace")).strip()
+
+
+def _role(text: str) -> str:
+    """A role's name, which brokers refuse when it is empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("a role has a name")
+    return text
 
 
 def _duration(text: str) -> int:
