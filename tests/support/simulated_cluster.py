@@ -30,7 +30,7 @@ from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger import LedgerError
 from pulsemark.ledger.bookkeeper.client import BookKeeperClient
 from pulsemark.ledger.bookkeeper.ledgers import LedgerOptions
-from pulsemark.ledger.bookkeeper.store import BookKeeperStore, Connection, fitting
+from pulsemark.ledger.bookkeeper.store import BookKeeperStore, fitting
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.wire import TopicName
 
@@ -95,7 +95,7 @@ class Machines:
         self._sessions.append((self.threads.own_process(), session))
         return session
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> tuple[MemoryCoordination, BookKeeperClient]:
         """The sessions of one store, on its loop."""
         loop: Any = asyncio.get_running_loop()
         loop.connect = self.network.connect
