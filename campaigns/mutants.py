@@ -586,14 +586,6 @@ def takes_over_without_recovery() -> None:
 
 
 @mutant_on_bookies
-def confirms_without_a_quorum() -> None:
-    """An entry is acknowledged that one bookie has."""
-    from pulsemark.ledger.bookkeeper.client.pipeline import PendingEntries
-
-    wrap(PendingEntries, "held_by", lambda held_by: lambda one, _: held_by(one, 1))
-
-
-@mutant_on_bookies
 def loses_the_last_entry() -> None:
     """The last entry of a ledger that is opened again does not count."""
     from pulsemark.ledger.bookkeeper.logs import Logs
@@ -606,22 +598,6 @@ def loses_the_last_entry() -> None:
         return before
 
     wrap(Logs, "_end_of", made)
-
-
-@mutant_on_bookies
-def changes_what_it_does_not_own() -> None:
-    """A list of ledgers is changed whoever owns it."""
-    from pulsemark.coordination.protocol import ANY_VERSION
-    from pulsemark.ledger.bookkeeper.owned_tree import OwnedTree
-
-    def made(change: Any) -> Any:
-        async def whoever(one: Any, operations: Any) -> None:
-            one._version = ANY_VERSION
-            await change(one, operations)
-
-        return whoever
-
-    wrap(OwnedTree, "_change", made)
 
 
 def judge_workers(launcher: list[str]) -> None:

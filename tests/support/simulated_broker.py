@@ -336,6 +336,11 @@ class SimulatedBroker:
         return self.services.kafka
 
     @property
+    def calm_s(self) -> float:
+        """When what was done to it is over."""
+        return 0.0
+
+    @property
     def is_running(self) -> bool:
         """Whether it takes connections."""
         return True

@@ -61,6 +61,8 @@ class Machines:
         self.listening: dict[str, Process] = {}
         #: Brokers that were replaced, and when they are killed.
         self.old: list[tuple[ClusterBroker, float]] = []
+        #: When the faults so far are over.
+        self.calm_s = 0.0
         self._process = Process()
         with threads.acting(self._process):
             self.loop = threads.new_loop()
@@ -121,6 +123,7 @@ class Machines:
     def pause(self, process: Process, seconds: float) -> None:
         """Stop a process for some time; its sessions may end meanwhile."""
         process.is_paused = True
+        self.calm_s = max(self.calm_s, self.threads.now_s + seconds)
         sessions = [session for owner, session in self._sessions if owner is process]
         for session in sessions:
             self.loop.call_soon(partial(session.cut, expire_after_ms=SESSION_TIMEOUT_MS))
@@ -157,7 +160,9 @@ class Machines:
             self.loop.call_soon(session.heal)
 
     def _later(self, call: Callable[[], object]) -> None:
-        self.loop.call_later(self.random.choice(LASTS_S), call)
+        seconds = self.random.choice(LASTS_S)
+        self.calm_s = max(self.calm_s, self.threads.now_s + seconds)
+        self.loop.call_later(seconds, call)
 
     def _crash(self, name: str) -> None:
         if name not in self.network.down:
@@ -370,6 +375,11 @@ class ClusterBroker(SimulatedBroker):
         """Whether its process is not stopped."""
         return not self.loop.process.is_paused
 
+    @property
+    def calm_s(self) -> float:
+        """When the machines' faults are over."""
+        return self.machines.calm_s
+
     # -- while it runs ----------------------------------------------------------------------------
 
     def faults(self) -> dict[str, Callable[[], Any]]:
@@ -384,6 +394,7 @@ class ClusterBroker(SimulatedBroker):
             return None
         end_s = self.loop.now_s + seconds + chance.choice((0, 1, 20))
         machines.old.append((self, end_s))
+        machines.calm_s = max(machines.calm_s, end_s)
         return ClusterBroker(machines, self._names, self._number + 1, **self._given)
 
     def heal(self) -> None:

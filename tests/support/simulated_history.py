@@ -631,7 +631,9 @@ class World:
         result = faults[name]()
         if isinstance(result, SimulatedBroker):
             self.broker = result
-        self.note("fault", begin_ns, client="faults", value=name)
+        end_ns = max(self.now_ns(), round(self.broker.calm_s * 1e9))
+        about: dict[str, Any] = {"what": "fault", "client": "faults", "value": name}
+        self.steps.append(Step(begin_ns=begin_ns, end_ns=end_ns, **about))
 
     def _step_clock(self) -> None:
         self.clock.advance(seconds=self.random.choice((-86_400, -30, -1, 1, 30, 86_400)))
