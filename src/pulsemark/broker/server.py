@@ -28,6 +28,7 @@ import asyncio
 import logging
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -44,7 +45,7 @@ from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
-from .connection.accepting import Listener, Listening, connections_affordable, url_host
+from .connection.accepting import Listening, connections_affordable
 from .connection.closing import Ending, Revoking
 from .connection.services import Services
 from .counters import CacheMeter
@@ -94,7 +95,77 @@ class Membership(Protocol):
         """End the session with the others. The store is closed already."""
 
 
-class Broker:
+class Addresses(ABC):
+    """Where a broker's clients reach it: what `Broker` and `BrokerThread` have in common."""
+
+    @abstractmethod
+    def _addressed(self) -> Broker:
+        """The broker."""
+
+    @property
+    def service_url(self) -> str:
+        """`pulsar://host:port`, the URL for clients; "" with TLS only."""
+        return self._url("pulsar", "binary")
+
+    @property
+    def service_url_tls(self) -> str:
+        """`pulsar+ssl://host:port`; "" without TLS."""
+        return self._url("pulsar+ssl", "binary_tls")
+
+    @property
+    def http_url(self) -> str:
+        """`http://host:port` of lookup, admin and metrics; "" without HTTP."""
+        return self._url("http", "http")
+
+    @property
+    def http_url_tls(self) -> str:
+        """`https://host:port`; "" without TLS."""
+        return self._url("https", "http_tls")
+
+    @property
+    def grpc_url(self) -> str:
+        """`host:port` of the seek service; "" without gRPC."""
+        broker = self._addressed()
+        is_served = broker.seek_server is not None and broker.config.grpc_port is not None
+        return broker.seek_server.target if broker.seek_server and is_served else ""
+
+    @property
+    def grpc_url_tls(self) -> str:
+        """The same with TLS; "" without."""
+        broker = self._addressed()
+        is_served = broker.config.security.grpc_tls_port is not None
+        return broker.seek_server.tls_target if broker.seek_server and is_served else ""
+
+    @property
+    def kafka_url(self) -> str:
+        """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
+        return self._url("", "kafka")
+
+    @property
+    def kafka_url_tls(self) -> str:
+        """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
+        return self._url("", "kafka_tls")
+
+    @property
+    def schema_registry_url(self) -> str:
+        """`http://host:port` of the schema registry; "" without one."""
+        return self._url("http", "registry")
+
+    @property
+    def data_dir(self) -> Path:
+        """The data folder. Raises NoDataFolderError for a broker in memory."""
+        folder = getattr(self._addressed().store, "folder", None)
+        if not isinstance(folder, Path):  # in memory, or on bookies
+            raise NoDataFolderError
+        return folder
+
+    def _url(self, scheme: str, which: str) -> str:
+        broker = self._addressed()
+        listening = broker.listening
+        return listening.url(scheme, getattr(listening, which), broker.advertised_host())
+
+
+class Broker(Addresses):
     """A broker on the running event loop."""
 
     #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
@@ -114,7 +185,7 @@ class Broker:
         self._housekeeping: Housekeeping | None = None
         self._listening: Listening | None = None
         self._authenticator: Authenticator | None = None
-        self._seek_server: SeekServer | None = None
+        self.seek_server: SeekServer | None = None
         self._kafka: KafkaServer | None = None
         self._temporary: Path | None = None
         self._state = "new"
@@ -132,65 +203,6 @@ class Broker:
         return _running(self.listening.binary, "serving TLS only").port
 
     @property
-    def service_url(self) -> str:
-        """`pulsar://host:port`, the URL for clients; "" with TLS only."""
-        return self.listening.url("pulsar", self.listening.binary, self._advertised_host())
-
-    @property
-    def service_url_tls(self) -> str:
-        """`pulsar+ssl://host:port`; "" without TLS."""
-        return self.listening.url("pulsar+ssl", self.listening.binary_tls, self._advertised_host())
-
-    @property
-    def http_url(self) -> str:
-        """`http://host:port` of lookup, admin and metrics; "" without HTTP."""
-        return self.listening.url("http", self.listening.http, self._advertised_host())
-
-    @property
-    def http_url_tls(self) -> str:
-        """`https://host:port`; "" without TLS."""
-        return self.listening.url("https", self.listening.http_tls, self._advertised_host())
-
-    @property
-    def grpc_url(self) -> str:
-        """`host:port` of the seek service; "" without gRPC."""
-        is_served = self._seek_server is not None and self.config.grpc_port is not None
-        return self._seek_server.target if self._seek_server and is_served else ""
-
-    @property
-    def grpc_url_tls(self) -> str:
-        """The same with TLS; "" without."""
-        is_served = self.config.security.grpc_tls_port is not None
-        return self._seek_server.tls_target if self._seek_server and is_served else ""
-
-    @property
-    def kafka_url(self) -> str:
-        """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
-        return self._address_of(self.listening.kafka)
-
-    @property
-    def kafka_url_tls(self) -> str:
-        """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
-        return self._address_of(self.listening.kafka_tls)
-
-    def _address_of(self, listener: Listener | None) -> str:
-        host = url_host(self._advertised_host())
-        return "" if listener is None else f"{host}:{listener.port}"
-
-    @property
-    def schema_registry_url(self) -> str:
-        """`http://host:port` of the schema registry; "" without one."""
-        return self.listening.url("http", self.listening.registry, self._advertised_host())
-
-    @property
-    def data_dir(self) -> Path:
-        """The data folder. Raises NoDataFolderError for a broker in memory."""
-        folder = getattr(_running(self._store, self._state), "folder", None)
-        if not isinstance(folder, Path):  # in memory, or on bookies
-            raise NoDataFolderError
-        return folder
-
-    @property
     def store(self) -> Storage:
         """The open store."""
         return _running(self._store, self._state)
@@ -200,7 +212,11 @@ class Broker:
         """The registries: topics, schemas, sessions."""
         return _running(self._services, self._state)
 
-    def _advertised_host(self) -> str:
+    def _addressed(self) -> Broker:
+        return self
+
+    def advertised_host(self) -> str:
+        """The name or address by which clients reach the broker."""
         if self.config.advertised_address is not None:
             return self.config.advertised_address
         everywhere = self.config.host in ("0.0.0.0", "::")
@@ -250,10 +266,10 @@ class Broker:
         services.service_url, services.service_url_tls = self.service_url, self.service_url_tls
         services.http_url, services.http_url_tls = self.http_url, self.http_url_tls
         services.authenticator = self._authenticator
-        self._seek_server = await start_seek_server(
-            services, self._advertised_host(), has_others=self._membership is not None
+        self.seek_server = await start_seek_server(
+            services, self.advertised_host(), has_others=self._membership is not None
         )
-        services.kafka_place = self.listening.kafka_place(self._advertised_host())
+        services.kafka_place = self.listening.kafka_place(self.advertised_host())
         if services.transactions is not None and self._membership is None:
             await services.transactions.load()
         self._housekeeping = _started_work(services)
@@ -263,7 +279,7 @@ class Broker:
             if services.transactions is not None and services.cluster is not None:
                 services.transactions.follow(services.cluster)
         if self._kafka is not None:
-            await self._kafka.open(services, self._advertised_host(), self.kafka_handlers())
+            await self._kafka.open(services, self.advertised_host(), self.kafka_handlers())
             self.listening.start_kafka()
 
     def _open_store(self, notify: Notify) -> Storage:
@@ -352,7 +368,7 @@ class Broker:
                 await self._membership.leave()
             await self._stop_accepting()
             # All at the same time: they share the configured timeout.
-            others = [self._seek_server.stop()] if self._seek_server is not None else []
+            others = [self.seek_server.stop()] if self.seek_server is not None else []
             others += [self._kafka.close()] if self._kafka is not None else []
             await asyncio.gather(*others, self._close_sessions())
             await self._persist_cursors()
