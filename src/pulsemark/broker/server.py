@@ -502,7 +502,7 @@ async def make_services(
     config = settings.in_force
     topics = Topics(store, config, run_blocking, catalog_writer, broker_name)
     schemas, progress = Schemas(topics), MirrorProgress(store.catalog)
-    auditor = Auditor(topics, config, store.reads_are_due)
+    auditor = Auditor(topics, store.reads_are_due)
     topics.after_delete += [
         lambda name: run_blocking(progress.forget, str(name)),
         lambda name: auditor.forget(str(name)),
@@ -519,27 +519,26 @@ async def make_services(
         authorizer=_authorizer(config, topics),
         **_bounds(config),
         storage=StorageHealth(partial(run_blocking, store.probe)),
-        cleaning=Cleaning(topics, config, run_blocking),
-        lifetimes=Lifetimes(topics, config, run_blocking),
+        cleaning=Cleaning(topics),
+        lifetimes=Lifetimes(topics),
         auditor=auditor,
         mirror_progress=progress,
         cache=CacheMeter(store),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
-        **await _transacting(topics, config, run_blocking),
+        **_transacting(topics),
     )
 
 
-async def _transacting(
-    topics: Topics, config: BrokerConfig, run_blocking: RunBlocking
-) -> dict[str, Any]:
+def _transacting(topics: Topics) -> dict[str, Any]:
+    config = topics.config
     inner = InnerCalls(config.security.tls_certificate_file)
-    participants = Participants(topics, inner, run_blocking)
+    participants = Participants(topics, inner)
     transactions = None
     if config.transaction_coordinator_enabled:
         from .topics.transactions import Coordination  # few brokers have them
 
-        transactions = Coordination(topics, participants, inner, config, run_blocking)
+        transactions = Coordination(topics, participants, inner)
     return {"inner": inner, "participants": participants, "transactions": transactions}
 
 

@@ -34,9 +34,8 @@ from ...wire import Sends, TopicName, commands
 from ..cooperative import at_once
 from ..errors import RefusedError
 from ..policies.own_policies import MIRRORS
-from ..topics.deduplication import DuplicateMessageError
 from ..topics.non_persistent import NOWHERE
-from ..topics.producers import DuplicateError, Mirror, Producer, allows, not_allowed
+from ..topics.producers import DuplicateMessageError, Mirror, Producer, allows, not_allowed
 from ..topics.registry import creates
 from .authorizing import check_again
 from .checks import (
@@ -472,7 +471,7 @@ def append_mirrored(
             sender=producer.sender,
             follows=mirror.follows,
         )
-    except DuplicateError:
+    except DuplicateMessageError:
         answer = commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
         session.receipts.answer_in_turn(producer, answer)
         return None

@@ -44,7 +44,7 @@ from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import to_signed
 from ..errors import RefusedError
-from .producers import NAME_SIZE_MAX_BYTES
+from .producers import NAME_SIZE_MAX_BYTES, DuplicateMessageError
 
 SNAPSHOT_KIND = "deduplication"
 UNCERTAIN = "Cannot determine whether the message is a duplicate at this time"
@@ -58,10 +58,6 @@ ALL_MAX_BYTES = 64 * 1024 * 1024
 SHARE_BYTES = 64 * 1024
 #: A snapshot has at most so many bytes for each entry that became durable since the one before.
 SNAPSHOT_BYTES_PER_ENTRY = 1000
-
-
-class DuplicateMessageError(Exception):
-    """The topic has this message of the producer already."""
 
 
 class UncertainError(RefusedError):

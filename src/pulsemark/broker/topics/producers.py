@@ -333,8 +333,8 @@ class TopicProducers:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
 
 
-class DuplicateError(Exception):
-    """The topic has this entry of the source already."""
+class DuplicateMessageError(Exception):
+    """The topic has this message already, from this producer or mirror."""
 
 
 class Mirror:
@@ -357,7 +357,7 @@ class Mirror:
     ) -> tuple[memoryview, BrokerEntryMetadata, tuple[int, int]]:
         """The producer's bytes, the fields to store beside the stamp, and the source's position.
 
-        Raises `DuplicateError`, and `RefusedError` for what a mirror must not send.
+        Raises `DuplicateMessageError`, and `RefusedError` for what a mirror must not send.
         """
         if self._refused:
             reason = f"an earlier entry of this mirror was refused: {self._refused}"
@@ -372,7 +372,7 @@ class Mirror:
             reason = f"the entry is from cluster {stamp.cluster!r}, the mirror {self.cluster!r}"
             raise RefusedError(ServerError.NotAllowedError, reason)
         if self._stored is not None and stamp.position <= self._stored:
-            raise DuplicateError
+            raise DuplicateMessageError
         _check_record_set(stamp, body, message_count)
         return body, stamp.metadata(), stamp.position
 

@@ -105,9 +105,9 @@ class Topics:
         self.locks = NameLocks()
         self._background = Background()
         self._delayed_total = DelayedTotal(config.max_delayed_entries)
-        self.rule_keeping = RuleKeeping(self, run_blocking, broker_name)
+        self.rule_keeping = RuleKeeping(self, broker_name)
         leader = leader_name(broker_name, store.owner_id)
-        self.leader_epochs = LeaderEpochs(self, run_blocking, self._background, leader=leader)
+        self.leader_epochs = LeaderEpochs(self, self._background, leader=leader)
         self.names.watchers.run = self._run_soon
 
     def _run_soon(self, pieces: Iterator[None]) -> None:

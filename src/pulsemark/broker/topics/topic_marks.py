@@ -167,18 +167,11 @@ MAX_NAME_CHARACTERS = 60
 class LeaderEpochs:
     """The epochs of the topics of one registry, by the policy `leaderEpochs`."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        run_blocking: Callable[..., Awaitable[Any]],
-        background: Background,
-        *,
-        leader: str,
-    ) -> None:
+    def __init__(self, topics: Topics, background: Background, *, leader: str) -> None:
         """`leader` names this broker in the epochs that it begins, in the `background`."""
         self.leader = leader
         self._topics = topics
-        self._run_blocking = run_blocking
+        self._run_blocking = topics.run_blocking
         self._background = background
         self._beginning = NameLocks()
         topics.policies.listeners.append(self._policy_changed)

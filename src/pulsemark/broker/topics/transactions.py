@@ -335,16 +335,9 @@ class Transactions:
 class Coordination:
     """The coordinator, where this broker has it, and how its topics come to a transaction."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        participants: Participants,
-        inner: InnerCalls,
-        config: BrokerConfig,
-        run_blocking: RunBlocking,
-    ) -> None:
+    def __init__(self, topics: Topics, participants: Participants, inner: InnerCalls) -> None:
         self._topics, self._participants, self._inner = topics, participants, inner
-        self._config, self._run_blocking = config, run_blocking
+        self._config, self._run_blocking = topics.config, topics.run_blocking
         self._here: Transactions | None = None
         self._loading: asyncio.Task[None] | None = None
         self._background = Background()
