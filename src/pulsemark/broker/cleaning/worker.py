@@ -221,7 +221,10 @@ class Cleaning:
         self.compactions.compact_if_dirty(topic, threshold_bytes)
 
     def _compaction_begins(self, topic: Topic) -> None:
-        """On the compaction's thread: what is cleaned can be freed once nobody reads the log."""
+        """On the compaction's thread: from now on clients read the topic's compacted form.
+
+        Then what that form replaces can be removed from the log.
+        """
         if topic.cleaner_rules is not None and topic.cleaned is None:
             from ...compaction.current_view import compacted_log
 

@@ -258,8 +258,8 @@ class BrokerConfig(PolicyDefaults):
     grpc_control_token_file: str | os.PathLike[str] | None = None
     #: Port for Kafka's clients; None: not served (and kafka-python is not imported).
     kafka_port: int | None = None
-    #: The port that Kafka's clients are told; None: the one that they came to. For a port that is
-    #: mapped, as a container's. It is not for the port with TLS.
+    #: The port that the broker tells Kafka's clients; None: the one to which they connected. Set it
+    #: if that port is mapped, as by a container. The port with TLS is always told as it is.
     kafka_advertised_port: int | None = None
     #: The namespace whose topics Kafka's clients see, by their local names.
     kafka_namespace: str = "public/default"
@@ -333,9 +333,8 @@ class BrokerConfig(PolicyDefaults):
     #: How many points each consumer has on that ring.
     subscription_key_shared_consistent_hashing_replica_points: int = 100
 
-    #: How long a publish waits at most for more publishes of the same client, or stays unread, if
-    #: that client sends without waiting for receipts. Messages that are handled together cost the
-    #: broker much less. 0: every publish is handled at once.
+    #: How long a publish may wait for more publishes of a client that does not wait for receipts.
+    #: Messages that are handled together cost the broker much less. 0: none waits.
     publish_gathering_ms: int = setting(2, lowest=0)
 
     #: Whether a leader epoch begins when this broker takes a topic over, for topics of Pulsar's
@@ -418,13 +417,13 @@ class BrokerConfig(PolicyDefaults):
     keep_alive_interval_ms: int = setting(30_000, key="keepAliveIntervalSeconds", kind=SECONDS)
     #: How long a new connection may take to send CONNECT.
     handshake_timeout_ms: int = 30_000
-    #: A frame that has begun must be complete within this time, plus one second for each
-    #: `min_frame_rate_bytes_per_s` received of it.
+    #: A frame must arrive whole within this time, plus a second for each
+    #: `min_frame_rate_bytes_per_s` of it that has arrived.
     stalled_frame_timeout_ms: int = 30_000
     #: How fast a frame must arrive, after `stalled_frame_timeout_ms`.
     min_frame_rate_bytes_per_s: int = 16 * 1024
-    #: If a client asks for a producer name or an Exclusive subscription that another connection
-    #: holds: how long that connection has to answer a PING before it is closed.
+    #: How long a connection may take to answer a PING when another client asks for the producer
+    #: name, or the Exclusive subscription, that it holds. Then it is closed.
     connection_liveness_check_timeout_ms: int = setting(
         5_000, key="connectionLivenessCheckTimeoutMillis"
     )
@@ -623,7 +622,7 @@ STORAGES = ("files", "memory")
 
 
 def check_storage(config: BrokerConfig) -> None:
-    """Raise ConfigError if no storage has this name, or if two places are given."""
+    """Raise ConfigError for an unknown storage, or for two places to store in."""
     storage, memory = config.storage, config.memory
     data_dir: Any = config.data_dir
     if data_dir is not None:

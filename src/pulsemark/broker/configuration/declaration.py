@@ -118,7 +118,7 @@ def declaration_of(spec: Field[Any]) -> Declaration:
 
 
 def check_declared(spec: Field[Any], value: Any) -> None:
-    """Raise ConfigError for a number that is too low, or a text that is none of the choices."""
+    """Raise ConfigError for a number below the lowest, and for a text that is not allowed."""
     declared, name = declaration_of(spec), spec.name
     if isinstance(value, str | os.PathLike) and "\0" in str(value):
         raise ConfigError(name, value, "must be without NUL bytes")

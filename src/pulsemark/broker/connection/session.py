@@ -128,7 +128,7 @@ class ReadingPauses:
     def set_low_water(self, size_bytes: int) -> None:
         """Read nothing until so many bytes have arrived, or the client has ended.
 
-        This is no reason: it is for a few milliseconds (`Gathering`).
+        `Gathering` does this for a few milliseconds at a time.
         """
         if self.transport is not None and not self.transport.is_closing():
             link = self.transport.get_extra_info("socket")
@@ -226,11 +226,11 @@ class Liveness:
         return self._silence(now_s, None, is_dead=True)
 
     def silence_unread(self, now_s: float, confirmed_bytes: int | None) -> Silence:
-        """What to do now about a client that is not read, so that no PONG of it is seen.
+        """What to do now about a client that the broker does not read, so that it sees no PONG.
 
-        Its system confirms a PING, or answers it with a reset if the client has ended.
-        `confirmed_bytes` is what it has confirmed until now; None: that is not known. A caller that
-        gets PING must send it.
+        The client's machine confirms a PING, or resets the connection if the client has ended.
+        `confirmed_bytes` is what the machine has confirmed until now; None: that is not known. A
+        caller that gets PING must send it.
         """
         is_dead = confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes
         return self._silence(now_s, confirmed_bytes, is_dead=is_dead)
@@ -559,7 +559,7 @@ TURN_S = 0.01
 #: After how many events the time is checked.
 EVENTS_PER_CHECK = 32
 TASKS_PER_TURN = 64
-#: How often to ask whether the client's system has taken a PING.
+#: How often the broker asks whether the client's machine has received a PING.
 CONFIRM_POLL_S = 0.02
 #: A connection that has been silent for this time frees its input buffer.
 QUIET_S = 1.0
@@ -1041,10 +1041,10 @@ class Session(asyncio.BufferedProtocol):
         return self.is_closed
 
     async def _is_there(self) -> bool:
-        """Whether the client's system takes a PING. The broker does not read the answer now.
+        """Whether the client's machine takes a PING. The broker does not read the answer now.
 
-        The end of a client that was killed may wait in its own system, after bytes for which the
-        broker's system has no room. That system answers the PING with a reset.
+        The machine of a client that was killed may still hold bytes for which the broker has no
+        room. It answers the PING with a reset.
         """
         if self._sees_end():
             return False

@@ -65,7 +65,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
     A topic that does not exist may be created here, with the partitions that the policy says.
     """
     if command.topic == TRANSACTION_COORDINATORS:
-        # Without transactions there are none, and clients say so.
+        # With 0 clients report that transactions are off.
         coordinators = 0 if session.services.transactions is None else 1
         session.write(commands.partitioned_metadata_response(command.request_id, coordinators))
         return
@@ -311,8 +311,8 @@ def _notify(
 ) -> None:
     target = Target.of_namespace(watcher.namespace)
     if not session.services.authorizer.allows(session.principal, GET_TOPICS, target):
-        # The role has lost the permission. It gets names again when it has it again; the digest
-        # that comes with them tells the client that it has missed some.
+        # The role has lost its permission. If it gets that back, the digest in the next update
+        # tells the client that it has missed names.
         return
     session.write(commands.watch_topic_update(watcher.watcher_id, new, deleted, digest))
 

@@ -224,7 +224,7 @@ class Dispatcher(ABC):
             # Entries that were skipped must not count among those that are read for the permits.
             self.read_position = self.cursor.next_unacked(self.cursor.mark_delete)
         while self.may_look_ahead():
-            # After skipped entries, read in large steps, whatever the permits.
+            # After skipped entries the steps are large, whatever the permits.
             count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries
             if not (entries := self.read(self.read_position, count)):
                 return []

@@ -3,10 +3,9 @@
 A producer's message whose sequence id is not above the highest one of its name is a duplicate. It
 is answered with the position (-1, -1), takes no index and is not dispatched. A batch counts by the
 sequence id in its SEND. A message in chunks counts when its last chunk is stored. From then on
-each of its chunks is a duplicate. (Pulsar stores all but the last one again. Clients with a C++
-core keep such a rest for a minute, also while they connect again, and drop the whole message for
-it if that is delivered again meanwhile.) Chunks of a message that is not stored whole are stored
-again, as in Pulsar: consumers acknowledge chunks without the others after a while.
+each of its chunks is a duplicate; Pulsar stores all but the last one again, for which clients with
+a C++ core may drop the message. Chunks of a message that is not stored whole are stored again, as
+in Pulsar.
 
 It keeps the durable ids apart from those that wait for the disk. A message that repeats one that is
 not durable yet is refused (`UncertainError`): the client sends it again later. An entry is stored
@@ -14,10 +13,9 @@ only after the one before it of the same producer (``follows`` of the ledger), a
 was refused only once the producer was opened again (`Producer.must_open_again`). So after a failure
 there is no gap that a higher sequence id would hide.
 
-Sequence ids are signed numbers, as in Pulsar, although the protocol sends them unsigned: one of
-2^64-1 is -1, below every id of an application. Whoever may publish under a name decides its ids: an
-id of 2^63-1 leaves no higher one, here and in Pulsar, until the topic's deduplication is switched
-off and on.
+Sequence ids are signed numbers, as in Pulsar, although the protocol sends them unsigned: 2^64-1 is
+-1. After an id of 2^63-1 there is no higher one, here and in Pulsar, until the topic's
+deduplication is switched off and on.
 
 What is kept of the names is counted in bytes. A topic's names take `TOPIC_MAX_BYTES`, those of all
 topics together `ALL_MAX_BYTES`; beyond that those of producers that are gone are forgotten first,

@@ -520,7 +520,7 @@ class RuleKeeping:
             hooks.append(partial(self._before_removal, ledger.name))
 
     def _before_removal(self, name: str, before: Position) -> None:
-        """On a thread that removes entries: a snapshot has what they say."""
+        """Before entries are removed, on that thread: store a snapshot that has their ids."""
         topic = self._topics.open_topics.get(name)
         if topic is not None and topic.deduplication is not None:
             work = self.store_snapshot(topic)
