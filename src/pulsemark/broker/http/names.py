@@ -225,11 +225,8 @@ def stored_topic(request: Request, path: TopicPath) -> TopicName:
 
 async def open_stored(request: Request, path: TopicPath) -> list[Topic]:
     """Open a topic, or all its partitions. Raises `HttpError` 404, `RefusedError`."""
-    name = stored_topic(request, path)
-    topics = request.services.topics
-    partitions = topics.partitions_of(name)
-    names = [name.partition(index) for index in range(partitions)] if partitions else [name]
-    return [await topics.open(each, create=False) for each in names]
+    stored_topic(request, path)
+    return await open_logs(request, path)
 
 
 def position_in(body: Any) -> Position:

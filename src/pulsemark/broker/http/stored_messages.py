@@ -263,16 +263,22 @@ async def _entry(request: Request, path: TopicPath, ledger: str, entry: str) -> 
     return found
 
 
-def _shown_stamp(entry: Entry) -> dict[str, object]:
-    ledger_id, entry_id = entry.position
+def shown_place(entry: Entry) -> dict[str, Any]:
+    """Where an entry is, what it is, and its place in the order."""
     return {
-        "ledgerId": ledger_id,
-        "entryId": entry_id,
+        "ledgerId": entry.position.ledger_id,
+        "entryId": entry.position.entry_id,
         "kind": entry.kind.name.lower(),
         "firstIndex": entry.first_index,
         "index": entry.index,
         "messageCount": entry.message_count,
         "appendTime": entry.append_time_ms,
+    }
+
+
+def _shown_stamp(entry: Entry) -> dict[str, object]:
+    return {
+        **shown_place(entry),
         "brokerTimestamp": prefix_fields(entry.prefix).get("broker_timestamp"),
         "tags": {name: printable(value) for name, value in tags_of(entry.prefix).items()},
     }
