@@ -1,21 +1,20 @@
 """Work on the event loop that is too long for one turn (one iteration), or must not be cut off.
 
-One ACK can name half a million messages, a topic can have ten thousand subscriptions, a
-subscription twenty thousand consumers. Code that visits all of them is written as an iterator of
-pieces: each `next` does a small, bounded part of the work. `FairTurns` bounds what the connections
-and subscriptions of a loop do in one turn together. Two classes run pieces:
+One ACK can name half a million messages, a subscription can have twenty thousand consumers. Code
+that visits all of them is an iterator of pieces: each `next` does a small, bounded part of the
+work. `FairTurns` bounds what the connections and subscriptions of a loop do in one turn together.
+Two classes run pieces:
 
-- `LongWork`: the work of one subscription, in the order in which it came, at most one piece in
-  each turn of the loop (see `FairTurns`). If nothing is waiting, the first piece runs at once.
-  After a piece that gives a future the next one comes when that is done.
-- `Turns`: work that a coroutine waits for, for SLICE_S in each turn of the loop. All such work of
-  a broker shares these slices, so that many requests get no more of the loop than one request.
-  Short work of that kind runs at once, as long as the slice of this turn has time.
+- `LongWork`: the work of one subscription, in the order in which it came, at most one piece in each
+  turn of the loop (see `FairTurns`). If nothing is waiting, the first piece runs at once. After a
+  piece that gives a future the next one comes when that is done.
+- `Turns`: work that a coroutine waits for, for SLICE_S in each turn of the loop. All such work of a
+  broker shares these slices, so that many requests get no more of the loop than one. Short work
+  runs at once, as long as the slice of this turn has time.
 
-Between two pieces other code runs, and it may change the objects that the pieces visit. So pieces
-visit a copy of the collection (a tuple of references costs little), and check of each object that
-it still exists, where that matters. A result is therefore true for each object at the time of its
-visit, not for all objects at one moment.
+Between two pieces other code runs, and may change the objects that the pieces visit. So pieces
+visit a copy of the collection, and check of each object that it still exists, where that matters. A
+result is true for each object at the time of its visit, not for all objects at one moment.
 """
 
 from __future__ import annotations

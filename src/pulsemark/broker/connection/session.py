@@ -1,38 +1,32 @@
 """One client connection, as an asyncio protocol.
 
 Received bytes go into the sans-IO `wire.Connection`. Its events go to the functions in `handlers`,
-by table. If a handler cannot finish at once (it opens a topic, writes the catalog), it passes a
+by table. A handler that cannot finish at once (it opens a topic, writes the catalog) passes a
 coroutine to `run`, which makes a task of it (`Requests`). If the task fails, the request is
 answered with an ERROR.
 
 Reading pauses for the reasons of `Pause`, so that a client cannot make the broker hold more than
-the limits allow. The module `memory` counts what all connections hold.
+the limits allow. Times are in `Liveness`. When the broker closes, connections are half-closed and
+drained first (`Draining`).
 
-Times are in `Liveness`. When the broker closes, connections are half-closed and drained first
-(`Draining`).
-
-A connection can have twenty thousand consumers. When it ends, its consumers get no more messages,
-and leave their subscriptions in pieces, those of one subscription in one step: so their entries are
-given to the other consumers only once. Code that reads a subscription's consumers earlier removes
-the leaving ones first, so that it never sees a consumer whose connection has ended.
+A connection can have twenty thousand consumers. When it ends, they get no more messages, and leave
+their subscriptions in pieces, those of one subscription in one step: so their entries are given to
+the other consumers only once.
 
 `Gathering` gathers the publishes of a client that sends without waiting for receipts. A message
-that is handled alone is expensive: a commit with its sync and its thread switches, turns of the
-event loop for its read and its receipt, and one write. A client that sends more while its publishes
-are in flight does not need each receipt at once. So the broker handles its publishes some at a
-time, as if the network had been slower by that time. Pulsar's bookies wait in the same way for a
-group of entries (``journalMaxGroupWaitInMillis``, 1 ms).
-
-A client that does wait for its receipts would become slower, since it sends nothing until it has
-them. So the broker finds out what the client does, again and again:
+that is handled alone is expensive: it has a commit, turns of the event loop and a write of its own.
+Such a client does not need each receipt at once, so the broker handles its publishes some at a
+time. Pulsar's bookies wait in the same way (``journalMaxGroupWaitInMillis``, 1 ms). A client that
+does wait for its receipts would become slower. So the broker finds out again and again what the
+client does:
 
 - **Wait**: what was read is not handled for `wait_s`, while the broker reads on. The wait was
   useless if nothing arrived in its second half. After a useless wait the next reads are handled at
   once, and their number doubles with each useless wait (up to RESTS_MAX).
 - **Pause**: after a useful wait, each of the next PACED_READS reads is handled at once, and then
   the connection is not read for `wait_s`, or until ENOUGH_BYTES have arrived (the socket's
-  low-water mark, SO_RCVLOWAT). What arrives meanwhile stays in the socket and costs one read and
-  one turn of the loop, however many messages it is. Then comes a wait again.
+  low-water mark, SO_RCVLOWAT). What arrives meanwhile costs one read and one turn of the loop,
+  however many messages it is. Then comes a wait again.
 
 The broker does neither if the time between two reads is longer than it would wait, or if enough
 bytes arrive or enough publishes are in flight already.

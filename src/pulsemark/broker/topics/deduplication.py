@@ -7,19 +7,18 @@ each of its chunks is a duplicate; Pulsar stores all but the last one again, for
 a C++ core may drop the message. Chunks of a message that is not stored whole are stored again, as
 in Pulsar.
 
-It keeps the durable ids apart from those that wait for the disk. A message that repeats one that is
-not durable yet is refused (`UncertainError`): the client sends it again later. An entry is stored
-only after the one before it of the same producer (``follows`` of the ledger), and after one that
-was refused only once the producer was opened again (`Producer.must_open_again`). So after a failure
-there is no gap that a higher sequence id would hide.
+A message that repeats one that is not durable yet is refused (`UncertainError`): the client sends
+it again later. An entry is stored only after the one before it of the same producer (``follows`` of
+the ledger), and after one that was refused only once the producer was opened again
+(`Producer.must_open_again`). So a failure leaves no gap that a higher sequence id would hide.
 
 Sequence ids are signed numbers, as in Pulsar, although the protocol sends them unsigned: 2^64-1 is
 -1. After an id of 2^63-1 there is no higher one, here and in Pulsar, until the topic's
 deduplication is switched off and on.
 
-What is kept of the names is counted in bytes. A topic's names take `TOPIC_MAX_BYTES`, those of all
-topics together `ALL_MAX_BYTES`; beyond that those of producers that are gone are forgotten first,
-and of these the ones that published longest ago.
+Names count in bytes: those of one topic up to `TOPIC_MAX_BYTES`, of all topics up to
+`ALL_MAX_BYTES`. Beyond that producers that are gone are forgotten first, those that published
+longest ago before others.
 
 The highest ids are in memory. A snapshot in the catalog has them as they were at a position of the
 log, from time to time (more seldom if the names are large); a broker that opens the topic reads it
