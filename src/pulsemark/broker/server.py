@@ -32,6 +32,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -312,9 +313,9 @@ class Broker(Addresses):
             self._http_protocol,
             has_room,
             connections_from,
-            prepare=import_sessions,
-            prepare_http=import_http,
-            prepare_registry=import_registry,
+            prepare=partial(_import, "handlers", "connection.session"),
+            prepare_http=partial(_import, "http.connection"),
+            prepare_registry=partial(_import, "http.schema_registry"),
             make_registry=self._registry_protocol,
             make_kafka=self._kafka_protocol,
         )
@@ -442,24 +443,10 @@ class Broker(Addresses):
         await self.close()
 
 
-# What connections need is imported by the first one. It takes longer than other clients may wait,
-# so a thread does it.
-
-
-def import_sessions() -> None:
-    """For Pulsar's protocol: the handlers, and with them topics and subscriptions."""
-    from . import handlers  # noqa: F401
-    from .connection import session  # noqa: F401
-
-
-def import_http() -> None:
-    """For HTTP."""
-    from .http import connection  # noqa: F401
-
-
-def import_registry() -> None:
-    """For the schema registry."""
-    from .http import schema_registry  # noqa: F401
+def _import(*modules: str) -> None:
+    """Import what a port's connections need, before the first one. It takes long: in a thread."""
+    for name in modules:
+        import_module(f"{__package__}.{name}")
 
 
 def _running(part: T | None, state: str) -> T:

@@ -862,11 +862,11 @@ class Session(asyncio.BufferedProtocol):
             self._check_unsent()
             self._plan_turn()
         finally:
-            self.services.topics.wake_committer()
+            self.services.topics.store.wake_committer()
         return handled > 0
 
     def _is_turn_over(self, until_s: float, tasks_before: int) -> bool:
-        self.services.topics.wake_committer()
+        self.services.topics.store.wake_committer()
         # All tasks started here run in the next turn, before anything else.
         busy = len(self._requests) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
         if until_s == math.inf or not self.connection.pending_bytes:

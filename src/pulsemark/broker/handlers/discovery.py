@@ -84,7 +84,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
     if created:
         session.run(command.request_id, _create_partitioned(session, command, name, created))
         return
-    partitions = topics.partitions_of(name)
+    partitions = topics.partitioned.count_of(name)
     session.write(commands.partitioned_metadata_response(command.request_id, partitions))
 
 
@@ -99,7 +99,7 @@ async def _create_partitioned(
     except RefusedError as refusal:
         _refuse_metadata(session, command, refusal)
         return
-    partitions = topics.partitions_of(name)
+    partitions = topics.partitioned.count_of(name)
     session.write(commands.partitioned_metadata_response(command.request_id, partitions))
 
 

@@ -233,7 +233,7 @@ async def _expire_each(request: Request, found: list[Subscription], ttl_s: int) 
 async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response:
     """Expire a subscription's messages up to and including the message id in the body."""
     position, partition_index = _message_id(request.json())
-    if request.services.topics.partitions_of(stored_topic(request, path)):
+    if request.services.topics.partitioned.count_of(stored_topic(request, path)):
         reason = "Expire message at position is not supported for partitioned-topic"
         raise HttpError(405, reason)
     (opened,) = await open_stored(request, path)

@@ -64,7 +64,7 @@ async def delete(request: Request, path: TopicPath) -> Response:
         return Response()
     name = _name(request, path)
     if str(name) not in topics.non_persistent.open_topics:
-        if topics.partitions_of(name):
+        if topics.partitioned.count_of(name):
             text = f"{name} is a partitioned topic, instead of calling delete topic, "
             raise HttpError(409, f"{text}please call delete-partitioned-topic.")
         return Response()
@@ -116,7 +116,7 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     """The sum of the partitions' stats; with perPartition=true each partition's, too."""
     name, topics = _name(request, path), request.services.topics
     check_no_partition(name)
-    count = topics.partitions_of(name)
+    count = topics.partitioned.count_of(name)
     if not count:
         raise HttpError(404, f"Partitioned topic not found {name}")
     parts = topics.non_persistent.partitions(name, range(count))
@@ -130,7 +130,7 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Response:
 async def subscriptions(request: Request, path: TopicPath) -> Response:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""
     name, topics = _name(request, path), request.services.topics
-    count = topics.partitions_of(name)
+    count = topics.partitioned.count_of(name)
     if not count:
         return Response.of_json(sorted(_open(request, path).subscriptions))
     parts = topics.non_persistent.partitions(name, range(count))
@@ -147,7 +147,7 @@ async def create_subscription(request: Request, path: TopicPath, name: str) -> R
 @routes.delete(SUBSCRIPTION, needs.topic("UNSUBSCRIBE"))
 async def delete_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
-    if request.services.topics.partitions_of(_name(request, path)):
+    if request.services.topics.partitioned.count_of(_name(request, path)):
         raise HttpError(404, "Subscription not found")
     opened = _open(request, path)
     found = _subscription(opened, name)
@@ -161,7 +161,7 @@ async def delete_subscription(request: Request, path: TopicPath, name: str) -> R
 async def reset_cursor(request: Request, path: TopicPath, name: str, time: str) -> Response:
     """A success without effect: nothing is stored."""
     asked, topics = _name(request, path), request.services.topics
-    partitions = topics.non_persistent.partitions(asked, range(topics.partitions_of(asked)))
+    partitions = topics.non_persistent.partitions(asked, range(topics.partitioned.count_of(asked)))
     for part in partitions or (_open(request, path),):
         _subscription(part, name)
     return Response()

@@ -42,7 +42,7 @@ async def elsewhere(
         return await _each_bundle(request, cluster, of_path, name)
     last = route.parts[-1]
     is_of_partition = of_path["topic"] == name.local
-    if is_of_partition or not topics.partitions_of(name.partitioned):
+    if is_of_partition or not topics.partitioned.count_of(name.partitioned):
         return await _one_topic(request, route, values, cluster, name)
     return await _each_partition(request, cluster, name.partitioned, of_path["topic"], last)
 
@@ -79,7 +79,7 @@ async def _each_partition(
     request: Request, cluster: Cluster, name: TopicName, text: str, last: str
 ) -> Response:
     """Send the request on for each partition."""
-    count = request.services.topics.partitions_of(name)
+    count = request.services.topics.partitioned.count_of(name)
     path = request.target.partition("?")[0]
     at = path.index(f"/{quote(text, safe='')}") if quote(text, safe="") in path else -1
     if at < 0:
@@ -133,7 +133,7 @@ async def check_unused_elsewhere(request: Request, name: TopicName) -> None:
     Before the first partition is deleted; also if a broker does not answer, or not this client.
     """
     cluster, topics = request.services.cluster, request.services.topics
-    for part in map(name.partition, range(topics.partitions_of(name))):
+    for part in map(name.partition, range(topics.partitioned.count_of(name))):
         if cluster is None or cluster.owns(part) or not topics.exists(part):
             continue
         local = quote(part.local, safe="")

@@ -374,10 +374,10 @@ class Coordination:
     async def load(self) -> None:
         """Read what is stored, and go on with it: end what was being ended. Raises CatalogError."""
         try:
-            metadata = self._topics.metadata_of(str(COORDINATOR))
+            metadata = self._topics.store.metadata_of(str(COORDINATOR))
             found = Transactions(metadata, self._participants, self._config, self._run_blocking)
             await found.load()
-            if self._is_here and self._topics.metadata_of(str(COORDINATOR)) is metadata:
+            if self._is_here and self._topics.store.metadata_of(str(COORDINATOR)) is metadata:
                 self._here = found
         finally:
             self._loading = None
