@@ -259,29 +259,6 @@ class Liveness:
         return (now_s - since_s) * 1000 >= 2 * self._config.keep_alive_interval_ms
 
 
-class NextInput:
-    """Lets coroutines wait for the next bytes of a client that was sent a PING."""
-
-    def __init__(self) -> None:
-        self._next: asyncio.Future[None] | None = None
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether a coroutine waits already, so that a PING has been sent."""
-        return self._next is not None and not self._next.done()
-
-    def arrived(self) -> None:
-        """Bytes arrived, or the connection has ended."""
-        if self._next is not None and not self._next.done():
-            self._next.set_result(None)
-
-    async def wait(self, timeout_s: float) -> None:
-        """Return when the next bytes arrive. Raises TimeoutError."""
-        if self._next is None or self._next.done():
-            self._next = asyncio.get_running_loop().create_future()
-        await asyncio.wait_for(asyncio.shield(self._next), timeout_s)
-
-
 #: With so many unhandled bytes, or so many publishes in flight, waiting brings nothing.
 ENOUGH_BYTES = 8 * 1024
 ENOUGH_ENTRIES = 16
@@ -604,7 +581,8 @@ class Session(asyncio.BufferedProtocol):
         self._gathering = Gathering(wait_s, self._loop, self.take_turn, set_low_water)
         #: The size of the buffer that the loop reads into.
         self._room_bytes = 0
-        self._next_input = NextInput()
+        #: Whether bytes have come since the last PING of `is_alive`, which waits for them.
+        self._input_came = asyncio.Event()
         self._draining: Draining | None = None
         self.is_closed, self._writable = False, True
         self._output = services.output
@@ -656,7 +634,7 @@ class Session(asyncio.BufferedProtocol):
             self._draining.received()
             return
         self._liveness.received_at_s = self._loop.time()
-        self._next_input.arrived()
+        self._input_came.set()
         self.connection.buffer_updated(nbytes)
         if not self._is_publishing:
             self.take_turn()
@@ -1016,10 +994,12 @@ class Session(asyncio.BufferedProtocol):
             return False
         if self._pauses:
             return await self._is_there()
-        if not self._next_input.is_awaited:
+        if self._input_came.is_set():  # else a PING is under way
+            self._input_came.clear()
             self.write(commands.PING)
+        timeout_s = self.config.connection_liveness_check_timeout_ms / 1000
         try:
-            await self._next_input.wait(self.config.connection_liveness_check_timeout_ms / 1000)
+            await asyncio.wait_for(self._input_came.wait(), timeout_s)
         except TimeoutError:
             text = "no answer to a PING; another client asked for its producer name or subscription"
             self.close_because(text)
@@ -1116,7 +1096,7 @@ class Session(asyncio.BufferedProtocol):
         self.connection.discard()
         self.leave_all()
         self._requests.cancel()
-        self._next_input.arrived()
+        self._input_came.set()
 
 
 def leave_together(everything: Iterable[Producer | Consumer]) -> None:
