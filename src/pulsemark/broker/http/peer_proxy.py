@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import quote
 
 from ...wire import TopicName
-from ..errors import RefusedError
 from ..metrics.stats import sum_of_partitions
 from ..ownership import Cluster, Found, NotOwnedError, exchange
 from .messages import HttpError, Request, Response
@@ -50,7 +49,7 @@ async def elsewhere(
 async def _one_topic(
     request: Request, route: Route, values: tuple[str, ...], cluster: Cluster, name: TopicName
 ) -> Response:
-    found = await _found(cluster, name, authoritative=request.flag("authoritative"))
+    found = await cluster.find(name, authoritative=request.flag("authoritative"))
     if found.broker_id == cluster.broker_id:
         # It was this broker's turn to take the topic over.
         return await route.run(request, values)
@@ -71,7 +70,7 @@ async def found_topic(request: Request, name: TopicName) -> Found | Response:
     """The broker of a topic for a lookup over HTTP; a response to redirect to the one to ask."""
     cluster = request.services.cluster
     assert cluster is not None, "a broker alone serves every topic"
-    found = await _found(cluster, name, authoritative=request.flag("authoritative"))
+    found = await cluster.find(name, authoritative=request.flag("authoritative"))
     return redirect(request, found) if found.redirect else found
 
 
@@ -122,7 +121,7 @@ async def _together(
 
 async def _send_on(request: Request, cluster: Cluster, name: TopicName, target: str) -> bytes:
     """The answer about one partition from its broker. Raises `HttpError`."""
-    found = await _found(cluster, name)
+    found = await cluster.find(name, authoritative=False)
     query = request.target.partition("?")[2]
     return await send_on(request, found, request.method, f"{target}?{query}", request.body)
 
@@ -138,20 +137,13 @@ async def check_unused_elsewhere(request: Request, name: TopicName) -> None:
             continue
         local = quote(part.local, safe="")
         path = f"/admin/v2/{part.domain}/{part.namespace}/{local}/stats"
-        found = await _found(cluster, part)
+        found = await cluster.find(part, authoritative=False)
         if found.broker_id == cluster.broker_id:
             continue
         shown = json.loads(await send_on(request, found, "GET", path))
         subscriptions = shown["subscriptions"].values()
         if shown["publishers"] or any(one["consumers"] for one in subscriptions):
             raise HttpError(412, "Topic has active producers/subscriptions")
-
-
-async def _found(cluster: Cluster, name: TopicName, *, authoritative: bool = False) -> Found:
-    try:
-        return await cluster.find(name, authoritative=authoritative)
-    except RefusedError as refusal:
-        raise HttpError(503, refusal.message) from refusal
 
 
 async def _each_bundle(
@@ -167,7 +159,7 @@ async def _each_bundle(
     head, middle, tail = path.partition(f"/{namespace}/")
     for low, high in pairwise(boundaries):
         bundle = f"{low}_{high}"
-        owner = await _owner_of(cluster, f"{namespace}/{bundle}")
+        owner = await cluster.owner_of(f"{namespace}/{bundle}")
         if "bundle" in of_path:
             if of_path["bundle"] == bundle and owner is not None:
                 return redirect(request, owner)
@@ -175,13 +167,6 @@ async def _each_bundle(
             target = f"{head}{middle}{bundle}/{tail}?{query}"
             await send_on(request, owner, request.method, target, request.body)
     return Response()
-
-
-async def _owner_of(cluster: Cluster, bundle: str) -> Found | None:
-    try:
-        return await cluster.owner_of(bundle)
-    except RefusedError as refusal:
-        raise HttpError(503, refusal.message) from refusal
 
 
 async def send_on(
