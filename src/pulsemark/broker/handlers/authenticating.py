@@ -47,7 +47,7 @@ from ..version import SERVER_VERSION
 from .checks import CommandTable
 
 if TYPE_CHECKING:
-    from ..services import Session
+    from ..connection.session import Session
 
 
 T = TypeVar("T")

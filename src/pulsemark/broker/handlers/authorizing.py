@@ -25,7 +25,7 @@ from ..security.authorization import Target
 from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, topic
 
 if TYPE_CHECKING:
-    from ..services import Session
+    from ..connection.session import Session
 
 
 @record(frozen=True)

@@ -53,7 +53,7 @@ from .producing import add_listener, unsubscribe_listener
 
 if TYPE_CHECKING:
     from ...compaction.compacted_log import CompactedLog
-    from ..services import Session
+    from ..connection.session import Session
     from ..subscriptions.subscription import Subscription
     from ..topics.topic import Topic
 

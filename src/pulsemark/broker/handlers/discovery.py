@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...wire import TopicName
+    from ..connection.session import Session
     from ..ownership import Cluster
-    from ..services import Session
 
 
 #: Longer patterns are left to the client (Pulsar: subscriptionPatternMaxLength).

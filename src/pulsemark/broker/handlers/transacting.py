@@ -20,7 +20,7 @@ from .checks import CommandTable, check_name
 
 if TYPE_CHECKING:
     from ...wire import TopicName
-    from ..services import Session
+    from ..connection.session import Session
     from ..topics.transactions import Coordination, Transaction, Transactions
 
 PRODUCE, CONSUME, SUPER_USER = needs.topic("PRODUCE"), needs.topic("CONSUME"), needs.SUPER_USER

@@ -48,8 +48,8 @@ from .policies import properties_of, text_properties
 from .route import TOPIC, Routes, TopicPath
 
 if TYPE_CHECKING:
+    from ..connection.services import Services
     from ..ownership import Found
-    from ..services import Services
 
 routes = Routes()
 #: The content type of a number of partitions with properties.
