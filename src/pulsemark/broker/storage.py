@@ -83,7 +83,7 @@ class Storage(Protocol):
         """Whether readers of old entries have to wait for writers now."""
 
     def never_wait_here(self) -> None:
-        """As `StoreCore.never_wait_here`, for all stores, also those that are opened later."""
+        """As `TopicStore.never_wait_here`, for all stores, also those that are opened later."""
 
     def close(self) -> None:
         """Close it. Blocks."""

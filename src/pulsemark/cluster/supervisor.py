@@ -25,7 +25,7 @@ from ..broker import BrokerConfig
 from ..coordination import Create, Delete
 from ..coordination.local import LOOKS, SESSION_TIMEOUT_MS, SILENT_LOOKS, LocalServer, Silence
 from ..coordination.memory import DurableTree, MemoryCoordination
-from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import make_folder_durably
 from .placement import AWAY
 from .worker import PORTS, TLS_PORTS, WorkerSpec, with_ports
@@ -62,7 +62,7 @@ class WorkersFolder:
         if not 1 <= workers <= MAX_WORKERS:
             raise WorkersError(f"--workers {workers}: there can be 1 to {MAX_WORKERS} workers")
         self.folder = folder
-        make_folder_durably(OsFiles(), folder)  # the workers find it made
+        make_folder_durably(Files(), folder)  # the workers find it made
         facts = folder / FACTS
         others = [path.name for path in folder.iterdir() if path.name not in (FACTS, LOCK)]
         if not facts.exists() and others:

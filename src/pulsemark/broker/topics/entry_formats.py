@@ -114,9 +114,9 @@ def cleaner_rules_of(settings: Mapping[str, str]) -> CleanerRules | None:
 
 def cleaned_form(topic: Topic) -> CompactedLog | None:
     """What everyone reads of a topic that is cleaned, or was once; None: its log. Blocks."""
-    from ...compaction.current_view import cleaner_state, compacted_log
+    from ...compaction.current_view import compacted_log, state_of
 
-    if topic.cleaner_rules is None and cleaner_state(topic.ledger) is None:
+    if topic.cleaner_rules is None and state_of(topic.ledger).cleaner is None:
         return None
     return compacted_log(topic.ledger)
 

@@ -192,9 +192,9 @@ class Topic(HomeTopic):
         """The index at which the topic begins."""
         if self.cleaned is None:
             return self.ledger.first_index
-        from ...compaction.current_view import cleaner_state
+        from ...compaction.current_view import state_of
 
-        state = cleaner_state(self.ledger)
+        state = state_of(self.ledger).cleaner
         return self.ledger.first_index if state is None else state.first_index
 
     def read_compacted(self, form: CompactedLog) -> None:
