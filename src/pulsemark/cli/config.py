@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError
-from .options import DEFAULT_DATA_DIR, add_json
+from .options import DEFAULT_DATA_DIR, JSON, add_actions, add_options
 from .output import counted, json_line, print_rows
 from .parsing import CliError
 
@@ -32,17 +32,19 @@ ERRORS = (BrokerError, OSError)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = actions.add_parser("check", help="everything that is wrong with a file")
-    check.add_argument("file", type=Path, metavar="FILE", help="TOML (*.toml), or a broker.conf")
-    show = actions.add_parser("show", help="the settings in force, and where each comes from")
-    show.add_argument(
-        "--config", type=Path, metavar="FILE", help="(default: the variable PULSEMARK_CONFIG)"
-    )
-    show.add_argument("--all", action="store_true", help="also those that have their defaults")
-    settings = actions.add_parser("settings", help="all settings, with their names and defaults")
-    for action in (check, show, settings):
-        add_json(action)
+    texts = {
+        "check": "everything that is wrong with a file",
+        "show": "the settings in force, and where each comes from",
+        "settings": "all settings, with their names and defaults",
+    }
+    actions = add_actions(parser, texts)
+    add_options(actions["check"], f"file FILE  TOML (*.toml), or a broker.conf\n{JSON}")
+    table = f"""
+--config FILE  (default: the variable PULSEMARK_CONFIG)
+--all  also those that have their defaults
+{JSON}"""
+    add_options(actions["show"], table)
+    add_options(actions["settings"], JSON)
 
 
 def run(args: argparse.Namespace) -> int:

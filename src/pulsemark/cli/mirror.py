@@ -52,12 +52,12 @@ from ..mirror import (
 )
 from ..mirror.follow import Lag
 from ..wire import InvalidTopicNameError, ProtocolError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, port_number, read_token, seconds
+from .options import DEFAULT_DATA_DIR, IN_DATA_DIR, JSON, add_options, read_token
 from .output import counted, json_line
 from .parsing import CliError, Command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client import Metric
 
@@ -78,113 +78,43 @@ FOLLOW_ERRORS = (*ERRORS, NotFollowerError)
 EXIT_INCOMPLETE = 1
 
 
+REGEX = "-r, --regex  --topics is a regular expression\n"
+RUN = """
+--progress-s SECONDS [10]  between lines of progress (default: 10)
+--reconnect-s SECONDS [300]  how long to try again after a connection was lost (default: 300)
+"""
+ACCESS = """
+--{0}-token-file FILE  the {0} broker's token (of a Kafka with USER: the password)
+"""
+
+
 def _add_mirror(parser: argparse.ArgumentParser) -> None:
     where = "pulsar://HOST:PORT, kafka://[USER@]HOST:PORT, or a data folder"
-    parser.add_argument("source", metavar="FROM", help=where)
-    parser.add_argument("target", metavar="TO", help=where)
-    _add_what(parser)
-    _add_how(parser)
-    _add_access(parser, ("source", "target"), "pulsar+ssl and kafka+ssl")
-    parser.add_argument(
-        "--subscriptions", action="store_true", help="subscriptions follow, too, by their positions"
-    )
-    for side in ("source", "target"):
-        parser.add_argument(
-            f"--{side}-grpc",
-            metavar="URL",
-            help=f"with --subscriptions: grpc://HOST:PORT of the {side} broker",
-        )
-    add_json(parser)
-
-
-def _add_what(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--topics", required=True, metavar="NAMES", help="separated by commas, or a pattern"
-    )
-    parser.add_argument(
-        "-r", "--regex", action="store_true", help="--topics is a regular expression"
-    )
-    parser.add_argument(
-        "--source-cluster",
-        default="standalone",
-        metavar="NAME",
-        help="the source's name in the target's tags, by which mirroring goes on "
-        "(default: standalone)",
-    )
-    parser.add_argument(
-        "--subscription",
-        default="pulsemark-mirror",
-        metavar="NAME",
-        help="holds the position in a source broker (default: pulsemark-mirror)",
-    )
-    parser.add_argument(
-        "--append", action="store_true", help="also into topics that have other entries"
-    )
-    parser.add_argument(
-        "--without-deduplication",
-        action="store_true",
-        help="also to an Apache Pulsar that does not deduplicate",
-    )
-    parser.add_argument(
-        "--renumber",
-        action="store_true",
-        help="to a Kafka: also where offsets cannot stay equal, or sets must be packed again",
-    )
-    parser.add_argument(
-        "--stampers",
-        default="broker-time,index",
-        metavar="NAMES",
-        help="stampers of a data folder's entries (default: broker-time,index)",
-    )
-
-
-def _add_how(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--once", action="store_true", help="end when all that is there now is mirrored"
-    )
-    parser.add_argument(
-        "--verify", action="store_true", help="with --once: compare both sides at the end"
-    )
-    parser.add_argument(
-        "--rate-limit",
-        type=_rate_limit,
-        metavar="RATE",
-        help="bytes (10M) or messages (500msg) in a second",
-    )
-    _add_run_options(parser)
-
-
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--progress-s",
-        type=seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="between lines of progress (default: 10)",
-    )
-    parser.add_argument(
-        "--reconnect-s",
-        type=seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="how long to try again after a connection was lost (default: 300)",
-    )
-
-
-def _add_access(parser: argparse.ArgumentParser, sides: Sequence[str], scheme: str) -> None:
-    for side in sides:
-        parser.add_argument(
-            f"--{side}-token-file",
-            type=Path,
-            metavar="FILE",
-            help=f"the {side} broker's token (of a Kafka with USER: the password)",
-        )
-    parser.add_argument(
-        "--trusted-certificates",
-        type=Path,
-        metavar="FILE",
-        help=f"PEM file for {scheme} (default: what the machine trusts)",
-    )
+    table = f"""
+source FROM  {where}
+target TO  {where}
+--topics NAMES!  separated by commas, or a pattern
+{REGEX}
+--source-cluster NAME [standalone]  the source's name in the target's tags, by which mirroring goes
+    on (default: standalone)
+--subscription NAME [pulsemark-mirror]  holds the position in a source broker (default:
+    pulsemark-mirror)
+--append  also into topics that have other entries
+--without-deduplication  also to an Apache Pulsar that does not deduplicate
+--renumber  to a Kafka: also where offsets cannot stay equal, or sets must be packed again
+--stampers NAMES [broker-time,index]  stampers of a data folder's entries (default:
+    broker-time,index)
+--once  end when all that is there now is mirrored
+--verify  with --once: compare both sides at the end
+--rate-limit RATE  bytes (10M) or messages (500msg) in a second
+{RUN}{ACCESS.format("source")}{ACCESS.format("target")}
+--trusted-certificates FILE  PEM file for pulsar+ssl and kafka+ssl (default: what the machine
+    trusts)
+--subscriptions  subscriptions follow, too, by their positions
+--source-grpc URL  with --subscriptions: grpc://HOST:PORT of the source broker
+--target-grpc URL  with --subscriptions: grpc://HOST:PORT of the target broker
+{JSON}"""
+    add_options(parser, table, rate_limit=_rate_limit)
 
 
 def _rate_limit(text: str) -> RateLimit:
@@ -358,26 +288,18 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
 
 
 def _add_follow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="grpc://HOST:PORT, or a data folder")
-    add_data_dir(parser, why="the follower's folder")
-    parser.add_argument(
-        "--topics", metavar="NAMES", help="separated by commas, or a pattern (default: all)"
-    )
-    parser.add_argument(
-        "-r", "--regex", action="store_true", help="--topics is a regular expression"
-    )
-    parser.add_argument(
-        "--once", action="store_true", help="end when all that is there now is followed"
-    )
-    _add_run_options(parser)
-    _add_access(parser, ("source",), "grpcs")
-    parser.add_argument(
-        "--metrics-port", type=port_number, metavar="PORT", help="serve Prometheus metrics there"
-    )
-    parser.add_argument(
-        "--metrics-host", default="127.0.0.1", metavar="HOST", help="address for the metrics"
-    )
-    add_json(parser)
+    table = f"""
+source SOURCE  grpc://HOST:PORT, or a data folder
+--data-dir PATH  the follower's folder {IN_DATA_DIR}
+--topics NAMES  separated by commas, or a pattern (default: all)
+{REGEX}
+--once  end when all that is there now is followed
+{RUN}{ACCESS.format("source")}
+--trusted-certificates FILE  PEM file for grpcs (default: what the machine trusts)
+--metrics-port PORT  serve Prometheus metrics there
+--metrics-host HOST [127.0.0.1]  address for the metrics
+{JSON}"""
+    add_options(parser, table)
 
 
 def _follow(args: argparse.Namespace) -> int:
@@ -468,13 +390,11 @@ def _serve_metrics(host: str, port: int, report: FollowReport) -> None:
 
 
 def _add_promote(parser: argparse.ArgumentParser) -> None:
-    add_data_dir(parser, why="the follower's folder")
-    parser.add_argument(
-        "--leader",
-        metavar="NAME",
-        help="the leader that the epochs' marks name (default: the host, and a random part)",
-    )
-    add_json(parser)
+    table = f"""
+--data-dir PATH  the follower's folder {IN_DATA_DIR}
+--leader NAME  the leader that the epochs' marks name (default: the host, and a random part)
+{JSON}"""
+    add_options(parser, table)
 
 
 def _promote(args: argparse.Namespace) -> int:

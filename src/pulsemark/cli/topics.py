@@ -30,8 +30,17 @@ from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from ..extras import install_command
 from ..metadata.partition_names import partition_of
 from ..wire import InvalidTopicNameError, TopicName, check_namespace
-from .brokers import add_broker, admin_client
-from .options import add_json, full_topic, grpc_target, parse_time, positive, show_time
+from .brokers import BROKER, DEFAULT_ADMIN_URL, admin_client
+from .options import (
+    JSON,
+    TOPIC,
+    add_actions,
+    add_options,
+    full_topic,
+    parse_time,
+    positive,
+    show_time,
+)
 from .output import (
     Table,
     counted,
@@ -52,24 +61,17 @@ if TYPE_CHECKING:
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
 KAFKA_TIMEOUT_MS = 5_000
 SUBSCRIPTION_COLUMNS = ("subscription", "type", "consumers", "backlog")
-SCHEMA_TYPES = ("AVRO", "JSON", "STRING", "BYTES", "PROTOBUF", "PROTOBUF_NATIVE", "KEY_VALUE")
+SCHEMA_TYPES = "AVRO,JSON,STRING,BYTES,PROTOBUF,PROTOBUF_NATIVE,KEY_VALUE"
 
 
 def _add_actions(
     parser: argparse.ArgumentParser, texts: Mapping[str, str]
 ) -> dict[str, argparse.ArgumentParser]:
     """A parser for each action, by its name, with the broker's options."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    found = {name: actions.add_parser(name, help=text) for name, text in texts.items()}
-    for action in found.values():
-        add_broker(action)
-        add_json(action)
-    return found
-
-
-def _add_topic(actions: Mapping[str, argparse.ArgumentParser]) -> None:
+    actions = add_actions(parser, texts)
     for action in actions.values():
-        action.add_argument("topic", metavar="TOPIC", help="short or full name")
+        add_options(action, BROKER + JSON)
+    return actions
 
 
 def _add_topics(parser: argparse.ArgumentParser) -> None:
@@ -80,14 +82,10 @@ def _add_topics(parser: argparse.ArgumentParser) -> None:
         "delete": "delete a topic with its messages",
     }
     actions = _add_actions(parser, texts)
-    actions["list"].add_argument(
-        "namespace", nargs="?", default="public/default", metavar="TENANT/NAMESPACE"
-    )
-    _add_topic({name: action for name, action in actions.items() if name != "list"})
-    actions["create"].add_argument("--partitions", type=positive, metavar="N")
-    actions["delete"].add_argument(
-        "--force", action="store_true", help="end its producers and subscriptions"
-    )
+    add_options(actions["list"], "namespace TENANT/NAMESPACE? [public/default]")
+    add_options(actions["create"], f"{TOPIC}--partitions N")
+    add_options(actions["show"], TOPIC)
+    add_options(actions["delete"], f"{TOPIC}--force  end its producers and subscriptions")
 
 
 def _topics(args: argparse.Namespace) -> int:
@@ -154,25 +152,20 @@ def _add_subscriptions(parser: argparse.ArgumentParser) -> None:
         "skip": "acknowledge everything that is there now",
         "delete": "delete a subscription",
     }
-    actions = _add_actions(parser, texts)
-    _add_topic(actions)
-    for name, action in actions.items():
-        if name != "list":
-            action.add_argument("subscription", metavar="SUBSCRIPTION")
-    actions["reset"].add_argument(
-        "time", metavar="TIME", help="earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m"
-    )
-    actions["list"].add_argument(
-        "--kafka", type=grpc_target, metavar="HOST:PORT",
-        help="where the broker serves Kafka's clients (default: the port of its settings)",
-    )  # fmt: skip
-    actions["create"].add_argument("--at", choices=("earliest", "latest"), default="latest")
-    actions["create"].add_argument(
-        "--filter",
-        metavar="TAG=VALUES",
-        help="get only entries whose tags match: region=eu,us;tier=gold",
-    )
-    actions["delete"].add_argument("--force", action="store_true", help="end its consumers")
+    more = {
+        "list": """
+--kafka HOST:PORT  where the broker serves Kafka's clients (default: the port of its settings)
+""",
+        "create": """
+--at {earliest,latest} [latest]
+--filter TAG=VALUES  get only entries whose tags match: region=eu,us;tier=gold
+""",
+        "reset": "time TIME  earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m",
+        "delete": "--force  end its consumers",
+    }
+    for name, action in _add_actions(parser, texts).items():
+        subscription = "" if name == "list" else "subscription SUBSCRIPTION\n"
+        add_options(action, TOPIC + subscription + more.get(name, ""))
 
 
 def _subscriptions(args: argparse.Namespace) -> int:
@@ -272,10 +265,10 @@ def _add_namespaces(parser: argparse.ArgumentParser) -> None:
         "delete": "delete a namespace",
     }
     actions = _add_actions(parser, texts)
-    actions["list"].add_argument("tenant", nargs="?", metavar="TENANT")
-    for name in ("create", "delete"):
-        actions[name].add_argument("namespace", metavar="TENANT/NAMESPACE")
-    actions["delete"].add_argument("--force", action="store_true", help="delete its topics, too")
+    namespace = "namespace TENANT/NAMESPACE\n"
+    add_options(actions["list"], "tenant TENANT?")
+    add_options(actions["create"], namespace)
+    add_options(actions["delete"], f"{namespace}--force  delete its topics, too")
 
 
 def _namespaces(args: argparse.Namespace) -> int:
@@ -304,12 +297,13 @@ def _add_schemas(parser: argparse.ArgumentParser) -> None:
         "upload": "add a version",
         "delete": "delete all versions",
     }
-    actions = _add_actions(parser, texts)
-    _add_topic(actions)
-    actions["show"].add_argument("--version", type=positive, metavar="N", dest="schema_version")
-    actions["upload"].add_argument("--type", choices=SCHEMA_TYPES, required=True)
-    actions["upload"].add_argument("--file", type=Path, metavar="PATH", help="the definition")
-    actions["delete"].add_argument("--force", action="store_true")
+    more = {
+        "show": "--version=schema_version N",
+        "upload": f"--type {{{SCHEMA_TYPES}}}!\n--file PATH  the definition",
+        "delete": "--force",
+    }
+    for name, action in _add_actions(parser, texts).items():
+        add_options(action, TOPIC + more.get(name, ""))
 
 
 def _schemas(args: argparse.Namespace) -> int:
@@ -376,23 +370,15 @@ SORTED_BY = {
 
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "topics", nargs="*", metavar="TOPIC", help="short or full names (default: all topics)"
-    )
-    parser.add_argument(
-        "--namespace", default="public/default", metavar="TENANT/NAMESPACE",
-        help="whose topics, if none are named (default: public/default)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--interval", type=positive, metavar="SECONDS", help="show again after so many seconds"
-    )
-    parser.add_argument("--count", type=positive, metavar="N", help="end after showing N times")
-    parser.add_argument(
-        "--sort", choices=tuple(SORTED_BY), default="topic", metavar="COLUMN",
-        help=f"one of {', '.join(SORTED_BY)}; numbers from the highest (default: topic)",
-    )  # fmt: skip
-    add_broker(parser)
-    add_json(parser)
+    table = f"""
+topics TOPIC*  short or full names (default: all topics)
+--namespace TENANT/NAMESPACE [public/default]  whose topics, if none are named (default:
+    public/default)
+--interval SECONDS  show again after so many seconds
+--count N  end after showing N times
+--sort COLUMN [topic]  one of {", ".join(SORTED_BY)}; numbers from the highest (default: topic)
+{BROKER}{JSON}"""
+    add_options(parser, table, interval=positive, sort=SORTED_BY)
 
 
 def _stats(args: argparse.Namespace) -> int:
@@ -457,8 +443,8 @@ def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> Renderabl
     from rich.console import Group
     from rich.text import Text
 
-    title = f"{time.strftime('%H:%M:%S')}  {args.admin_url}  {counted(len(rows), 'topic')}"
-    title += f"  every {args.interval} s, Ctrl-C ends"
+    title = f"{time.strftime('%H:%M:%S')}  {args.url or DEFAULT_ADMIN_URL}"
+    title += f"  {counted(len(rows), 'topic')}  every {args.interval} s, Ctrl-C ends"
     shown = len(rows)
     while True:
         table = _for_people(rows[:shown]).rendered(console.width)

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 AUDIT = f"""{RANGE}
---store zk://HOST:PORT/ledgers  read from BookKeeper, whose ZooKeeper this is, instead of a folder
 --bucket WIDTH [1 minute]  bucket width (default: %(default)s)
 --by TAGS []  divide the rows by tags, such as producer,service
 --clock-errors  with --by producer: how far producers' clocks are off (p50, p99 and most, in ms)
@@ -298,10 +297,12 @@ class Job:
 
     summary: str
     options: str
-    """See `add_options`."""
+    """See `option_table`; without those of all jobs."""
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
     writes: bool = False
     """Whether it has a target, which is named without an option."""
+    reads_stores: bool = False
+    """Whether topics in BookKeeper can take the place of a data folder."""
 
 
 JOBS: Mapping[str, Job] = {
@@ -309,6 +310,7 @@ JOBS: Mapping[str, Job] = {
         "count messages by topic and time, and the ones that are missing",
         AUDIT,
         run_audit,
+        reads_stores=True,
     ),
     "offload": Job(
         "copy what is new to a Parquet, Delta or Iceberg table, by hour of broker time",

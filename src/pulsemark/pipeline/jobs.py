@@ -22,7 +22,8 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
 from ..ledger import LedgerError
-from .arguments import OF_ALL_JOBS, add_options
+from ..option_table import add_options
+from .arguments import DATA_DIR, OF_ALL_JOBS, STORE, TYPES
 from .commands import JOBS, Job
 from .errors import (
     DataLossError,
@@ -136,13 +137,12 @@ def _by_flag(error: Exception, parser: argparse.ArgumentParser) -> Exception:
 
 def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=job.summary)
+    target = "path or URI of the folder of the Parquet files or of the Delta table; made if missing"
     if job.writes:
-        parser.add_argument(
-            "target", nargs="?", metavar="TARGET",
-            help="path or URI of the folder of the Parquet files or of the Delta table; made if"
-            " missing",
-        )  # fmt: skip
-    add_options(parser, job.options + OF_ALL_JOBS)
+        add_options(parser, f"target TARGET?  {target}", TYPES)
+    place = DATA_DIR + (STORE if job.reads_stores else "")
+    add_options(parser.add_mutually_exclusive_group(), place, TYPES)
+    add_options(parser, job.options + OF_ALL_JOBS, TYPES)
     return parser
 
 
