@@ -1,4 +1,4 @@
-"""`pulsemark config check|show|settings`: a broker's configuration, before a broker uses it.
+"""`pulsemark config check|show`: a broker's configuration, before a broker uses it.
 
     pulsemark config check broker.conf
     pulsemark config show --config pulsemark.toml
@@ -6,7 +6,7 @@
 `check` names everything that is wrong with a file: unknown settings with the closest name, wrong
 values, settings of Pulsar that this broker does not have, and settings that make it less safe.
 Exit code 1 if there are errors. `show` prints the settings that a broker would have, and the source
-of each: the file, the environment or the default. `settings` lists all settings with their names.
+of each: the file, the environment or the default.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     texts = {
         "check": "everything that is wrong with a file",
         "show": "the settings in force, and where each comes from",
-        "settings": "all settings, with their names and defaults",
     }
     actions = add_actions(parser, texts)
     add_options(actions["check"], f"file FILE  TOML (*.toml), or a broker.conf\n{JSON}")
@@ -44,28 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 --all  also those that have their defaults
 {JSON}"""
     add_options(actions["show"], table)
-    add_options(actions["settings"], JSON)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
     if args.action == "check":
         return _check(args)
-    if args.action == "show":
-        return _show(args)
-    from ..broker.configuration.settings import setting_fields
-
-    rows = [
-        {
-            "setting": spec.name, "broker.conf": spec.key, "environment": spec.variable,
-            "type": spec.type_name, "default": spec.default_text or None,
-            "reloaded": spec.declaration.reloadable,
-        }
-        for spec in setting_fields().values()
-    ]  # fmt: skip
-    columns = ("setting", "broker.conf", "environment", "type", "default")
-    print_rows(rows, columns, as_json=args.json)
-    return 0
+    return _show(args)
 
 
 def _check(args: argparse.Namespace) -> int:

@@ -54,7 +54,7 @@ pulsemark schemas show orders
 pulsemark schemas upload orders --type AVRO --file order.avsc
 pulsemark schemas delete orders
 pulsemark stats
-pulsemark stats orders --interval 2
+pulsemark stats orders
 pulsemark stats --namespace acme/orders --json
 pulsemark produce orders --message paid --key 42 --property shop=north
 tail -f app.log | pulsemark produce logs
@@ -108,7 +108,6 @@ pulsemark pipeline audit --data-dir pulsemark-data --by producer --clock-errors
 pulsemark config check broker.conf
 pulsemark config check pulsemark.toml --json
 pulsemark config show --config pulsemark.toml
-pulsemark config settings
 pulsemark completion bash > ~/.local/share/bash-completion/completions/pulsemark
 pulsemark completion zsh > ~/.zfunc/_pulsemark
 pulsemark completion fish > ~/.config/fish/completions/pulsemark.fish

@@ -4,7 +4,7 @@
     pulsemark perf seek orders --rate 20 --num-messages 200
 
 The options are those of `pulsar-perf`. A line is printed every `--stats-interval-seconds`; at the
-end (also after Ctrl-C) the figures of all, with percentiles and a histogram.
+end (also after Ctrl-C) the figures of all, with percentiles.
 
 `produce`, `consume` and `seek` call `measured` for every message (or seek) with its latency in
 microseconds. They end at their `Limits`, or with KeyboardInterrupt.
@@ -35,7 +35,6 @@ from .output import Table, json_line, print_table, size_text
 from .parsing import CliError
 
 ERRORS = (ClientError, ServiceUrlError, OSError)
-BAR_WIDTH = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -177,7 +176,7 @@ class _Figures:
             return
         print(f"{found.count:,} {self._pieces} in {took_s:.1f} s: {per_s}")
         if found.count:
-            _print_tables(found, self._pieces)
+            _print_latencies(found)
         sys.stdout.flush()
 
 
@@ -194,26 +193,11 @@ def _summary(found: Histogram) -> list[tuple[str, float]]:
     return [("mean", found.mean), *shown, ("max", float(found.max))]
 
 
-def _print_tables(found: Histogram, pieces: str) -> None:
-    """The latencies, and the histogram as bars."""
+def _print_latencies(found: Histogram) -> None:
     summary = _summary(found)
     values = [f"{_ms(value):,.3f}" for _, value in summary]
     headings = ["latency", *(name for name, _ in summary)]
-    print()
     print_table(Table(headings, [["ms", *values]], [False] + [True] * len(values)))
-    bars = list(found.bars())
-    most = max(count for _, _, count in bars)
-    rows = [
-        [
-            f"{_ms(begin):,.3f}",
-            f"{_ms(end):,.3f}",
-            f"{count:,}",
-            "#" * -(-count * BAR_WIDTH // most),
-        ]
-        for begin, end, count in bars
-    ]
-    print()
-    print_table(Table(["from ms", "to ms", pieces, ""], rows, [True, True, True, False]))
 
 
 Measured = Callable[[int, int], None]
@@ -435,7 +419,6 @@ class Histogram:
         self.count = 0
         self.sum = 0
         self.max = 0
-        self.min: int | None = None
 
     def add(self, value: int) -> None:
         """Count a value; a negative one (clocks that differ) counts as 0."""
@@ -444,7 +427,6 @@ class Histogram:
         self.count += 1
         self.sum += value
         self.max = max(self.max, value)
-        self.min = value if self.min is None else min(self.min, value)
 
     def merge(self, other: Histogram) -> None:
         """Count all values of another histogram, too."""
@@ -452,8 +434,6 @@ class Histogram:
         self.count += other.count
         self.sum += other.sum
         self.max = max(self.max, other.max)
-        if other.min is not None:
-            self.min = other.min if self.min is None else min(self.min, other.min)
 
     @property
     def mean(self) -> float:
@@ -468,26 +448,6 @@ class Histogram:
             if left <= 0:
                 return min(value, self.max)
         return self.max
-
-    def bars(self, rows: int = 12) -> Iterator[tuple[int, int, int]]:
-        """Ranges that grow by the same factor: (from, to, count), without empty ends."""
-        if self.min is None:
-            return
-        low, high = max(self.min, 1), max(self.max, 1)
-        factor = max((high / low) ** (1 / rows), 1.0000001)
-        edges = [low * factor**number for number in range(1, rows)] + [float("inf")]
-        counts = [0] * rows
-        place = 0
-        for value in sorted(self._counts):
-            while value > edges[place]:
-                place += 1
-            counts[place] += self._counts[value]
-        begin = self.min
-        for edge, count in zip(edges, counts, strict=True):
-            end = self.max if edge == float("inf") else max(begin, min(int(edge), self.max))
-            if end > begin or count:
-                yield begin, end, count
-            begin = end
 
 
 def _highest_equal(value: int) -> int:

@@ -7,30 +7,21 @@
 
 A tenant that does not exist is created with its first namespace.
 
-`subscriptions list` also has the consumer groups of Kafka's clients that have committed offsets of
-the topic, if the broker serves them. Their type is `kafka`, and their backlog counts messages.
-
 `stats` shows rates, which the broker measured over its last minute, and backlogs. On a terminal,
-names and headings are short, so that a row fits 80 columns, and `--interval` shows one table that
-changes, until Ctrl-C. Otherwise the tables follow each other.
+names and headings are short, so that a row fits 80 columns.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
-from ..extras import install_command
-from ..metadata.partition_names import partition_of
 from ..wire import InvalidTopicNameError, TopicName, check_namespace
-from .brokers import BROKER, DEFAULT_ADMIN_URL, admin_client
+from .brokers import BROKER, admin_client
 from .options import (
     JSON,
     TOPIC,
@@ -38,7 +29,6 @@ from .options import (
     add_options,
     full_topic,
     parse_time,
-    positive,
     show_time,
 )
 from .output import (
@@ -54,12 +44,10 @@ from .output import (
 from .parsing import CliError, Command
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
 
     from ..client.admin import AdminClient
 
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
-KAFKA_TIMEOUT_MS = 5_000
 SUBSCRIPTION_COLUMNS = ("subscription", "type", "consumers", "backlog")
 SCHEMA_TYPES = "AVRO,JSON,STRING,BYTES,PROTOBUF,PROTOBUF_NATIVE,KEY_VALUE"
 
@@ -153,9 +141,6 @@ def _add_subscriptions(parser: argparse.ArgumentParser) -> None:
         "delete": "delete a subscription",
     }
     more = {
-        "list": """
---kafka HOST:PORT  where the broker serves Kafka's clients (default: the port of its settings)
-""",
         "create": """
 --at {earliest,latest} [latest]
 --filter TAG=VALUES  get only entries whose tags match: region=eu,us;tier=gold
@@ -175,7 +160,7 @@ def _subscriptions(args: argparse.Namespace) -> int:
         time_ms = parse_time(args.time)
     admin = admin_client(args)
     if args.action == "list":
-        rows = [*_rows_of(admin.stats(topic)), *_kafka_groups(args, admin, topic)]
+        rows = _rows_of(admin.stats(topic))
         shown = [{name: row[name] for name in SUBSCRIPTION_COLUMNS} for row in rows]
         print_rows(shown, SUBSCRIPTION_COLUMNS, as_json=args.json)
         return 0
@@ -202,60 +187,6 @@ def _subscriptions(args: argparse.Namespace) -> int:
     fields = {"action": args.action, "topic": topic, "subscription": name}
     print_done(done, fields, as_json=args.json)
     return 0
-
-
-def _kafka_groups(
-    args: argparse.Namespace, admin: AdminClient, topic: str
-) -> list[dict[str, object]]:
-    """The groups with offsets of the topic. What stands in the way is said on stderr."""
-    address = args.kafka
-    if address is None:
-        try:
-            settings = admin.request("GET", "brokers/configuration/runtime")
-        except AdminError:  # an ordinary user may not see the settings
-            return []
-        port = str(settings.get("pulsemarkKafkaPort") or "0")
-        namespace = TopicName.parse(topic).namespace
-        if port == "0" or namespace != settings.get("pulsemarkKafkaNamespace"):
-            return []
-        address = f"{urlsplit(admin.url).hostname}:{port}"
-    try:
-        return _asked_groups(address, TopicName.parse(partition_of(topic)[0]).local)
-    except ImportError:
-        reason = install_command("kafka")
-    except Exception as error:  # noqa: BLE001 - of any kind: kafka-python's own, sockets', time-outs
-        reason = f"{address}: {str(error) or type(error).__name__}"
-    print(f"pulsemark: groups of Kafka's clients are not listed: {reason}", file=sys.stderr)
-    return []
-
-
-def _asked_groups(address: str, topic: str) -> list[dict[str, object]]:
-    import logging
-
-    from kafka import KafkaAdminClient
-    from kafka.admin import OffsetSpec
-
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    client: Any = KafkaAdminClient(
-        bootstrap_servers=address,
-        request_timeout_ms=KAFKA_TIMEOUT_MS,
-        bootstrap_timeout_ms=KAFKA_TIMEOUT_MS,
-    )
-    try:
-        names = [each["group_id"] for each in client.list_groups()]
-        rows: list[dict[str, object]] = []
-        for name, offsets in client.list_group_offsets(names).items() if names else ():
-            mine = {place: each.offset for place, each in offsets.items() if place.topic == topic}
-            if not mine:
-                continue
-            ends = client.list_partition_offsets(dict.fromkeys(mine, OffsetSpec.LATEST))
-            backlog = sum(max(ends[place].offset - offset, 0) for place, offset in mine.items())
-            members = len(client.describe_groups([name])[name]["members"])
-            row = {"subscription": name, "type": "kafka", "consumers": members, "backlog": backlog}
-            rows.append(row)
-        return sorted(rows, key=lambda row: str(row["subscription"]))
-    finally:
-        client.close()
 
 
 def _add_namespaces(parser: argparse.ArgumentParser) -> None:
@@ -374,26 +305,23 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 topics TOPIC*  short or full names (default: all topics)
 --namespace TENANT/NAMESPACE [public/default]  whose topics, if none are named (default:
     public/default)
---interval SECONDS  show again after so many seconds
---count N  end after showing N times
 --sort COLUMN [topic]  one of {", ".join(SORTED_BY)}; numbers from the highest (default: topic)
 {BROKER}{JSON}"""
-    add_options(parser, table, interval=positive, sort=SORTED_BY)
+    add_options(parser, table, sort=SORTED_BY)
 
 
 def _stats(args: argparse.Namespace) -> int:
     """Show the figures."""
-    found = _found(args)
+    admin, wanted = admin_client(args), [full_topic(name) for name in args.topics]
+    check_namespace(args.namespace)
+    rows, column = _rows(admin, wanted, args.namespace), SORTED_BY[args.sort]
+    if column != "topic":
+        rows.sort(key=lambda row: float(str(row[column])), reverse=True)
     console = None if args.json else output_console()
-    if console is not None and args.interval is not None:
-        _watch(console, args, found)
-        return 0
-    for rows in found:
-        if console is not None:
-            print_table(_for_people(rows), console)
-        else:
-            print_rows(rows, FIGURES, as_json=args.json)
-        sys.stdout.flush()
+    if console is not None:
+        print_table(_for_people(rows), console)
+    else:
+        print_rows(rows, FIGURES, as_json=args.json)
     return 0
 
 
@@ -405,56 +333,6 @@ def _for_people(rows: Rows) -> Table:
         for row in rows
     ]
     return table_of(shown, [SHORT.get(name, name) for name in FIGURES], for_people=True)
-
-
-def _found(args: argparse.Namespace) -> Iterator[Rows]:
-    """The figures, as often and as long as asked for."""
-    admin = admin_client(args)
-    wanted = [full_topic(name) for name in args.topics]
-    check_namespace(args.namespace)
-    column, shown = SORTED_BY[args.sort], 0
-    while True:
-        rows = _rows(admin, wanted, args.namespace)
-        if column != "topic":
-            rows.sort(key=lambda row: float(str(row[column])), reverse=True)
-        yield rows
-        shown += 1
-        if args.interval is None or shown == args.count:
-            return
-        time.sleep(args.interval)
-
-
-def _watch(console: Console, args: argparse.Namespace, found: Iterator[Rows]) -> None:
-    """Show the figures on a screen of their own; the last ones stay on the terminal."""
-    from rich.live import Live
-
-    rows: Rows = []
-    try:
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            for rows in found:
-                live.update(_screen(console, args, rows), refresh=True)
-    finally:
-        if rows:
-            print_table(_for_people(rows), console)
-
-
-def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> RenderableType:
-    """What fits on the terminal, with a line above and, if rows were left out, one below."""
-    from rich.console import Group
-    from rich.text import Text
-
-    title = f"{time.strftime('%H:%M:%S')}  {args.url or DEFAULT_ADMIN_URL}"
-    title += f"  {counted(len(rows), 'topic')}  every {args.interval} s, Ctrl-C ends"
-    shown = len(rows)
-    while True:
-        table = _for_people(rows[:shown]).rendered(console.width)
-        left = f"not shown: {counted(len(rows) - shown, 'topic')}: --sort, or name topics"
-        left *= shown < len(rows)
-        screen = Group(Text(title, overflow="fold"), Text(), table, Text(left))
-        lines = len(console.render_lines(screen, pad=False))
-        if lines <= console.height or shown == 0:
-            return screen
-        shown = max(0, shown - max(1, (lines - console.height) // 2))
 
 
 def _rows(admin: AdminClient, wanted: list[str], namespace: str) -> Rows:
