@@ -44,7 +44,6 @@ from .output import (
 from .parsing import CliError, Command
 
 if TYPE_CHECKING:
-
     from ..client.admin import AdminClient
 
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)

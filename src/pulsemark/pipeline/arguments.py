@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from .errors import OptionError
 from .options import (
     MAX_INDEX,
     ReadOptions,
+    camel,
     full_topic_name,
     integer,
     opened,
@@ -60,7 +60,7 @@ def checked_options(
         "path": path,
         "topicsPattern": "persistent://.*" if names is None else None,
         "topics": None if names is None else json.dumps(list(names)),
-        **{re.sub("_(.)", _upper, name): value for name, value in bounds.items()},
+        **{camel(name): value for name, value in bounds.items()},
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     parsed = ReadOptions.parse(options)
@@ -70,10 +70,6 @@ def checked_options(
         reason = f"cannot be read: {error.strerror or error}"
         raise OptionError("path", str(path), reason) from error
     return options
-
-
-def _upper(found: re.Match[str]) -> str:
-    return found[1].upper()
 
 
 def _check(options: ReadOptions) -> None:
@@ -92,8 +88,7 @@ def check_folder(option: str, folder: str | os.PathLike[str]) -> None:
 
     A broker would take strange files in its folder for what a crash left.
 
-    Raises:
-        OptionError: it is in a data folder, or it or a folder above it is a file.
+    Raises OptionError: it is in a data folder, or it or a folder above it is a file.
     """
     if not os.fspath(folder):
         raise OptionError(option, "", "is empty; name a folder")

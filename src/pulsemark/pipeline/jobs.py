@@ -79,8 +79,7 @@ def run_job(
         The exit code: 0 done; 1 the job failed, or something is missing, doubled or damaged; 2 bad
         input.
 
-    Raises:
-        SystemExit: by argparse: 0 after ``--help``, 2 for options that it does not know.
+    Raises SystemExit: by argparse: 0 after ``--help``, 2 for options that it does not know.
     """
     out, err = out or sys.stdout, err or sys.stderr
     job = JOBS.get(name)

@@ -114,9 +114,8 @@ def _left(
 ) -> dict[int, int]:
     """The parts that are not done, by number, and how many messages each has left.
 
-    Raises:
-        DataLossError: a log is not the one that the plan was made for, or messages are lost (see
-            ``fail_on_data_loss``).
+    Raises DataLossError: a log is not the one that the plan was made for, or messages are lost
+    (see ``fail_on_data_loss``).
     """
     left = {}
     for number, part in enumerate(plan.parts):

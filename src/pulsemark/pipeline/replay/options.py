@@ -36,8 +36,7 @@ class ReplayOptions:
     def checked(self) -> ReplayOptions:
         """These options, with the full name of the target topic.
 
-        Raises:
-            OptionError: one of them is malformed.
+        Raises OptionError: one of them is malformed.
         """
         try:
             Service(self.service_url)
