@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...client import Service, ServiceUrlError
+from ...client.service import authentication
 from ...metadata.partition_names import partition_name, partition_of
 from ..errors import OptionError
 from ..options import full_topic_name
@@ -58,12 +59,15 @@ class ReplayOptions:
             raise OptionError("targetTopic", self.target_topic, str(error)) from error
         return replace(self, target_topic=name)
 
+    def shared_by(self, tasks: int) -> ReplayOptions:
+        """The options of each of some tasks that together keep the rates."""
+        rates = {name: getattr(self, name) for name in ("messages_per_s", "bytes_per_s")}
+        return replace(self, **{k: rate and rate / tasks for k, rate in rates.items()})
+
 
 def service_of(options: ReplayOptions) -> Service:
     """The target's cluster; nothing is connected yet."""
-    if options.token is None:
-        return Service(options.service_url)
-    return Service(options.service_url, auth_method_name="token", auth_data=options.token.encode())
+    return Service(options.service_url, **authentication(options.token))
 
 
 def target_topic_of(topic: str, options: ReplayOptions) -> str:
