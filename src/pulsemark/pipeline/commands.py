@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..audit.report import Labels
+from ..until_signal import ended_by_signals, serve_metrics
 from .arguments import (
     FIXED_RANGE,
     LOSSES,
@@ -24,7 +25,7 @@ from .arguments import (
     token_of,
 )
 from .audit import GAPS, audit
-from .audit_report import runs_in, write_report
+from .audit_report import Run, runs_in, write_report
 from .columns import DEFAULT_COLUMNS
 from .compact import compact_folder, estimate_compaction
 from .errors import JobFailedError, OptionError, ProblemsFoundError
@@ -37,7 +38,7 @@ from .offload import (
     truncate_offloaded,
     verify_offload,
 )
-from .offload.follow import DEFAULT_EVERY_S, ended_by_signals
+from .offload.follow import DEFAULT_EVERY_S
 from .offload.job import DEFAULT_ROWS_PER_FILE, Upkeep
 from .offload.table import OffloadTable, table_of
 from .replay.job import replay
@@ -82,7 +83,7 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         listed = [row.asDict() for row in whole.collect()]
         divided = [row.asDict() for row in rows.collect()] if given.by else ()
         title = f"Audit of {given.path}"
-        write_report(given.html, title, listed, divided=divided, append=given.append)
+        write_report(given.html, title, Run(listed, divided), append=given.append)
     return _checked(rows, given.path)
 
 
@@ -201,7 +202,7 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             spark, given.path, table, given.topic, every_s, on_run=count, more=more
         )
         if given.metrics_port is not None:
-            follower.serve_metrics(given.metrics_host, given.metrics_port)
+            serve_metrics(given.metrics_host, given.metrics_port, follower)
         with ended_by_signals(follower.stop):
             follower.run()
     else:
