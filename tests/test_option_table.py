@@ -62,3 +62,44 @@ def test_what_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_help_goes_on_in_the_next_line() -> None:
     """A line that begins with a blank belongs to the help before it."""
     assert "may be repeated" in _parser().format_help()
+
+
+ACTIONS = """
+--json
+list: what there is
+either:
+--here
+--there
+and:
+--far
+put: add one
+exactly one of:
+--one
+--two
+and:
+--three {a,b}?
+"""
+
+
+def acted(*arguments: str) -> dict[str, object]:
+    """What the parser of the actions makes of a command line."""
+    parser = argparse.ArgumentParser(prog="x")
+    add_options(parser, ACTIONS, {})
+    return vars(parser.parse_args(arguments))
+
+
+def test_actions_and_groups() -> None:
+    """Each action has its options and those of all; a value may be missing."""
+    place = {"here": True, "there": False, "far": True}
+    assert acted("list", "--here", "--far", "--json") == {"action": "list", "json": True, **place}
+    found = acted("put", "--two", "--three")
+    assert (found["two"], found["three"], found["json"]) == (True, "a", False)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["list", "--here", "--there"], ["put"], ["put", "--one", "--two"], ["list", "--one"]]
+)
+def test_groups_are_exclusive(wrong: list[str]) -> None:
+    """Two of a group, none of one that is required, an option of another action."""
+    with pytest.raises(SystemExit):
+        acted(*wrong)

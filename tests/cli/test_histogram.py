@@ -26,7 +26,7 @@ def test_percentiles(numbers):
         rank = max(int(-(-len(ordered) * percent // 100)), 1)
         exact = ordered[rank - 1]
         assert exact <= found.percentile(percent) <= exact * 1.001 + 1
-    assert (found.max, found.count) == (ordered[-1], len(ordered))
+    assert (found.max, found.min, found.count) == (ordered[-1], ordered[0], len(ordered))
 
 
 @given(values, values)
@@ -36,10 +36,20 @@ def test_merging(one, two):
     merged.merge(histogram_of(two))
     whole = histogram_of([*one, *two])
     assert merged.percentile(99) == whole.percentile(99)
-    assert (merged.count, merged.sum, merged.max) == (whole.count, whole.sum, whole.max)
+    assert (merged.count, merged.sum, merged.max, merged.min) == (
+        whole.count, whole.sum, whole.max, whole.min,
+    )  # fmt: skip
+
+
+@given(values)
+def test_bars(numbers):
+    """The ranges follow each other, and hold all values."""
+    bars = list(histogram_of(numbers).bars())
+    assert sum(count for _, _, count in bars) == len(numbers)
+    assert all(begin <= end for begin, end, _ in bars)
 
 
 def test_nothing():
     """Without values all figures are 0."""
     empty = Histogram()
-    assert (empty.mean, empty.percentile(50)) == (0.0, 0)
+    assert (empty.mean, empty.percentile(50), list(empty.bars())) == (0.0, 0, [])

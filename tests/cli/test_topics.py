@@ -8,6 +8,7 @@ import io
 import json
 import sys
 
+import kafka
 import pytest
 
 from pulsemark.testing import running_broker
@@ -174,9 +175,10 @@ def test_schemas(ask, tmp_path):
 
 
 def test_stats(ask, connect):
-    """A row for each topic; a named topic that is absent is an error."""
+    """A row for each topic, as often as asked for; a named topic that is absent is an error."""
     connect("produce", "orders", "-m", "x")
-    assert [row["topic"] for row in ask("stats", "--json").json()] == [TOPIC]
+    shown = ask("stats", "--interval", "1", "--count", "2", "--json").json()
+    assert [row["topic"] for row in shown] == [TOPIC] * 2
     assert TOPIC in ask("stats").out
     assert "404" in ask("stats", "absent").error()
 
@@ -224,3 +226,23 @@ def test_a_subscription_without_a_name(connect):
         assert (
             "--subscription must not be empty" in connect("consume", "orders", "-s", name).error()
         )
+
+
+def test_groups_of_kafkas_clients(pulsemark):
+    """`subscriptions list` has those with offsets of the topic; else it says why it has none."""
+    with running_broker(storage="memory", kafka_port=0) as broker:
+        ask = ("subscriptions", "list", "orders", "--url", broker.http_url)
+        producer = kafka.KafkaProducer(bootstrap_servers=broker.kafka_url)
+        for value in (b"a", b"b", b"c"):
+            producer.send("orders", value)
+        producer.close()
+        assert pulsemark(*ask, "--kafka", broker.kafka_url, "--json").json() == []
+        consumer = kafka.KafkaConsumer(bootstrap_servers=broker.kafka_url, group_id="billing")
+        place = kafka.TopicPartition("orders", 0)
+        consumer.assign([place])
+        consumer.commit({place: kafka.structs.OffsetAndMetadata(1, "", -1)})
+        consumer.close()
+        rows = pulsemark(*ask, "--kafka", broker.kafka_url, "--json").json()
+        assert rows == [{"subscription": "billing", "type": "kafka", "consumers": 0, "backlog": 2}]
+        wrong = pulsemark(*ask, "--kafka", "127.0.0.1:1")
+        assert (wrong.status, "127.0.0.1:1" in wrong.err) == (0, True)

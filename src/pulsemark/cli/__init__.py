@@ -53,7 +53,7 @@ GROUPS = {
         "policies": "show or change the policies of a namespace or topic",
         "produce": "publish messages",
         "consume": "receive messages, or look at them",
-        "stats": "show rates and backlogs of topics",
+        "stats": "show rates and backlogs of topics, once or again and again",
         "perf": "measure rates and latencies of publishing, receiving and seeking",
     },
     "Search and look": {

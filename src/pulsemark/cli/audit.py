@@ -25,7 +25,7 @@ from ..client.errors import AdminError, UnreachableError
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
 from .brokers import ADMIN_URL, REQUEST, admin_client, not_ours, target_path
-from .options import IN_DATA_DIR, JSON, add_options, full_topic, parse_time, show_time
+from .options import IN_DATA_DIR, JSON, declared, full_topic, parse_time, show_time
 from .output import Progress, Table, counted, json_line, print_table
 from .parsing import CliError
 from .stores import STORE, names_in, reader_of
@@ -43,19 +43,14 @@ EXIT_PROBLEM = 1
 COMPARE = "compare"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="[compare] TOPIC",
-        help="short or full name; with the word compare before it, tiers are compared; with "
-        "--data-dir all topics by default",
-    )
-    place = parser.add_mutually_exclusive_group()
-    why = "folder to count in, instead of asking a broker; not for compare"
-    add_options(place, f"{ADMIN_URL}--data-dir PATH  {why} {IN_DATA_DIR}\n{STORE}")
-    table = f"""
+add_arguments = declared(f"""
+words compare|TOPIC*  short or full name; with the word compare before it, tiers are compared;
+    with --data-dir all topics by default
+either:
+{ADMIN_URL}
+--data-dir PATH  folder to count in, instead of asking a broker; not for compare {IN_DATA_DIR}
+{STORE}
+and:
 {REQUEST}
 --by TAGS []  divide the rows by tags: producer,service
 --tier NAME  another tier than the broker
@@ -63,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 --from=start TIME  leave out what ended before
 --to=end TIME  leave out what began later
 --grace WIDTH  of compare: judge buckets that ended so long ago (1 minute)
-{JSON}"""
-    add_options(parser, table)
+{JSON}""")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError
-from .options import DEFAULT_DATA_DIR, JSON, add_actions, add_options
+from .options import DEFAULT_DATA_DIR, JSON, declared
 from .output import counted, json_line, print_rows
 from .parsing import CliError
 
@@ -30,19 +30,14 @@ if TYPE_CHECKING:
 ERRORS = (BrokerError, OSError)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    texts = {
-        "check": "everything that is wrong with a file",
-        "show": "the settings in force, and where each comes from",
-    }
-    actions = add_actions(parser, texts)
-    add_options(actions["check"], f"file FILE  TOML (*.toml), or a broker.conf\n{JSON}")
-    table = f"""
+add_arguments = declared(f"""
+check: everything that is wrong with a file
+file FILE  TOML (*.toml), or a broker.conf
+{JSON}
+show: the settings in force, and where each comes from
 --config FILE  (default: the variable PULSEMARK_CONFIG)
 --all  also those that have their defaults
-{JSON}"""
-    add_options(actions["show"], table)
+{JSON}""")
 
 
 def run(args: argparse.Namespace) -> int:

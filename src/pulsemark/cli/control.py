@@ -24,49 +24,47 @@ from .options import (
     IN_DATA_DIR,
     JSON,
     TOPIC,
-    add_actions,
-    add_options,
+    declared,
     full_topic,
     not_negative,
 )
-from .output import json_line
+from .output import json_line, print_rows
 from .parsing import CliError
-from .records import HEADINGS, control_fields, control_line, epoch_lines
+from .records import HEADINGS, control_fields, control_line
 from .stores import one_log
 
 # OSError: a token or certificate file cannot be read. ValueError: protobuf refuses a value.
 ERRORS = (LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, OSError)
 
+EPOCH_COLUMNS = ("epoch", "first_index", "end_index", "ledger_id", "entry_id", "leader")
 APPENDED = [name for name in CONTROL_TYPES if name != "replicated-subscription"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    texts = {
-        "append": "add a control entry",
-        "list": "print the control entries of a topic",
-        "epochs": "print where each leader epoch begins and ends",
-    }
-    actions = add_actions(parser, texts)
-    table = f"""{TOPIC}
---url, --grpc HOST:PORT!  the broker's gRPC address
+_READ = f"""
+either:
+--data-dir PATH  folder to read {IN_DATA_DIR}
+--url, --grpc HOST:PORT  seek service to ask
+and:
+"""
+add_arguments = declared(
+    f"""
 {ACCESS}{JSON}
+append: add a control entry
+{TOPIC}
+--url, --grpc HOST:PORT!  the broker's gRPC address
 type TYPE  {", ".join(APPENDED)}
 name NAME? []  the transaction's id, the checkpoint's mark, the user's type, or the leader
 --tag NAME=VALUE...  may be repeated
 --epoch N  leader-change: the epoch that begins (default: the next one); else the epoch that must be
     the current one
-"""
-    add_options(actions["append"], table, type=APPENDED, epoch=not_negative)
-    for reading in (actions["list"], actions["epochs"]):
-        add_options(reading, TOPIC)
-        table = f"""
---data-dir PATH  folder to read {IN_DATA_DIR}
---url, --grpc HOST:PORT  seek service to ask
-"""
-        add_options(reading.add_mutually_exclusive_group(), table)
-        add_options(reading, ACCESS + JSON)
-    add_options(actions["list"], "--limit N  at most N entries")
+list: print the control entries of a topic
+{TOPIC}{_READ}
+--limit N  at most N entries
+epochs: print where each leader epoch begins and ends
+{TOPIC}{_READ}""",
+    type=APPENDED,
+    epoch=not_negative,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -148,5 +146,12 @@ def _epochs(args: argparse.Namespace, topic: str) -> None:
     else:
         with FolderReader(args.data_dir or DEFAULT_DATA_DIR) as reader:
             history = one_log(reader, topic).epoch_history()
-    for line in epoch_lines(topic, history, as_json=args.json):
-        print(line)
+    rows = [
+        {
+            "topic": topic, "epoch": start.epoch, "first_index": start.first_index,
+            "end_index": history.end_of(number), "ledger_id": start.position.ledger_id,
+            "entry_id": start.position.entry_id, "leader": start.leader,
+        }
+        for number, start in enumerate(history.starts)
+    ]  # fmt: skip
+    print_rows(rows, EPOCH_COLUMNS, as_json=args.json)

@@ -30,7 +30,7 @@ from .brokers import ADMIN_URL, REQUEST
 from .options import (
     IN_DATA_DIR,
     JSON,
-    add_options,
+    declared,
     full_topic,
     not_negative,
     parse_time,
@@ -63,28 +63,34 @@ HEADINGS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_options(parser, "target PATH|TOPIC  data folder, segment file, or topic of --data-dir")
-    place = parser.add_mutually_exclusive_group()
-    add_options(
-        place, f"--data-dir PATH  folder that TOPIC is in {IN_DATA_DIR}\n{STORE}{ADMIN_URL}"
-    )
-    add_options(parser, REQUEST)
-    table = """
+def _position(text: str) -> Position:
+    ledger, colon, entry = text.partition(":")
+    if not (colon and ledger.isdecimal() and entry.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a position like 3:17")
+    return Position(int(ledger), int(entry))
+
+
+add_arguments = declared(
+    f"""
+target PATH|TOPIC  data folder, segment file, or topic of --data-dir
+either:
+--data-dir PATH  folder that TOPIC is in {IN_DATA_DIR}
+{STORE}{ADMIN_URL}
+and:
+{REQUEST}
+either:
 --from=start LEDGER:ENTRY  first entry
 --from-index N  entry that holds message index N
 --from-time TIME  first entry at or after TIME
-"""
-    start = parser.add_mutually_exclusive_group()
-    add_options(start, table, start=_position, from_index=not_negative)
-    table = f"""
+and:
 --limit N  at most N entries per topic
 --control  only control entries, with what they say
 --payload  also the messages: key, value and properties
 --uncommitted  also entries of transactions that are open or were aborted
-{JSON}"""
-    add_options(parser, table)
+{JSON}""",
+    start=_position,
+    from_index=not_negative,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -142,13 +148,6 @@ def _dump_broker(args: argparse.Namespace, printer: _Printer) -> int | None:
     if dumped is None:
         return None
     return max(_print_all(name, rows, args, printer, lambda: None) for name, rows in dumped)
-
-
-def _position(text: str) -> Position:
-    ledger, colon, entry = text.partition(":")
-    if not (colon and ledger.isdecimal() and entry.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a position like 3:17")
-    return Position(int(ledger), int(entry))
 
 
 def _dump_topic(

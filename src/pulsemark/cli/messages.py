@@ -37,21 +37,9 @@ from ..metadata.compression import CompressionUnavailableError, DecompressionErr
 from ..proto.pulsar_api_pb2 import CommandSubscribe
 from ..wire import MessageId, pack_ack_set, unpack_ack_set
 from .brokers import SERVICE, logs_of, service_of
-from .options import JSON, TOPIC, add_options, full_topic, not_negative, parse_time, show_time
+from .options import JSON, TOPIC, declared, full_topic, not_negative, parse_time, show_time
 from .output import counted, escaped, json_line
 from .parsing import CliError, Command
-
-
-def _add_produce(parser: argparse.ArgumentParser) -> None:
-    table = f"""{TOPIC}
--m, --message TEXT...  a message; may be given several times (default: the lines of standard input)
--k, --key KEY  partition key of all messages
--p, --property NAME=VALUE...  a property of all messages; may be given several times
---event-time TIME  event time of all messages
---deliver-at TIME  delivered not before this time
--n, --num-produce N [1]  publish all messages so many times (default: 1)
-{SERVICE}{JSON}"""
-    add_options(parser, table)
 
 
 def _produce(args: argparse.Namespace) -> int:
@@ -130,22 +118,6 @@ SUB_TYPES = {
 FIRST, LAST = MessageId(-1, -1), MessageId(2**63 - 1, 2**63 - 1)
 PERMITS = 100
 POLL_S = 0.1
-
-
-def _add_consume(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, TOPIC)
-    table = """
--s, --subscription NAME
---peek  without a subscription of one's own
-"""
-    add_options(parser.add_mutually_exclusive_group(required=True), table)
-    table = f"""
--t, --subscription-type TYPE [exclusive]  one of {", ".join(SUB_TYPES)} (default: exclusive)
---from=start {{earliest,latest}}  where a new subscription, or --peek, begins (default: latest)
--n, --num-messages N [1]  end after so many messages; 0: never (default: 1)
---timeout SECONDS  end if none comes for so long
-{SERVICE}{JSON}"""
-    add_options(parser, table, subscription_type=SUB_TYPES, num_messages=not_negative)
 
 
 def _consume(args: argparse.Namespace) -> int:
@@ -241,11 +213,33 @@ def _print(received: RawMessage, message: Message, *, topic: str, as_json: bool)
 
 
 ERRORS = (ClientError, ServiceUrlError, OSError)
+_PRODUCE = declared(f"""{TOPIC}
+-m, --message TEXT...  a message; may be given several times (default: the lines of standard input)
+-k, --key KEY  partition key of all messages
+-p, --property NAME=VALUE...  a property of all messages; may be given several times
+--event-time TIME  event time of all messages
+--deliver-at TIME  delivered not before this time
+-n, --num-produce N [1]  publish all messages so many times (default: 1)
+{SERVICE}{JSON}""")
+_CONSUME = declared(
+    f"""{TOPIC}
+exactly one of:
+-s, --subscription NAME
+--peek  without a subscription of one's own
+and:
+-t, --subscription-type TYPE [exclusive]  one of {", ".join(SUB_TYPES)} (default: exclusive)
+--from=start {{earliest,latest}}  where a new subscription, or --peek, begins (default: latest)
+-n, --num-messages N [1]  end after so many messages; 0: never (default: 1)
+--timeout SECONDS  end if none comes for so long
+{SERVICE}{JSON}""",
+    subscription_type=SUB_TYPES,
+    num_messages=not_negative,
+)
 COMMANDS = {
-    "produce": Command(ERRORS, _add_produce, _produce),
+    "produce": Command(ERRORS, _PRODUCE, _produce),
     "consume": Command(
         (*ERRORS, MessageFormatError, DecompressionError, CompressionUnavailableError),
-        _add_consume,
+        _CONSUME,
         _consume,
     ),
 }

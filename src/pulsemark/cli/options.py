@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..finder.arguments import relative_time_ms
-from ..option_table import add_options as add
+from ..option_table import add_options
 from .parsing import CliError
 
 DEFAULT_DATA_DIR = Path("pulsemark-data")
@@ -35,24 +35,18 @@ JSON = "--json  print one JSON object per line\n"
 TOPIC = "topic TOPIC  short or full name\n"
 
 
-def add_options(
-    parser: argparse._ActionsContainer,
-    table: str,
-    **special: Callable[[str], Any] | Collection[str],
-) -> None:
-    """Declare the options of a table (see `option_table`); `special` has types of single ones."""
-    add(parser, table, TYPES, request_timeout=_request_timeout, **special)
+def declared(
+    table: str, **special: Callable[[str], Any] | Collection[str]
+) -> Callable[[argparse.ArgumentParser], None]:
+    """What declares the options of a table (see `option_table`) for a parser.
 
+    `special` has types of single options.
+    """
 
-def add_actions(
-    parser: argparse.ArgumentParser, texts: Mapping[str, str]
-) -> dict[str, argparse.ArgumentParser]:
-    """A parser for each action of a command, by its name."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    return {
-        name: actions.add_parser(name, help=text, description=f"{text.capitalize()}.")
-        for name, text in texts.items()
-    }
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add_options(parser, table, TYPES, request_timeout=_request_timeout, **special)
+
+    return add_arguments
 
 
 def port_number(text: str) -> int:

@@ -54,7 +54,7 @@ pulsemark schemas show orders
 pulsemark schemas upload orders --type AVRO --file order.avsc
 pulsemark schemas delete orders
 pulsemark stats
-pulsemark stats orders
+pulsemark stats orders --interval 2
 pulsemark stats --namespace acme/orders --json
 pulsemark produce orders --message paid --key 42 --property shop=north
 tail -f app.log | pulsemark produce logs

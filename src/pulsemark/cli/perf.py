@@ -4,7 +4,7 @@
     pulsemark perf seek orders --rate 20 --num-messages 200
 
 The options are those of `pulsar-perf`. A line is printed every `--stats-interval-seconds`; at the
-end (also after Ctrl-C) the figures of all, with percentiles.
+end (also after Ctrl-C) the figures of all, with percentiles and a histogram.
 
 `produce`, `consume` and `seek` call `measured` for every message (or seek) with its latency in
 microseconds. They end at their `Limits`, or with KeyboardInterrupt.
@@ -30,51 +30,12 @@ from ..client.errors import ClientError, ServiceUrlError
 from ..extras import install_command
 from .brokers import SERVICE, access_of, service_of
 from .messages import SUB_TYPES
-from .options import JSON, TOPIC, add_actions, add_options, full_topic, not_negative
+from .options import JSON, TOPIC, declared, full_topic, not_negative
 from .output import Table, json_line, print_table, size_text
 from .parsing import CliError
 
 ERRORS = (ClientError, ServiceUrlError, OSError)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    texts = {
-        "produce": "publish messages; latencies are those of the receipts",
-        "consume": "receive messages; latencies count from their publish times",
-        "seek": "seek a reader to moments of the topic, and read one message there",
-    }
-    for name, action in add_actions(parser, texts).items():
-        pieces = "seeks" if name == "seek" else "messages"
-        table = f"""{TOPIC}{RATE.get(name, "")}
--m, --num-messages N [0]  end after so many {pieces}; 0: no limit (default: 0)
--time, --time, --test-duration SECONDS [0]  end after so long; 0: no limit (default: 0)
---stats-interval-seconds N [10]  how often a line is printed (default: 10)
-{SERVICE}{JSON}{OWN.get(name, "")}"""
-        add_options(
-            action, table, rate=_rate, time=_rate, num_messages=not_negative, size=not_negative,
-            subscription_type=SUB_TYPES,
-        )  # fmt: skip
-
-
-RATE = {
-    "produce": "-r, --rate N [100]  a second; 0: no limit (default: 100)\n",
-    "seek": "-r, --rate N [0]  a second; 0: no limit (default: 0)\n",
-}
-OWN = {
-    "produce": """
--s, --size BYTES [1024]  of each message (default: 1024)
--o, --max-outstanding N [1000]  messages without a receipt (default: 1000)
--db, --disable-batching  one entry for each message
-""",
-    "consume": f"""
--ss, --subscription NAME [sub]  (default: sub)
--st, --subscription-type TYPE [exclusive]  one of {", ".join(SUB_TYPES)} (default: exclusive)
--sp, --subscription-position {{earliest,latest}} [latest]  where a new subscription begins (default:
-    latest)
--q, --receiver-queue-size N [1000]  messages that the client fetches in advance (default: 1000)
-""",
-}
+BAR_WIDTH = 40
 
 
 def _rate(text: str) -> float:
@@ -85,6 +46,39 @@ def _rate(text: str) -> float:
     if not 0 <= number < 1e12:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
     return number
+
+
+add_arguments = declared(
+    f"""
+-time, --time, --test-duration SECONDS [0]  end after so long; 0: no limit (default: 0)
+--stats-interval-seconds N [10]  how often a line is printed (default: 10)
+{SERVICE}{JSON}
+produce: publish messages; latencies are those of the receipts
+{TOPIC}
+-r, --rate N [100]  a second; 0: no limit (default: 100)
+-m, --num-messages N [0]  end after so many messages; 0: no limit (default: 0)
+-s, --size BYTES [1024]  of each message (default: 1024)
+-o, --max-outstanding N [1000]  messages without a receipt (default: 1000)
+-db, --disable-batching  one entry for each message
+consume: receive messages; latencies count from their publish times
+{TOPIC}
+-m, --num-messages N [0]  end after so many messages; 0: no limit (default: 0)
+-ss, --subscription NAME [sub]  (default: sub)
+-st, --subscription-type TYPE [exclusive]  one of {", ".join(SUB_TYPES)} (default: exclusive)
+-sp, --subscription-position {{earliest,latest}} [latest]  where a new subscription begins (default:
+    latest)
+-q, --receiver-queue-size N [1000]  messages that the client fetches in advance (default: 1000)
+seek: seek a reader to moments of the topic, and read one message there
+{TOPIC}
+-r, --rate N [0]  a second; 0: no limit (default: 0)
+-m, --num-messages N [0]  end after so many seeks; 0: no limit (default: 0)
+""",
+    rate=_rate,
+    time=_rate,
+    num_messages=not_negative,
+    size=not_negative,
+    subscription_type=SUB_TYPES,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -176,7 +170,7 @@ class _Figures:
             return
         print(f"{found.count:,} {self._pieces} in {took_s:.1f} s: {per_s}")
         if found.count:
-            _print_latencies(found)
+            _print_tables(found, self._pieces)
         sys.stdout.flush()
 
 
@@ -193,11 +187,26 @@ def _summary(found: Histogram) -> list[tuple[str, float]]:
     return [("mean", found.mean), *shown, ("max", float(found.max))]
 
 
-def _print_latencies(found: Histogram) -> None:
+def _print_tables(found: Histogram, pieces: str) -> None:
+    """The latencies, and the histogram as bars."""
     summary = _summary(found)
     values = [f"{_ms(value):,.3f}" for _, value in summary]
     headings = ["latency", *(name for name, _ in summary)]
+    print()
     print_table(Table(headings, [["ms", *values]], [False] + [True] * len(values)))
+    bars = list(found.bars())
+    most = max(count for _, _, count in bars)
+    rows = [
+        [
+            f"{_ms(begin):,.3f}",
+            f"{_ms(end):,.3f}",
+            f"{count:,}",
+            "#" * -(-count * BAR_WIDTH // most),
+        ]
+        for begin, end, count in bars
+    ]
+    print()
+    print_table(Table(["from ms", "to ms", pieces, ""], rows, [True, True, True, False]))
 
 
 Measured = Callable[[int, int], None]
@@ -419,6 +428,7 @@ class Histogram:
         self.count = 0
         self.sum = 0
         self.max = 0
+        self.min: int | None = None
 
     def add(self, value: int) -> None:
         """Count a value; a negative one (clocks that differ) counts as 0."""
@@ -427,6 +437,7 @@ class Histogram:
         self.count += 1
         self.sum += value
         self.max = max(self.max, value)
+        self.min = value if self.min is None else min(self.min, value)
 
     def merge(self, other: Histogram) -> None:
         """Count all values of another histogram, too."""
@@ -434,6 +445,8 @@ class Histogram:
         self.count += other.count
         self.sum += other.sum
         self.max = max(self.max, other.max)
+        if other.min is not None:
+            self.min = other.min if self.min is None else min(self.min, other.min)
 
     @property
     def mean(self) -> float:
@@ -448,6 +461,26 @@ class Histogram:
             if left <= 0:
                 return min(value, self.max)
         return self.max
+
+    def bars(self, rows: int = 12) -> Iterator[tuple[int, int, int]]:
+        """Ranges that grow by the same factor: (from, to, count), without empty ends."""
+        if self.min is None:
+            return
+        low, high = max(self.min, 1), max(self.max, 1)
+        factor = max((high / low) ** (1 / rows), 1.0000001)
+        edges = [low * factor**number for number in range(1, rows)] + [float("inf")]
+        counts = [0] * rows
+        place = 0
+        for value in sorted(self._counts):
+            while value > edges[place]:
+                place += 1
+            counts[place] += self._counts[value]
+        begin = self.min
+        for edge, count in zip(edges, counts, strict=True):
+            end = self.max if edge == float("inf") else max(begin, min(int(edge), self.max))
+            if end > begin or count:
+                yield begin, end, count
+            begin = end
 
 
 def _highest_equal(value: int) -> int:

@@ -26,7 +26,7 @@ from ..client.errors import AdminError, UnreachableError
 from ..metadata.stampers import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
 from .brokers import BROKER, admin_client, not_ours, target_path
-from .options import JSON, add_actions, add_options
+from .options import JSON, declared
 from .output import json_line, output_console, print_rows
 from .parsing import CliError
 
@@ -70,76 +70,6 @@ NEEDED = {
 }
 
 
-APPLIED = "--applied  what is in force: the topic's own, its namespace's or the broker's\n"
-BACKLOG_TYPE = """
---type {destination_storage,message_age}  of a backlogQuota; destination_storage if it is not given
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    texts = {
-        "get": "print what is set",
-        "show": "list all policies that are set",
-        "set": "set it",
-        "unset": "go back to what the namespace, or the broker, has",
-    }
-    actions = add_actions(parser, texts)
-    for name, action in actions.items():
-        of_one = "" if name == "show" else "policy POLICY  its name\n"
-        more = APPLIED if name in ("get", "show") else ""
-        target = "target NAMESPACE|TOPIC  tenant/namespace, or a topic\n"
-        add_options(action, target + of_one + BROKER + more, policy=POLICIES)
-    for name in ("get", "show"):
-        add_options(actions[name], JSON)
-    other = actions["set"].add_argument_group("any other policy")
-    add_options(other, "--value JSON  its value, as in Pulsar's REST calls")
-    for name in ("set", "unset"):
-        add_options(actions[name], BACKLOG_TYPE + JSON)
-    _add_own(actions["set"])
-
-
-def _add_own(setting: argparse.ArgumentParser) -> None:
-    stamps = setting.add_argument_group(STAMPS)
-    add_options(stamps.add_mutually_exclusive_group(), STAMPERS)
-    add_options(setting, DELIVER)
-    switch = setting.add_argument_group(LEADER_EPOCHS)
-    add_options(switch.add_mutually_exclusive_group(), SWITCH)
-    for group, table in OF_GROUPS.items():
-        add_options(
-            setting.add_argument_group(group), table,
-            time=_limit("mhdw"), size=_limit("MGT"), seconds=_limit(""), bytes=_limit(""),
-        )  # fmt: skip
-
-
-STAMPERS = """
---stampers NAMES  separated by commas: broker-time,index,property-tags:region,app
---off  store entries without stamps
-"""
-DELIVER = """
---deliver FIELDS  fields that consumers can get in addition to time and index, separated by commas:
-    application_tags,producer_name
-"""
-SWITCH = """
---enable  a broker that takes the topic over begins an epoch
---disable  it begins none
-"""
-#: Options of single policies.
-OF_GROUPS = {
-    "retention: both limits; -1 is without limit": """
---time N[m|h|d|w]  minutes
---size N[M|G|T]  megabytes
-""",
-    "messageTTL": "--seconds N  0: messages do not expire",
-    "compactionThreshold": "--bytes N  0: compacted only on request",
-    "mirrorSources": "--clusters NAMES  separated by commas; * is every cluster",
-    "entryFormat": """
---setting NAME=VALUE...  a topic setting by Kafka's name, such as message.format.version=0.10.0;
-    without a value, its default. May be given several times
-""",
-}
-
-
 UNITS = {"m": 1, "h": 60, "d": 1440, "w": 10_080, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
@@ -153,6 +83,50 @@ def _limit(units: str) -> Callable[[str], int]:
 
     parse.__name__ = "number"  # argparse: invalid number value
     return parse
+
+
+_TARGET = "target NAMESPACE|TOPIC  tenant/namespace, or a topic\n"
+_APPLIED = "--applied  what is in force: the topic's own, its namespace's or the broker's\n"
+_ONE = f"{_TARGET}policy POLICY  its name\n"
+_TYPE = """
+--type {destination_storage,message_age}  of a backlogQuota; destination_storage if it is not given
+"""
+add_arguments = declared(
+    f"""
+{BROKER}{JSON}
+get: print what is set
+{_ONE}{_APPLIED}
+show: list all policies that are set
+{_TARGET}{_APPLIED}
+set: set it
+{_ONE}{_TYPE}
+either:
+--stampers NAMES  of brokerEntryMetadata, separated by commas:
+    broker-time,index,property-tags:region,app
+--off  of brokerEntryMetadata: store entries without stamps
+and:
+--deliver FIELDS  of brokerEntryMetadata: fields that consumers can get in addition to time and
+    index, separated by commas: application_tags,producer_name
+either:
+--enable  of leaderEpochs: a broker that takes the topic over begins an epoch
+--disable  of leaderEpochs: it begins none
+and:
+--time N[m|h|d|w]  of retention, with --size: minutes; -1 is without limit
+--size N[M|G|T]  of retention, with --time: megabytes; -1 is without limit
+--seconds N  of messageTTL; 0: messages do not expire
+--bytes N  of compactionThreshold; 0: compacted only on request
+--clusters NAMES  of mirrorSources, separated by commas; * is every cluster
+--setting NAME=VALUE...  of entryFormat: a topic setting by Kafka's name, such as
+    message.format.version=0.10.0; without a value, its default. May be given several times
+--value JSON  of any other policy, as in Pulsar's REST calls
+unset: go back to what the namespace, or the broker, has
+{_ONE}{_TYPE}""",
+    policy=POLICIES,
+    time=_limit("mhdw"),
+    size=_limit("MGT"),
+    seconds=_limit(""),
+    bytes=_limit(""),
+)
 
 
 def run(args: argparse.Namespace) -> int:

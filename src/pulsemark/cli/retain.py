@@ -21,7 +21,7 @@ from ..client.errors import AdminError, UnreachableError
 from ..ledger import FolderLockedError, LedgerError
 from ..wire import InvalidTopicNameError, check_namespace
 from .brokers import ADMIN_URL, REQUEST, admin_client, not_ours, target_path
-from .options import IN_DATA_DIR, JSON, add_options, full_topic
+from .options import IN_DATA_DIR, JSON, declared, full_topic
 from .output import counted, print_rows
 from .parsing import CliError
 
@@ -35,18 +35,16 @@ ERRORS = (
 COLUMNS = ("topic", "entries", "messages", "size_bytes")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_options(parser, "topics TOPIC*  short or full names (default: all topics)")
-    why = "folder to clean, which no broker may be using; instead of a broker"
-    place = parser.add_mutually_exclusive_group()
-    add_options(place, f"{ADMIN_URL}--data-dir PATH  {why} {IN_DATA_DIR}")
-    table = f"""
+add_arguments = declared(f"""
+topics TOPIC*  short or full names (default: all topics)
+either:
+{ADMIN_URL}
+--data-dir PATH  folder to clean, which no broker may be using; instead of a broker {IN_DATA_DIR}
+and:
 --config FILE  with --data-dir: the broker's settings
 --namespace TENANT/NAMESPACE  of a broker's topics, if none are named (default: all namespaces)
 --dry-run  remove nothing, show the figures
-{REQUEST}{JSON}"""
-    add_options(parser, table)
+{REQUEST}{JSON}""")
 
 
 def run(args: argparse.Namespace) -> int:

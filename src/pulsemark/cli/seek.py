@@ -37,8 +37,7 @@ from .options import (
     IN_DATA_DIR,
     JSON,
     TOPIC,
-    add_actions,
-    add_options,
+    declared,
     full_topic,
     grpc_target,
     not_negative,
@@ -69,25 +68,6 @@ ERRORS = (
     LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, AdminError, UnreachableError,
     OSError,
 )  # fmt: skip
-
-
-def _add_seek(parser: argparse.ArgumentParser) -> None:
-    table = f"""{TOPIC}
-time TIME?  unix milliseconds, ISO 8601, a clock time of today (14:05), or relative (-5m)
---index N  instead of TIME: the message of this index
-"""
-    add_options(parser, table, index=not_negative)
-    table = f"""
---data-dir PATH  folder to search in {IN_DATA_DIR}
-{STORE}
---url, --grpc, --admin-url URL  the broker to ask: {DEFAULT_ADMIN_URL}, or HOST:PORT of its gRPC
-    service
-"""
-    add_options(parser.add_mutually_exclusive_group(), table, url=_address)
-    table = f"""{REQUEST}
---method {{index,prefixes}} [index]  search by the time index, or by the entries' prefixes alone
-{JSON}"""
-    add_options(parser, table)
 
 
 def _seek(args: argparse.Namespace) -> int:
@@ -196,21 +176,6 @@ def _as_text(topic: str, asked: int, found: Place) -> str:
 # -- the server ------------------------------------------------------------------------------------
 
 
-def _add_finder(parser: argparse.ArgumentParser) -> None:
-    serve = add_actions(parser, {"serve": "serve until SIGINT or SIGTERM"})["serve"]
-    place = f"--data-dir PATH  folder to search in {IN_DATA_DIR}\n{STORE}"
-    add_options(serve.add_mutually_exclusive_group(), place)
-    table = f"""
---host HOST [127.0.0.1]  address to listen on
---port PORT [6680]  0 picks a free port
---token-file PATH  file with the token that callers must send
---tls-cert PATH  certificate chain, PEM
---tls-key PATH  its private key, PEM
---tls-client-ca PATH  accept only clients that it certifies
-{JSON}"""
-    add_options(serve, table)
-
-
 def _serve(args: argparse.Namespace) -> int:
     """Serve. An orderly stop is exit code 0."""
     from ..compaction.current_view import log_of_folder
@@ -256,8 +221,37 @@ def _server_options(args: argparse.Namespace) -> ServerOptions:
     return ServerOptions(host=args.host, port=args.port, tls=tls, token=read_token(args.token_file))
 
 
+_SEEK = declared(
+    f"""{TOPIC}
+time TIME?  unix milliseconds, ISO 8601, a clock time of today (14:05), or relative (-5m)
+--index N  instead of TIME: the message of this index
+either:
+--data-dir PATH  folder to search in {IN_DATA_DIR}
+{STORE}
+--url, --grpc, --admin-url URL  the broker to ask: {DEFAULT_ADMIN_URL}, or HOST:PORT of its gRPC
+    service
+and:
+{REQUEST}
+--method {{index,prefixes}} [index]  search by the time index, or by the entries' prefixes alone
+{JSON}""",
+    index=not_negative,
+    url=_address,
+)
+_FINDER = declared(f"""
+serve: serve until SIGINT or SIGTERM
+either:
+--data-dir PATH  folder to search in {IN_DATA_DIR}
+{STORE}
+and:
+--host HOST [127.0.0.1]  address to listen on
+--port PORT [6680]  0 picks a free port
+--token-file PATH  file with the token that callers must send
+--tls-cert PATH  certificate chain, PEM
+--tls-key PATH  its private key, PEM
+--tls-client-ca PATH  accept only clients that it certifies
+{JSON}""")
 COMMANDS = {
-    "seek": Command(ERRORS, _add_seek, _seek),
+    "seek": Command(ERRORS, _SEEK, _seek),
     # OSError: a certificate or token file cannot be read.
-    "finder": Command((LedgerError, BindError, OSError), _add_finder, _serve),
+    "finder": Command((LedgerError, BindError, OSError), _FINDER, _serve),
 }

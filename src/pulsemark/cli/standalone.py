@@ -42,7 +42,7 @@ from ..finder.arguments import is_loopback
 from ..ledger import LedgerError
 from ..metadata.stampers import split_stamper_names
 from .config import load_settings, with_default_folder
-from .options import IN_DATA_DIR, JSON, add_options, positive
+from .options import IN_DATA_DIR, JSON, declared, positive
 from .output import json_line
 from .parsing import CliError
 
@@ -67,38 +67,26 @@ ADDRESSES = {
 }  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments; those of settings have the settings' names.
-
-    None means "not given": then the file or the default is used.
-    """
-    for table in (PLACE, ADDRESSES_TOLD, CLUSTER, STORAGE):
-        add_options(
-            parser, table,
-            stampers=split_stamper_names, mirror_sources=_names, audit_tags=_tags,
-            sync_interval_ms=_durability, tls_certificate_file=str, tls_key_file=str,
-            tls_trust_certs_file=str,
-        )  # fmt: skip
-    parser.add_argument(
-        "--test-controls",
-        nargs="?",
-        const="loopback",
-        choices=("loopback", "everywhere"),
-        help="for tests only: let HTTP move the clock, make faults and delete everything, below "
-        "/pulsemark/test; on loopback only, or wherever the broker listens (default: no)",
-    )
-    add_options(parser, MORE)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-PLACE = f"""
---data-dir PATH  folder for all data; created if it does not exist {IN_DATA_DIR}
---storage {{files,memory}}  keep all data in the data folder, or in memory until the broker ends
-    (default: files)
---config FILE  settings: TOML if the name ends in .toml, else Pulsar's broker.conf; read again on
-    SIGHUP (default: the variable PULSEMARK_CONFIG)
-"""
-LISTENING = "--{} PORT  port of {}, 0 picks a free port (default: {})\n"
-PORTS = (
+def _durability(text: str) -> int:
+    """The sync interval of a mode, in milliseconds."""
+    mode, equals, interval = text.partition("=")
+    if text == "sync":
+        return 0
+    if mode == "interval" and equals:
+        return positive(interval)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither sync nor interval=MILLISECONDS")
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+
+
+_LISTENING = "--{} PORT  port of {}, 0 picks a free port (default: {})\n"
+_PORTS = (
     ("port", "Pulsar's binary protocol", "6650"),
     ("http-port", "lookup, admin and metrics over HTTP", "8080"),
     ("grpc-port", "the seek service over gRPC", "not served"),
@@ -109,18 +97,23 @@ PORTS = (
     ("grpc-tls-port", "the seek service with TLS", "not served"),
     ("kafka-tls-port", "Kafka's protocol with TLS", "not served"),
 )
-#: Where the broker listens, and the address that it tells to clients.
-ADDRESSES_TOLD = f"""
+#: Those of settings have the settings' names. None means "not given": then the file or the default
+#: is used.
+add_arguments = declared(
+    f"""
+--data-dir PATH  folder for all data; created if it does not exist {IN_DATA_DIR}
+--storage {{files,memory}}  keep all data in the data folder, or in memory until the broker ends
+    (default: files)
+--config FILE  settings: TOML if the name ends in .toml, else Pulsar's broker.conf; read again on
+    SIGHUP (default: the variable PULSEMARK_CONFIG)
 --host HOST  address to listen on (default: 127.0.0.1)
 --advertised-address HOST  host that clients must connect to
-{"".join(LISTENING.format(*port) for port in PORTS)}
+{"".join(_LISTENING.format(*port) for port in _PORTS)}
 --tls-cert=tls_certificate_file PATH  the broker's certificate chain, PEM
 --tls-key=tls_key_file PATH  its private key, PEM
 --tls-trust-certs=tls_trust_certs_file PATH  authorities of clients' certificates, PEM
 --control-token-file=grpc_control_token_file PATH  file with the token of those who may append
     control entries over gRPC (default: no one may)
-"""
-CLUSTER = """
 --cluster NAME  cluster's name (default: standalone)
 --workers N  run N brokers that divide the topics among them, each with a part of the data folder; N
     never changes (see docs/cluster.md)
@@ -128,9 +121,6 @@ CLUSTER = """
     that do so (see docs/cluster.md)
 --session-timeout-ms N  with --store: how long the topics of a broker that has died wait for another
     one (default: 4000)
-"""
-#: The stamps of entries, when entries are acknowledged, and what is counted.
-STORAGE = """
 --stampers NAMES  stampers of entries without a policy, separated by commas; empty for no stamps
     (default: broker-time,index)
 --mirror-sources CLUSTERS  clusters from which topics without a policy accept mirrors, separated by
@@ -146,15 +136,24 @@ STORAGE = """
 --audit=audit_tags TAGS  count entries by time and these tags, separated by commas, such as producer
     (may be empty), and keep the counts; see docs/audit.md
 --max-message-size-bytes N
-"""
-MORE = f"""
+--test-controls {{loopback,everywhere}}?  for tests only: let HTTP move the clock, make faults and
+    delete everything, below /pulsemark/test; on loopback only, or wherever the broker listens
+    (default: no)
 --test-controls-token-file PATH  file with the token that these requests must have (needed with
     authentication)
 --exit-on-stdin-close  stop when standard input ends, which it does however the program that started
     the broker ends (default: SIGINT and SIGTERM stop it)
 --log-level {{debug,info,warning,error}}  (default: warning)
 --log-format {{text,json}}  json: an object per line (default: text)
-{JSON}"""
+{JSON}""",
+    stampers=split_stamper_names,
+    mirror_sources=_names,
+    audit_tags=_tags,
+    sync_interval_ms=_durability,
+    tls_certificate_file=str,
+    tls_key_file=str,
+    tls_trust_certs_file=str,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -176,24 +175,6 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise CliError(f"{config.data_dir or 'the data folder'}: {error.strerror}") from error
     return 0
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _durability(text: str) -> int:
-    """The sync interval of a mode, in milliseconds."""
-    mode, equals, interval = text.partition("=")
-    if text == "sync":
-        return 0
-    if mode == "interval" and equals:
-        return positive(interval)
-    raise argparse.ArgumentTypeError(f"{text!r} is neither sync nor interval=MILLISECONDS")
-
-
-def _tags(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
 
 def _config(args: argparse.Namespace) -> BrokerConfig:

@@ -25,7 +25,7 @@ from ..broker.configuration.security_config import SecurityConfig
 from ..broker.errors import ConfigError
 from ..broker.security.authentication import AuthenticationFailed
 from ..broker.security.token import read_source
-from .options import add_actions, add_options, positive
+from .options import declared, positive
 from .output import json_line
 from .parsing import CliError
 
@@ -36,51 +36,6 @@ CURVES = {"ES256": "SECP256R1", "ES384": "SECP384R1", "ES512": "SECP521R1"}
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 RSA_BITS = 2048
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    texts = {
-        "create-secret-key": "make a secret key",
-        "create-key-pair": "make a private and a public key (DER)",
-        "create": "print a token",
-        "show": "print the token that stdin has, without checking it",
-        "validate": "check the token that stdin has, and print its role",
-    }
-    actions = add_actions(parser, texts)
-    table = f"""
---output, -o PATH  default: stdout
---base64, -b  write it as base64
---algorithm, -a {{{",".join(SECRET_BYTES)}}} [HS256]
-"""
-    add_options(actions["create-secret-key"], table)
-    table = f"""
---output-private-key PATH!
---output-public-key PATH!
---algorithm, -a {{{",".join((*RSA, *CURVES))}}} [RS256]
-"""
-    add_options(actions["create-key-pair"], table)
-    create = actions["create"]
-    key = create.add_mutually_exclusive_group(required=True)
-    add_options(key, "--secret-key, -sk KEY\n--private-key, -pk KEY")
-    table = """
---subject, -s ROLE!
---algorithm, -a ALGORITHM  default: HS256, RS256, or that of the curve
---audience NAME  who may accept it (claim aud)
---expiry-time, -e TIME  such as 90s, 30d or 1y
---not-before UNIX_S  not valid earlier
-"""
-    add_options(create, table, expiry_time=_duration, not_before=positive)
-    for name in ("show", "validate"):
-        table = """
---stdin, -i  read the token from stdin
---token-file, -f PATH  read it from this file instead
-"""
-        add_options(actions[name].add_mutually_exclusive_group(), table)
-    checked = actions["validate"].add_mutually_exclusive_group(required=True)
-    add_options(checked, "--secret-key, -sk KEY\n--public-key, -pk KEY")
-    algorithm = "--algorithm, -a ALGORITHM  of the public key (default: RS256)"
-    add_options(actions["validate"], algorithm)
 
 
 def _given_token(args: argparse.Namespace) -> str:
@@ -96,6 +51,46 @@ def _duration(text: str) -> int:
     if match is None or int(match[1]) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30d or 1y")
     return int(match[1]) * UNITS_S[match[2]]
+
+
+_GIVEN = """
+either:
+--stdin, -i  read the token from stdin
+--token-file, -f PATH  read it from this file instead
+"""
+add_arguments = declared(
+    f"""
+create-secret-key: make a secret key
+--output, -o PATH  default: stdout
+--base64, -b  write it as base64
+--algorithm, -a {{{",".join(SECRET_BYTES)}}} [HS256]
+create-key-pair: make a private and a public key (DER)
+--output-private-key PATH!
+--output-public-key PATH!
+--algorithm, -a {{{",".join((*RSA, *CURVES))}}} [RS256]
+create: print a token
+exactly one of:
+--secret-key, -sk KEY
+--private-key, -pk KEY
+and:
+--subject, -s ROLE!
+--algorithm, -a ALGORITHM  default: HS256, RS256, or that of the curve
+--audience NAME  who may accept it (claim aud)
+--expiry-time, -e TIME  such as 90s, 30d or 1y
+--not-before UNIX_S  not valid earlier
+show: print the token that stdin has, without checking it
+{_GIVEN}
+validate: check the token that stdin has, and print its role
+{_GIVEN}
+exactly one of:
+--secret-key, -sk KEY
+--public-key, -pk KEY
+and:
+--algorithm, -a ALGORITHM  of the public key (default: RS256)
+""",
+    expiry_time=_duration,
+    not_before=positive,
+)
 
 
 def run(args: argparse.Namespace) -> int:

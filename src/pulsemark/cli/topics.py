@@ -7,28 +7,37 @@
 
 A tenant that does not exist is created with its first namespace.
 
+`subscriptions list` also has the consumer groups of Kafka's clients that have committed offsets of
+the topic, if the broker serves them. Their type is `kafka`, and their backlog counts messages.
+
 `stats` shows rates, which the broker measured over its last minute, and backlogs. On a terminal,
-names and headings are short, so that a row fits 80 columns.
+names and headings are short, so that a row fits 80 columns, and `--interval` shows one table that
+changes, until Ctrl-C. Otherwise the tables follow each other.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
+from ..extras import install_command
+from ..metadata.partition_names import partition_of
 from ..wire import InvalidTopicNameError, TopicName, check_namespace
-from .brokers import BROKER, admin_client
+from .brokers import BROKER, DEFAULT_ADMIN_URL, admin_client
 from .options import (
     JSON,
     TOPIC,
-    add_actions,
-    add_options,
+    declared,
     full_topic,
     parse_time,
+    positive,
     show_time,
 )
 from .output import (
@@ -44,35 +53,14 @@ from .output import (
 from .parsing import CliError, Command
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
     from ..client.admin import AdminClient
 
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
+KAFKA_TIMEOUT_MS = 5_000
 SUBSCRIPTION_COLUMNS = ("subscription", "type", "consumers", "backlog")
 SCHEMA_TYPES = "AVRO,JSON,STRING,BYTES,PROTOBUF,PROTOBUF_NATIVE,KEY_VALUE"
-
-
-def _add_actions(
-    parser: argparse.ArgumentParser, texts: Mapping[str, str]
-) -> dict[str, argparse.ArgumentParser]:
-    """A parser for each action, by its name, with the broker's options."""
-    actions = add_actions(parser, texts)
-    for action in actions.values():
-        add_options(action, BROKER + JSON)
-    return actions
-
-
-def _add_topics(parser: argparse.ArgumentParser) -> None:
-    texts = {
-        "list": "the topics of a namespace",
-        "create": "create a topic",
-        "show": "its partitions, subscriptions and figures",
-        "delete": "delete a topic with its messages",
-    }
-    actions = _add_actions(parser, texts)
-    add_options(actions["list"], "namespace TENANT/NAMESPACE? [public/default]")
-    add_options(actions["create"], f"{TOPIC}--partitions N")
-    add_options(actions["show"], TOPIC)
-    add_options(actions["delete"], f"{TOPIC}--force  end its producers and subscriptions")
 
 
 def _topics(args: argparse.Namespace) -> int:
@@ -89,13 +77,17 @@ def _topics(args: argparse.Namespace) -> int:
     topic = full_topic(args.topic)
     if args.action == "create":
         admin.create_topic(topic, partitions=args.partitions or 0)
-        print_done(f"created {topic}", {"created": topic}, as_json=args.json)
-    elif args.action == "delete":
-        is_partitioned = admin.partitions(topic) > 0
-        admin.delete_topic(topic, force=args.force, partitioned=is_partitioned)
-        print_done(f"deleted {topic}", {"deleted": topic}, as_json=args.json)
-    else:
-        _show_topic(topic, admin.partitions(topic), admin.stats(topic), as_json=args.json)
+        return _done(args, "created", topic)
+    partitions = admin.partitions(topic)
+    if args.action == "delete":
+        admin.delete_topic(topic, force=args.force, partitioned=partitions > 0)
+        return _done(args, "deleted", topic)
+    _show_topic(topic, partitions, admin.stats(topic), as_json=args.json)
+    return 0
+
+
+def _done(args: argparse.Namespace, what: str, name: str, of: str = "") -> int:
+    print_done(f"{what} {of}{name}", {what: name}, as_json=args.json)
     return 0
 
 
@@ -131,27 +123,6 @@ def _rows_of(stats: dict[str, Any]) -> list[dict[str, object]]:
     ]
 
 
-def _add_subscriptions(parser: argparse.ArgumentParser) -> None:
-    texts = {
-        "list": "the subscriptions of a topic, with their backlogs in entries",
-        "create": "create a subscription",
-        "reset": "go to the first message at or after a time",
-        "skip": "acknowledge everything that is there now",
-        "delete": "delete a subscription",
-    }
-    more = {
-        "create": """
---at {earliest,latest} [latest]
---filter TAG=VALUES  get only entries whose tags match: region=eu,us;tier=gold
-""",
-        "reset": "time TIME  earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m",
-        "delete": "--force  end its consumers",
-    }
-    for name, action in _add_actions(parser, texts).items():
-        subscription = "" if name == "list" else "subscription SUBSCRIPTION\n"
-        add_options(action, TOPIC + subscription + more.get(name, ""))
-
-
 def _subscriptions(args: argparse.Namespace) -> int:
     topic = full_topic(args.topic)
     time_ms = 0  # before the first message
@@ -159,7 +130,7 @@ def _subscriptions(args: argparse.Namespace) -> int:
         time_ms = parse_time(args.time)
     admin = admin_client(args)
     if args.action == "list":
-        rows = _rows_of(admin.stats(topic))
+        rows = [*_rows_of(admin.stats(topic)), *_kafka_groups(args, admin, topic)]
         shown = [{name: row[name] for name in SUBSCRIPTION_COLUMNS} for row in rows]
         print_rows(shown, SUBSCRIPTION_COLUMNS, as_json=args.json)
         return 0
@@ -188,17 +159,58 @@ def _subscriptions(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_namespaces(parser: argparse.ArgumentParser) -> None:
-    texts = {
-        "list": "the namespaces of a tenant, or of all tenants",
-        "create": "create a namespace",
-        "delete": "delete a namespace",
-    }
-    actions = _add_actions(parser, texts)
-    namespace = "namespace TENANT/NAMESPACE\n"
-    add_options(actions["list"], "tenant TENANT?")
-    add_options(actions["create"], namespace)
-    add_options(actions["delete"], f"{namespace}--force  delete its topics, too")
+def _kafka_groups(
+    args: argparse.Namespace, admin: AdminClient, topic: str
+) -> list[dict[str, object]]:
+    """The groups with offsets of the topic. What stands in the way is said on stderr."""
+    address = args.kafka
+    if address is None:
+        try:
+            settings = admin.request("GET", "brokers/configuration/runtime")
+        except AdminError:  # an ordinary user may not see the settings
+            return []
+        port = str(settings.get("pulsemarkKafkaPort") or "0")
+        namespace = TopicName.parse(topic).namespace
+        if port == "0" or namespace != settings.get("pulsemarkKafkaNamespace"):
+            return []
+        address = f"{urlsplit(admin.url).hostname}:{port}"
+    try:
+        return _asked_groups(address, TopicName.parse(partition_of(topic)[0]).local)
+    except ImportError:
+        reason = install_command("kafka")
+    except Exception as error:  # noqa: BLE001 - of any kind: kafka-python's own, sockets', time-outs
+        reason = f"{address}: {str(error) or type(error).__name__}"
+    print(f"pulsemark: groups of Kafka's clients are not listed: {reason}", file=sys.stderr)
+    return []
+
+
+def _asked_groups(address: str, topic: str) -> list[dict[str, object]]:
+    import logging
+
+    from kafka import KafkaAdminClient
+    from kafka.admin import OffsetSpec
+
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    client: Any = KafkaAdminClient(
+        bootstrap_servers=address,
+        request_timeout_ms=KAFKA_TIMEOUT_MS,
+        bootstrap_timeout_ms=KAFKA_TIMEOUT_MS,
+    )
+    try:
+        names = [each["group_id"] for each in client.list_groups()]
+        rows: list[dict[str, object]] = []
+        for name, offsets in client.list_group_offsets(names).items() if names else ():
+            mine = {place: each.offset for place, each in offsets.items() if place.topic == topic}
+            if not mine:
+                continue
+            ends = client.list_partition_offsets(dict.fromkeys(mine, OffsetSpec.LATEST))
+            backlog = sum(max(ends[place].offset - offset, 0) for place, offset in mine.items())
+            members = len(client.describe_groups([name])[name]["members"])
+            row = {"subscription": name, "type": "kafka", "consumers": members, "backlog": backlog}
+            rows.append(row)
+        return sorted(rows, key=lambda row: str(row["subscription"]))
+    finally:
+        client.close()
 
 
 def _namespaces(args: argparse.Namespace) -> int:
@@ -209,31 +221,13 @@ def _namespaces(args: argparse.Namespace) -> int:
         print_rows(rows, ("namespace",), as_json=args.json)
         return 0
     tenant, _ = check_namespace(args.namespace)
-    if args.action == "create":
-        if tenant not in admin.tenants():
-            admin.create_tenant(tenant)
-        admin.create_namespace(args.namespace)
-        print_done(f"created {args.namespace}", {"created": args.namespace}, as_json=args.json)
-    else:
+    if args.action == "delete":
         admin.delete_namespace(args.namespace, force=args.force)
-        print_done(f"deleted {args.namespace}", {"deleted": args.namespace}, as_json=args.json)
-    return 0
-
-
-def _add_schemas(parser: argparse.ArgumentParser) -> None:
-    texts = {
-        "list": "all versions of a topic's schema",
-        "show": "the newest version, or a certain one",
-        "upload": "add a version",
-        "delete": "delete all versions",
-    }
-    more = {
-        "show": "--version=schema_version N",
-        "upload": f"--type {{{SCHEMA_TYPES}}}!\n--file PATH  the definition",
-        "delete": "--force",
-    }
-    for name, action in _add_actions(parser, texts).items():
-        add_options(action, TOPIC + more.get(name, ""))
+        return _done(args, "deleted", args.namespace)
+    if tenant not in admin.tenants():
+        admin.create_tenant(tenant)
+    admin.create_namespace(args.namespace)
+    return _done(args, "created", args.namespace)
 
 
 def _schemas(args: argparse.Namespace) -> int:
@@ -259,7 +253,7 @@ def _schemas(args: argparse.Namespace) -> int:
         print_done(f"{topic} has schema version {number}", fields, as_json=args.json)
     else:
         admin.request("DELETE", f"{path}/schema", force="true" if args.force else "false")
-        print_done(f"deleted the schema of {topic}", {"deleted": topic}, as_json=args.json)
+        _done(args, "deleted", topic, "the schema of ")
     return 0
 
 
@@ -299,28 +293,19 @@ SORTED_BY = {
 }  # fmt: skip
 
 
-def _add_stats(parser: argparse.ArgumentParser) -> None:
-    table = f"""
-topics TOPIC*  short or full names (default: all topics)
---namespace TENANT/NAMESPACE [public/default]  whose topics, if none are named (default:
-    public/default)
---sort COLUMN [topic]  one of {", ".join(SORTED_BY)}; numbers from the highest (default: topic)
-{BROKER}{JSON}"""
-    add_options(parser, table, sort=SORTED_BY)
-
-
 def _stats(args: argparse.Namespace) -> int:
     """Show the figures."""
-    admin, wanted = admin_client(args), [full_topic(name) for name in args.topics]
-    check_namespace(args.namespace)
-    rows, column = _rows(admin, wanted, args.namespace), SORTED_BY[args.sort]
-    if column != "topic":
-        rows.sort(key=lambda row: float(str(row[column])), reverse=True)
+    found = _found(args)
     console = None if args.json else output_console()
-    if console is not None:
-        print_table(_for_people(rows), console)
-    else:
-        print_rows(rows, FIGURES, as_json=args.json)
+    if console is not None and args.interval is not None:
+        _watch(console, args, found)
+        return 0
+    for rows in found:
+        if console is not None:
+            print_table(_for_people(rows), console)
+        else:
+            print_rows(rows, FIGURES, as_json=args.json)
+        sys.stdout.flush()
     return 0
 
 
@@ -332,6 +317,56 @@ def _for_people(rows: Rows) -> Table:
         for row in rows
     ]
     return table_of(shown, [SHORT.get(name, name) for name in FIGURES], for_people=True)
+
+
+def _found(args: argparse.Namespace) -> Iterator[Rows]:
+    """The figures, as often and as long as asked for."""
+    admin = admin_client(args)
+    wanted = [full_topic(name) for name in args.topics]
+    check_namespace(args.namespace)
+    column, shown = SORTED_BY[args.sort], 0
+    while True:
+        rows = _rows(admin, wanted, args.namespace)
+        if column != "topic":
+            rows.sort(key=lambda row: float(str(row[column])), reverse=True)
+        yield rows
+        shown += 1
+        if args.interval is None or shown == args.count:
+            return
+        time.sleep(args.interval)
+
+
+def _watch(console: Console, args: argparse.Namespace, found: Iterator[Rows]) -> None:
+    """Show the figures on a screen of their own; the last ones stay on the terminal."""
+    from rich.live import Live
+
+    rows: Rows = []
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            for rows in found:
+                live.update(_screen(console, args, rows), refresh=True)
+    finally:
+        if rows:
+            print_table(_for_people(rows), console)
+
+
+def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> RenderableType:
+    """What fits on the terminal, with a line above and, if rows were left out, one below."""
+    from rich.console import Group
+    from rich.text import Text
+
+    title = f"{time.strftime('%H:%M:%S')}  {args.url or DEFAULT_ADMIN_URL}"
+    title += f"  {counted(len(rows), 'topic')}  every {args.interval} s, Ctrl-C ends"
+    shown = len(rows)
+    while True:
+        table = _for_people(rows[:shown]).rendered(console.width)
+        left = f"not shown: {counted(len(rows) - shown, 'topic')}: --sort, or name topics"
+        left *= shown < len(rows)
+        screen = Group(Text(title, overflow="fold"), Text(), table, Text(left))
+        lines = len(console.render_lines(screen, pad=False))
+        if lines <= console.height or shown == 0:
+            return screen
+        shown = max(0, shown - max(1, (lines - console.height) // 2))
 
 
 def _rows(admin: AdminClient, wanted: list[str], namespace: str) -> Rows:
@@ -360,10 +395,72 @@ def _rows(admin: AdminClient, wanted: list[str], namespace: str) -> Rows:
     return rows
 
 
+_ALL = BROKER + JSON
+_TOPICS = declared(f"""
+{_ALL}
+list: the topics of a namespace
+namespace TENANT/NAMESPACE? [public/default]
+create: create a topic
+{TOPIC}--partitions N
+show: its partitions, subscriptions and figures
+{TOPIC}
+delete: delete a topic with its messages
+{TOPIC}--force  end its producers and subscriptions
+""")
+_ONE = f"{TOPIC}subscription SUBSCRIPTION\n"
+_SUBSCRIPTIONS = declared(f"""
+{_ALL}
+list: the subscriptions of a topic, with their backlogs in entries
+{TOPIC}--kafka HOST:PORT  where the broker serves Kafka's clients (default: the port of its
+    settings)
+create: create a subscription
+{_ONE}--at {{earliest,latest}} [latest]
+--filter TAG=VALUES  get only entries whose tags match: region=eu,us;tier=gold
+reset: go to the first message at or after a time
+{_ONE}time TIME  earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m
+skip: acknowledge everything that is there now
+{_ONE}
+delete: delete a subscription
+{_ONE}--force  end its consumers
+""")
+_NAMESPACES = declared(f"""
+{_ALL}
+list: the namespaces of a tenant, or of all tenants
+tenant TENANT?
+create: create a namespace
+namespace TENANT/NAMESPACE
+delete: delete a namespace
+namespace TENANT/NAMESPACE
+--force  delete its topics, too
+""")
+_SCHEMAS = declared(f"""
+{_ALL}
+list: all versions of a topic's schema
+{TOPIC}
+show: the newest version, or a certain one
+{TOPIC}--version=schema_version N
+upload: add a version
+{TOPIC}--type {{{SCHEMA_TYPES}}}!
+--file PATH  the definition
+delete: delete all versions
+{TOPIC}--force
+""")
+_STATS = declared(
+    f"""
+topics TOPIC*  short or full names (default: all topics)
+--namespace TENANT/NAMESPACE [public/default]  whose topics, if none are named (default:
+    public/default)
+--interval SECONDS  show again after so many seconds
+--count N  end after showing N times
+--sort COLUMN [topic]  one of {", ".join(SORTED_BY)}; numbers from the highest (default: topic)
+{_ALL}""",
+    interval=positive,
+    sort=SORTED_BY,
+)
 COMMANDS = {
-    "topics": Command(ERRORS, _add_topics, _topics),
-    "subscriptions": Command(ERRORS, _add_subscriptions, _subscriptions),
-    "namespaces": Command(ERRORS, _add_namespaces, _namespaces),
-    "schemas": Command(ERRORS, _add_schemas, _schemas),
-    "stats": Command(ERRORS, _add_stats, _stats),
+    "topics": Command(ERRORS, _TOPICS, _topics),
+    "subscriptions": Command(ERRORS, _SUBSCRIPTIONS, _subscriptions),
+    "namespaces": Command(ERRORS, _NAMESPACES, _namespaces),
+    "schemas": Command(ERRORS, _SCHEMAS, _schemas),
+    "stats": Command(ERRORS, _STATS, _stats),
 }

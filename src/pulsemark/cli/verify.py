@@ -29,18 +29,10 @@ from ..maintenance.findings import Finding, Severity
 from ..maintenance.rebuild import RebuiltCatalog, rebuild_catalog
 from ..maintenance.verify import sizes_of_topics, verify_folder
 from ..maintenance.verify_topic import Checked
-from .options import DEFAULT_DATA_DIR, IN_DATA_DIR, JSON, add_options, full_topic, show_time
+from .options import DEFAULT_DATA_DIR, IN_DATA_DIR, JSON, declared, full_topic, show_time
 from .output import ByteCount, Progress, counted, json_line, size_text
 from .parsing import CliError, Command
 from .stores import STORE, data_dir_of, open_store_reader, partitions_among
-
-
-def _add_verify(parser: argparse.ArgumentParser) -> None:
-    table = f"""
-targets DATA_DIR|TOPIC*  a data folder, or topics of --data-dir (default: all of it)
---data-dir PATH  folder that the topics are in {IN_DATA_DIR}
-{STORE}{JSON}"""
-    add_options(parser, table)
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -122,15 +114,6 @@ def _as_text(checked: Checked, count: Counter[Severity]) -> str:
     )
 
 
-def _add_rebuild(parser: argparse.ArgumentParser) -> None:
-    table = f"""
-folder DATA_DIR?  as --data-dir
---data-dir PATH  a folder not in use {IN_DATA_DIR}
-"""
-    add_options(parser.add_mutually_exclusive_group(), table)
-    add_options(parser, JSON)
-
-
 def _rebuild(args: argparse.Namespace) -> int:
     """Rebuild the catalog and print what was found."""
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
@@ -157,15 +140,6 @@ def _rebuilt_text(rebuilt: RebuiltCatalog) -> str:
 
 
 # -- backups ---------------------------------------------------------------------------------------
-
-
-def _add_backup(parser: argparse.ArgumentParser) -> None:
-    table = f"""
-target DIR  the backup: a new folder
---data-dir PATH  folder to copy; a broker may be using it {IN_DATA_DIR}
---verify  read the whole backup afterwards, as `verify` does
-{JSON}"""
-    add_options(parser, table)
 
 
 def _back_up(args: argparse.Namespace) -> int:
@@ -208,14 +182,6 @@ def _backup_text(report: BackupReport, damages: list[str] | None) -> str:
     return "\n".join(lines)
 
 
-def _add_restore(parser: argparse.ArgumentParser) -> None:
-    table = f"""
-backup BACKUP  a folder that `pulsemark backup` made
---data-dir PATH  the data folder to make; it must not exist, or be empty {IN_DATA_DIR}
-{JSON}"""
-    add_options(parser, table)
-
-
 def _restore(args: argparse.Namespace) -> int:
     """Make the data folder."""
     target = args.data_dir or DEFAULT_DATA_DIR
@@ -233,9 +199,28 @@ def _restore(args: argparse.Namespace) -> int:
 
 
 ERRORS = (LedgerError, OSError)
+_BACKUP = declared(f"""
+target DIR  the backup: a new folder
+--data-dir PATH  folder to copy; a broker may be using it {IN_DATA_DIR}
+--verify  read the whole backup afterwards, as `verify` does
+{JSON}""")
+_RESTORE = declared(f"""
+backup BACKUP  a folder that `pulsemark backup` made
+--data-dir PATH  the data folder to make; it must not exist, or be empty {IN_DATA_DIR}
+{JSON}""")
+_VERIFY = declared(f"""
+targets DATA_DIR|TOPIC*  a data folder, or topics of --data-dir (default: all of it)
+--data-dir PATH  folder that the topics are in {IN_DATA_DIR}
+{STORE}{JSON}""")
+_REBUILD = declared(f"""
+either:
+folder DATA_DIR?  as --data-dir
+--data-dir PATH  a folder not in use {IN_DATA_DIR}
+and:
+{JSON}""")
 COMMANDS = {
-    "backup": Command(ERRORS, _add_backup, _back_up),
-    "restore": Command(ERRORS, _add_restore, _restore),
-    "verify": Command(ERRORS, _add_verify, _verify),
-    "rebuild-catalog": Command(ERRORS, _add_rebuild, _rebuild),
+    "backup": Command(ERRORS, _BACKUP, _back_up),
+    "restore": Command(ERRORS, _RESTORE, _restore),
+    "verify": Command(ERRORS, _VERIFY, _verify),
+    "rebuild-catalog": Command(ERRORS, _REBUILD, _rebuild),
 }

@@ -137,11 +137,13 @@ def _by_flag(error: Exception, parser: argparse.ArgumentParser) -> Exception:
 def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=job.summary)
     target = "path or URI of the folder of the Parquet files or of the Delta table; made if missing"
-    if job.writes:
-        add_options(parser, f"target TARGET?  {target}", TYPES)
-    place = DATA_DIR + (STORE if job.reads_stores else "")
-    add_options(parser.add_mutually_exclusive_group(), place, TYPES)
-    add_options(parser, job.options + OF_ALL_JOBS, TYPES)
+    table = f"""
+{f"target TARGET?  {target}" if job.writes else ""}
+either:
+{DATA_DIR}{STORE if job.reads_stores else ""}
+and:
+{job.options}{OF_ALL_JOBS}"""
+    add_options(parser, table, TYPES)
     return parser
 
 

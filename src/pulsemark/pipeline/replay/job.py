@@ -22,7 +22,7 @@ from ..options import Bound, BoundKind, ReadOptions
 from ..plan import Selected, Slice, divided, entry_of, report, selected, slice_of
 from ..session import require_spark
 from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
-from .options import ReplayOptions, service_of, settings_of, target_topic_of
+from .options import ReplayOptions, service_of, settings_of, shared_by, target_topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -226,7 +226,7 @@ def replayed(
         from .stream import PartReplay, replay_parts
 
         shares = divided(left, spark.sparkContext.defaultParallelism)
-        share_of = options.shared_by(len(shares))
+        share_of = shared_by(len(shares), options)
 
         def task(n: int) -> PartReplay:
             return PartReplay(read, share_of, place, n, plan.parts[n], plan.producer_name(n), lost)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ...client import Service, ServiceUrlError
-from ...client.service import authentication
 from ...metadata.partition_names import partition_name, partition_of
 from ..errors import OptionError
 from ..options import full_topic_name
@@ -59,15 +58,18 @@ class ReplayOptions:
             raise OptionError("targetTopic", self.target_topic, str(error)) from error
         return replace(self, target_topic=name)
 
-    def shared_by(self, tasks: int) -> ReplayOptions:
-        """The options of each of some tasks that together keep the rates."""
-        rates = {name: getattr(self, name) for name in ("messages_per_s", "bytes_per_s")}
-        return replace(self, **{k: rate and rate / tasks for k, rate in rates.items()})
+
+def shared_by(tasks: int, options: ReplayOptions) -> ReplayOptions:
+    """The options of each of some tasks that together keep the rates."""
+    rates = {name: getattr(options, name) for name in ("messages_per_s", "bytes_per_s")}
+    return replace(options, **{name: rate and rate / tasks for name, rate in rates.items()})
 
 
 def service_of(options: ReplayOptions) -> Service:
     """The target's cluster; nothing is connected yet."""
-    return Service(options.service_url, **authentication(options.token))
+    if options.token is None:
+        return Service(options.service_url)
+    return Service(options.service_url, auth_method_name="token", auth_data=options.token.encode())
 
 
 def target_topic_of(topic: str, options: ReplayOptions) -> str:
