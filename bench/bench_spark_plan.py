@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from report import Figure, lower, show
 
 from pulsemark.ledger import LocalStore
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.metadata import StamperChain
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
 from pulsemark.pipeline.source import LedgerReader
@@ -34,13 +34,13 @@ CALLS: Counter[str] = Counter()
 def count_calls() -> None:
     """Count listings and openings of all file access."""
     for name in ("listdir", "open"):
-        whole: Callable[..., Any] = getattr(OsFiles, name)
+        whole: Callable[..., Any] = getattr(Files, name)
 
         def counting(*args: Any, name: str = name, whole: Callable[..., Any] = whole) -> Any:
             CALLS[name] += 1
             return whole(*args)
 
-        setattr(OsFiles, name, counting)
+        setattr(Files, name, counting)
 
 
 def fill(path: Path, topics: int, ledgers: int) -> None:

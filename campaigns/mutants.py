@@ -378,10 +378,10 @@ def forgets_policies() -> None:
 @mutant_under("power")
 def does_not_sync() -> None:
     """What is written stays in the system's memory."""
-    from pulsemark.ledger.local.io.files import OsFiles
+    from pulsemark.ledger.local.io.files import Files
 
     for name in ("fdatasync", "fsync"):
-        wrap(OsFiles, name, lambda _: lambda *_: None)
+        wrap(Files, name, lambda _: lambda *_: None)
 
 
 @mutant

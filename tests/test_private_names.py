@@ -24,7 +24,6 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/test_cooperative.py": {"_leaving"},
         "broker/topics/test_catalog_writer.py": {
             "_epochs",
-            "_run_blocking",
         },
         "wire/test_frames.py": {"_block"},
     },
@@ -43,7 +42,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/cleaning/test_worker.py": {"_on_loop"},
         "broker/connection/test_gathering.py": {"_gathering"},
         "broker/topics/test_schema_definitions.py": {"_parse"},
-        "broker/topics/test_catalog_writer.py": {"_after_delete", "_store_epoch"},
+        "broker/topics/test_catalog_writer.py": {"_store_epoch"},
         "broker/topics/test_policy_store.py": {"_chain", "_installed_plugins"},
         "finder/test_server.py": {"_pool"},
         "ledger/local/test_damage.py": {"_catalog", "_ended"},

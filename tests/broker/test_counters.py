@@ -19,8 +19,7 @@ from pulsemark.broker.counters import (
     RateMeter,
     Rates,
 )
-from pulsemark.ledger import StoreOptions
-from pulsemark.ledger.tail_cache import TailCache
+from pulsemark.ledger import MemoryStore, StoreOptions
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.wire import commands
@@ -147,8 +146,8 @@ def test_the_setting_switches_it_off(topic):
 
 def test_rates_are_of_the_last_period():
     """Not since the start."""
-    cache = TailCache(1 << 20, SettableClock(A_TIME_MS))
-    meter = CacheMeter(cache)
+    store = MemoryStore.open(clock=SettableClock(A_TIME_MS))
+    meter, cache = CacheMeter(store), store.tail_cache
     for hits in (120, 0):
         cache.hit_entries += hits
         cache.missed_bytes += hits * 100
@@ -156,3 +155,4 @@ def test_rates_are_of_the_last_period():
         figures = {name: value for name, _, value in meter.figures()}
         assert figures["pulsar_ml_cache_hits_rate"] == hits / 60
         assert figures["pulsar_ml_cache_misses_throughput"] == hits * 100 / 60
+    store.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pulsar
 import pytest
 
-from pulsemark.broker.policies.own_policies import StampPolicy
+from pulsemark.broker.policies.own_policies import STAMPS
 from pulsemark.cli import main
 from pulsemark.client import SendRefusedError
 from pulsemark.finder import SearchMethod, SeekClient
@@ -77,11 +77,11 @@ def broker(clock):
 
 def switch(broker, topic, stampers):
     """Set the topic's policy, as the admin interface does."""
-    policy = StampPolicy.from_json({"stampers": list(stampers)})
+    policy = {"stampers": list(stampers)}
 
     async def work(running):
         topics = running.services.topics
-        await topics.stamp_policies.set_for_topic(topics.parse(topic), policy)
+        await topics.policies[STAMPS].set_for_topic(topics.parse(topic), policy)
 
     broker.call(work)
 

@@ -153,14 +153,14 @@ class TestDelivery:
         """The policy's fields come along for clients that ask, at once; others get no prefix."""
 
         async def set_it(running):
-            from pulsemark.broker.policies.own_policies import StampPolicy
+            from pulsemark.broker.policies.own_policies import STAMPS
 
             topics = running.services.topics
             name = topics.parse(topic)
             await topics.open(name, create=True)
             value = {"stampers": EVERYTHING, "delivered": list(self.FIELDS)}
-            await topics.stamp_policies.set_for_topic(name, StampPolicy.from_json(value))
-            return topics.stamp_policies.applied(name).to_json() == value
+            await topics.policies[STAMPS].set_for_topic(name, value)
+            return topics.policies.applied(name, STAMPS) == value
 
         assert exposing.call(set_it)
         metadata = peek(self.deliver(exposing, topic, ASKS))

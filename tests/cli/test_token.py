@@ -80,6 +80,7 @@ def test_a_key_in_base64_goes_into_a_data_url(pulsemark, say):
     "arguments",
     [
         ("create", "--subject", "ann"),
+        ("create", "--subject", "", "--secret-key", f"data:,{'x' * 32}"),
         ("create", "--subject", "ann", "--secret-key", "/nowhere/key"),
         ("create", "--subject", "ann", "--secret-key", "data:;base64,AAAA"),
         ("create", "--subject", "ann", "--secret-key", "x", "--private-key", "y"),

@@ -23,9 +23,9 @@ from pulsemark.compaction.compaction import DEFAULT_LIMITS, compact
 from pulsemark.compaction.current_view import (
     CleanerState,
     claim_kept,
-    cleaner_state,
     compacted_log,
     current_view,
+    state_of,
 )
 from pulsemark.ledger import EARLIEST, LedgerError, LocalStore, ManagedLedger, StoreOptions
 from pulsemark.ledger.store import CLEANER_PROPERTY_KIND
@@ -153,7 +153,7 @@ def test_the_times_of_many_cleanings_are_few(topic, clock):
         clock.advance(by_ms=1)
         put(topic, "a")
         clean(topic, rules, clock.now_ms())
-    state = cleaner_state(topic)
+    state = state_of(topic).cleaner
     assert state is not None
     assert len(state.runs) <= cleaner.MAX_RUNS + 1
     view = current_view(topic)
@@ -176,7 +176,7 @@ def test_retention_removes_from_the_view_too(topic, clock):
     assert is_due(topic, limited, clock.now_ms())
     clean(topic, limited, clock.now_ms())
     assert indexes(topic) == [2, 3]
-    state = cleaner_state(topic)
+    state = state_of(topic).cleaner
     assert state is not None
     assert state.first_index == 2
     put(topic, *(f"k{number}" for number in range(40)))
@@ -273,7 +273,7 @@ def test_a_view_that_is_needed_no_more_is_dropped(topic, clock):
     assert indexes(topic) == [1, 2, 3]
     drop_if_over(topic, HOUR_MS // 2, None, clock.now_ms())
     assert indexes(topic) == [3]
-    assert cleaner_state(topic) is None
+    assert state_of(topic).cleaner is None
     assert current_view(topic) is None
 
 
@@ -289,14 +289,14 @@ def test_the_state_outlives_the_process_and_goes_with_the_topic(tmp_path, clock)
         topic = opened(store)
         put(topic, "a", "b", "a")
         clean(topic, AT_ONCE, NOW_MS)
-        kept = cleaner_state(topic)
+        kept = state_of(topic).cleaner
     with LocalStore.open(folder, clock=clock) as store:
         topic = opened(store)
-        assert cleaner_state(topic) == kept
+        assert state_of(topic).cleaner == kept
         store.catalog.put(CLEANER_PROPERTY_KIND, str(topic.topic_id), b"{}")
     with LocalStore.open(folder, clock=clock) as store:
         topic = opened(store)
-        assert cleaner_state(topic) == CleanerState(0)
+        assert state_of(topic).cleaner == CleanerState(0)
         key = str(topic.topic_id)
         store.delete_topic(TOPIC)
         assert store.catalog.get(CLEANER_PROPERTY_KIND, key) is None

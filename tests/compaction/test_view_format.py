@@ -73,9 +73,9 @@ def test_block_both_ways(several, first):
         row.ordinal = first + number
     block = ViewBlock(pack_block(several), first)
     assert [block.row(number) for number in range(len(block))] == several
-    assert block.positions == [row.position for row in several]
-    assert list(block.time_maxima) == [row.time_max_ms for row in several]
-    assert list(block.next_indexes) == [row.next_index for row in several]
+    assert block.position == [row.position for row in several]
+    assert list(block.time_max_ms) == [row.time_max_ms for row in several]
+    assert list(block.next_index) == [row.next_index for row in several]
 
 
 @given(

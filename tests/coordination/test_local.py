@@ -16,7 +16,7 @@ from pulsemark.coordination import (
     SessionExpiredError,
     State,
 )
-from pulsemark.coordination.local import LocalCoordination, LocalServer, Silence
+from pulsemark.coordination.local import LocalCoordination, LocalServer, Silence, line_of
 from pulsemark.coordination.memory import DurableTree
 
 
@@ -45,7 +45,7 @@ async def test_an_answer_that_cannot_be_read_ends_the_session():
     served = asyncio.Event()
 
     async def serve(reader, writer):
-        writer.write(b'{"session": 1, "timeout_ms": 5000}\nno JSON\n')
+        writer.write(line_of(1, 5_000) + b"no message\n")
         await reader.read()
         writer.close()
         await writer.wait_closed()
@@ -195,7 +195,7 @@ async def test_a_server_that_hangs():
     socket = Path(tempfile.mkdtemp()) / "socket"
 
     async def answer_nothing(reader, writer):
-        writer.write(b'{"session": 1, "timeout_ms": 100}\n')
+        writer.write(line_of(1, 100))
         await reader.read()
         writer.close()
 

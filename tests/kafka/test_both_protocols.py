@@ -169,7 +169,7 @@ def test_a_topic_whose_policies_are_lost_still_gives_no_set_to_pulsars_consumers
 ):
     """What an entry is, its stamp says; a catalog that was made again has no policies."""
     produced(both, topic, (b"k", b"v", []))
-    both.broker.services.topics.policy_store.of_topics.clear()
+    both.broker.services.topics.policies.of_topics.clear()
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     assert received(consumer, 1)[0].data() == b"v"
 

@@ -18,7 +18,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.kafka.protocol import APIS
 from pulsemark.ledger import LocalStore
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
@@ -105,7 +105,7 @@ def test_requests_that_wait_hold_up_later_ones_of_their_connection_only(kafka_br
         assert client.receive(ApiVersionsRequest, 0)[0] == second
 
 
-class HeldFiles(OsFiles):
+class HeldFiles(Files):
     """A disk whose syncs wait until the test lets them go."""
 
     def __init__(self):

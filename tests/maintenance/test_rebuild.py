@@ -21,7 +21,7 @@ from pulsemark.ledger import (
     UnsupportedVersionError,
 )
 from pulsemark.ledger.local.catalog import Catalog
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.recovery import LEDGER_IDS_SKIPPED
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader
 from pulsemark.ledger.local.store import LocalStore
@@ -288,9 +288,9 @@ def test_killed_rebuild_keeps_the_properties(filled, open_store, monkeypatch, tm
     with monkeypatch.context() as patch:
         for owner, step in [
             (Catalog, "write"),
-            (OsFiles, "rename"),
-            (OsFiles, "unlink"),
-            (OsFiles, "sync_folder"),
+            (Files, "rename"),
+            (Files, "unlink"),
+            (Files, "sync_folder"),
             (LocalStore, "open"),
             (Catalog, "create_topic"),
         ]:
@@ -310,7 +310,7 @@ def test_a_copied_catalog_is_durable(filled, monkeypatch):
     """Without hard links the old catalog is copied, and synced before the new one replaces it."""
     filled.close()
     steps = []
-    sync, rename = OsFiles.fsync, OsFiles.rename
+    sync, rename = Files.fsync, Files.rename
 
     def fsync(files, fd):
         steps.append(Path(f"/proc/self/fd/{fd}").resolve().name)
@@ -324,8 +324,8 @@ def test_a_copied_catalog_is_durable(filled, monkeypatch):
         raise OSError(errno.EPERM, "this file system has no links")
 
     monkeypatch.setattr("pulsemark.maintenance.rebuild.os.link", link)
-    monkeypatch.setattr(OsFiles, "fsync", fsync)
-    monkeypatch.setattr(OsFiles, "rename", renamed)
+    monkeypatch.setattr(Files, "fsync", fsync)
+    monkeypatch.setattr(Files, "rename", renamed)
     rebuild_catalog(filled.folder)
     assert steps.index("catalog.sqlite.old-1") < steps.index("rename catalog.sqlite")
 

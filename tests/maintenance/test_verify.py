@@ -19,7 +19,7 @@ from pulsemark.ledger import (
     TopicNotFoundError,
     UnsupportedVersionError,
 )
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.segment.index_file import TRAILER_SIZE
 from pulsemark.maintenance import findings, verify
 from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries, Severity
@@ -200,14 +200,14 @@ CHANGES = [
 ]  # fmt: skip
 
 
-class Listing(OsFiles):
+class Listing(Files):
     """Does something once the ledgers' folder was listed."""
 
     def __init__(self, then):
         self._then = then
 
     def listdir(self, path):
-        """As OsFiles.listdir."""
+        """As Files.listdir."""
         names = super().listdir(path)
         if path.name == "ledgers":
             self._then()
@@ -235,7 +235,7 @@ def test_what_changes_between_headers_and_catalog_is_no_damage(live, monkeypatch
         return read_catalog(path)
 
     monkeypatch.setattr(verify, "read_catalog", read)
-    files = Listing(change_once) if when == "files listed" else OsFiles()
+    files = Listing(change_once) if when == "files listed" else Files()
     live.checkpoint()
     found = list(verify_folder(live.folder, files=files))
     assert left == []

@@ -46,6 +46,7 @@ from pulsemark.mirror import (
     FollowRun,
     LostError,
     NotFollowerError,
+    NoTopicsError,
     Options,
     OtherSourceError,
     Selection,
@@ -548,11 +549,26 @@ def test_chosen_topics(tmp_path: Path) -> None:
         follow_into(source, tmp_path / "canary", selection=Selection(("orders",)))
         with open_follower(tmp_path / "canary") as other:
             assert promote(other, "canary") == {TOPIC: 1}
+        for wrong in (("orders", "absent"), ("absent",)):  # as `mirror` does
+            with pytest.raises(NoTopicsError, match="has no topic absent"):
+                follow_into(source, tmp_path / "b", selection=Selection(wrong))
         pattern = Selection(("persistent://public/default/au.*",), is_regex=True)
         follow_into(source, tmp_path / "b", selection=pattern)
         with LocalStore.open(tmp_path / "b") as other:
             assert other.topic_names() == [OTHER, TOPIC]
             assert set(promote(other, "b")) == {OTHER, TOPIC}
+
+
+def test_a_folder_does_not_follow_itself(tmp_path: Path) -> None:
+    """Whatever its path is written like, it is refused and stays as it was."""
+    with LocalStore.open(tmp_path / "a") as store:
+        write(store.open_topic(TOPIC), "orders", 2)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    for path in (tmp_path / "a", tmp_path / "link"):
+        with pytest.raises(EndpointError, match="cannot follow itself"):
+            follow_into(open_followed(str(path), Options()), tmp_path / "a")
+    with LocalStore.open(tmp_path / "a") as store:
+        assert store.followed_place is None
 
 
 @pytest.mark.parametrize(

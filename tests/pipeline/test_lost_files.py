@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger import FolderReader, LocalStore, Position, TopicNotFoundError
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.io.folder import index_path, list_segments, segment_path
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.maintenance.expected import expected_of
@@ -195,7 +195,7 @@ def test_a_topic_whose_only_header_is_damaged_does_not_vanish(
 
 def test_a_header_that_is_being_written_is_no_loss(shelf: Shelf) -> None:
     """A file without a whole record holds nothing yet."""
-    last = list_segments(OsFiles(), shelf.path)[-1]
+    last = list_segments(Files(), shelf.path)[-1]
     segment_path(shelf.path, last[0] + 7, 0).write_bytes(b"PMKSEGM\n\x01")
     assert shelf.read() == span(0, 1, 2, 3, 4)
 
@@ -250,9 +250,9 @@ def test_many_topics_cost_a_look_at_the_folder_each_way(
 ) -> None:
     """Listings of the folder do not grow with the number of topics, in planning nor in reading."""
     listings = 0
-    listdir = OsFiles.listdir
+    listdir = Files.listdir
 
-    def counting(self: OsFiles, path: Path) -> list[str]:
+    def counting(self: Files, path: Path) -> list[str]:
         nonlocal listings
         listings += 1
         return listdir(self, path)
@@ -264,7 +264,7 @@ def test_many_topics_cost_a_look_at_the_folder_each_way(
             folder.topic(f"t{number}").single(b"x")
         folder.store.close()
         with monkeypatch.context() as patch:
-            patch.setattr(OsFiles, "listdir", counting)
+            patch.setattr(Files, "listdir", counting)
             listings = 0
             options = {"path": str(tmp_path / str(count)), "topicsPattern": ".*"}
             assert len(followed(ReadOptions.parse(options)).read()) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.maintenance import verify_catalog
 from pulsemark.pipeline import estimate_compaction, offload
 from pulsemark.pipeline.audit_source import audit_tasks, counted
@@ -26,13 +26,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often folders were listed and files were opened, since it was last cleared."""
     counted: Counter[str] = Counter()
     for name in ("listdir", "open"):
-        whole: Callable[..., Any] = getattr(OsFiles, name)
+        whole: Callable[..., Any] = getattr(Files, name)
 
         def counting(*args: Any, name: str = name, whole: Callable[..., Any] = whole) -> Any:
             counted[name] += 1
             return whole(*args)
 
-        monkeypatch.setattr(OsFiles, name, counting)
+        monkeypatch.setattr(Files, name, counting)
     return counted
 
 

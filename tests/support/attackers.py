@@ -137,7 +137,7 @@ def state_of(broker: BrokerThread) -> dict[str, Any]:
         return {
             "tenants": json.dumps(topics.namespaces.tenants, sort_keys=True),
             "namespaces": json.dumps(dict(topics.namespaces.snapshot()), sort_keys=True),
-            "policies": json.dumps(topics.policy_store.of_topics, sort_keys=True),
+            "policies": json.dumps(topics.policies.of_topics, sort_keys=True),
             "topics": topics.names.snapshot(),
             "partitioned": {name: topics.partitioned_in(name) for name in topics.namespaces},
             "ends": {name: topic.ledger.end_position for name, topic in sorted(opened.items())},

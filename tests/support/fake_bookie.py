@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pulsemark.ledger.bookkeeper.client.frames import (
     ADD_ENTRY,
     FENCE,
-    PIGGYBACK,
     READ_ENTRY,
     WRITE_LAC,
 )
@@ -49,7 +48,6 @@ class FakeBookie:
         self.name = name
         self.ledgers: dict[int, HeldLedger] = {}
         self.refuse: Callable[[Request], int | None] = lambda request: None
-        self._parked: list[tuple[Request, Reply]] = []
 
     def handle(self, frame: bytes, reply: Reply) -> None:
         """Do what a request's frame (without its length) asks; `reply` gets the answer's frame."""
@@ -59,12 +57,10 @@ class FakeBookie:
             reply(self._framed(request, status))
         elif request.header.operation == ADD_ENTRY:
             reply(self._framed(request, self._add(request)))
-            self._wake()
         elif request.header.operation == READ_ENTRY:
             self._read(request, reply)
         elif request.header.operation == WRITE_LAC:
             reply(self._framed(request, self._write_lac(request)))
-            self._wake()
         else:
             self._read_lac(request, reply)
 
@@ -106,20 +102,15 @@ class FakeBookie:
                 return
             ledger.is_fenced = True
         found = self.ledgers.get(read.ledgerId)
-        if found is None or (not found.entries and read.flag == PIGGYBACK):
+        if found is None:
             reply(self._framed(request, 402))
-        elif read.flag == PIGGYBACK:
-            if found.last_confirmed > read.previousLAC or read.timeOut <= 1:
-                reply(self._framed(request, 0, b"", found.last_confirmed))
-            else:
-                self._parked.append((request, reply))
         else:
             entry = max(found.entries, default=-1) if read.entryId == -1 else read.entryId
             body = found.entries.get(entry)
             if body is None:
                 reply(self._framed(request, 403))
             else:
-                reply(self._framed(request, 0, body, None))
+                reply(self._framed(request, 0, body))
 
     def _read_lac(self, request: Request, reply: Reply) -> None:
         ledger = self.ledgers.get(request.readLacRequest.ledgerId)
@@ -129,18 +120,11 @@ class FakeBookie:
             body = ledger.entries[max(ledger.entries)]
             reply(self._framed(request, 0, body, explicit=ledger.last_confirmed_body))
 
-    def _wake(self) -> None:
-        """Answer the reads that wait for a later entry than they knew."""
-        waiting, self._parked = self._parked, []
-        for request, reply in waiting:
-            self._read(request, reply)
-
     @staticmethod
     def _framed(
         request: Request,
         status: int,
         body: bytes | None = None,
-        max_lac: int | None = None,
         explicit: bytes = b"",
     ) -> bytes:
         """The frame of an answer."""
@@ -158,8 +142,6 @@ class FakeBookie:
             part.entryId = request.readRequest.entryId
             if body:
                 part.body = body
-            if max_lac is not None:
-                part.maxLAC = max_lac
         elif status == 0 and operation == WRITE_LAC:
             response.writeLacResponse.status = 0
             response.writeLacResponse.ledgerId = request.writeLacRequest.ledgerId

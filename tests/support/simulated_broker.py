@@ -22,15 +22,14 @@ from typing import Any
 
 from pulsemark.broker import handlers
 from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.connection.services import Services
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.housekeeping import Housekeeping
 from pulsemark.broker.kafka.ports import KafkaServer
 from pulsemark.broker.server import make_services
-from pulsemark.broker.services import Services
 from pulsemark.kafka.endpoint import Endpoint
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.ledger import LocalStore
-from pulsemark.metadata import StamperChain
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import Buffer, Command, Connection, Role, commands
 from tests.support.simulated_store import SimulatedStore
@@ -290,12 +289,10 @@ class SimulatedBroker:
 
     def _start(self) -> None:
         store = self._simulated.open()
-        stampers = StamperChain.from_names(self.config.stampers)
         making = self.start(
             make_services(
                 self.config,
                 store,
-                stampers,
                 self.work.run,
                 broker_name="",
             )
@@ -309,7 +306,6 @@ class SimulatedBroker:
                 parts.config,
                 parts.sessions,
                 parts.topics,
-                parts.cache.cache,
                 [parts.participants, *filter(None, [parts.transactions])],
             )
         )
@@ -318,7 +314,7 @@ class SimulatedBroker:
             self._finish_work()
             loading.result()
         if self._has_kafka:
-            server = KafkaServer(self.config, lambda _: True, None, None)
+            server = KafkaServer(self.config)
             opening = self.start(server.open(parts, "simulated", HANDLERS))
             self._finish_work()
             opening.result()
@@ -371,7 +367,7 @@ class SimulatedBroker:
             self.quiesce()
         self.loop.do(self._housekeeping.close)
         if self._has_kafka:
-            self.loop.do(self.kafka.deadlines.close)
+            self.loop.do(self.kafka.stop_checking)
         if kill:
             (self._simulated.power_off if power else self._simulated.kill)()
         for client in self.clients:

@@ -34,7 +34,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from pulsemark.ledger.local.io.files import Buffer, OsFiles
+from pulsemark.ledger.local.io.files import Buffer, Files
 
 PIECE_BYTES = 512
 """The unit that a disk is expected to write completely or not at all."""
@@ -266,7 +266,7 @@ class SimulatedDisk:
         return entry
 
 
-class DiskProcess:
+class DiskProcess(Files):
     """One process's access to a SimulatedDisk: a `Files`."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
@@ -429,4 +429,4 @@ class DiskProcess:
     def connect(self, path: Path) -> sqlite3.Connection:
         """A connection to a real file: SQLite is not simulated."""
         self._alive()
-        return OsFiles().connect(path)
+        return Files().connect(path)

@@ -30,7 +30,7 @@ from pathlib import Path
 from random import Random
 
 from pulsemark.compaction.compaction import compact
-from pulsemark.compaction.current_view import current_view, is_view_lost
+from pulsemark.compaction.current_view import current_view, state_of
 from pulsemark.ledger import (
     EARLIEST,
     FolderReader,
@@ -401,5 +401,5 @@ class _IntervalCycle(_Cycle):
 
     def _check_topic(self, topic: ManagedLedger) -> None:
         super()._check_topic(topic)
-        if current_view(topic) is None and is_view_lost(topic):
+        if current_view(topic) is None and state_of(topic).view_lost:
             self._problem(f"{topic.name}: its compacted view is lost")

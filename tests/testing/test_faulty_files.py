@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pulsemark.ledger.local.io.files import Files, OsFiles, read_up_to, write_all
+from pulsemark.ledger.local.io.files import Files, read_up_to, write_all
 from pulsemark.testing.faulty_files import OPERATIONS, FaultyFiles, Short
 from tests.support.simulated_disk import DiskProcess, SimulatedDisk
 
@@ -29,7 +29,7 @@ def test_every_operation_of_files_can_fail():
     names = {name for name, _ in inspect.getmembers(Files, inspect.isfunction)}
     operations = {name for name in names if not name.startswith("_")}
     assert set(OPERATIONS) == operations
-    for implementation in (OsFiles, FaultyFiles, DiskProcess):
+    for implementation in (Files, FaultyFiles, DiskProcess):
         assert all(callable(getattr(implementation, name)) for name in operations)
 
 

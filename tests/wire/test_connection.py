@@ -16,24 +16,14 @@ from hypothesis import strategies as st
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import (
     Command,
-    CommandTooLargeError,
     Connection,
     Event,
-    FrameSizeError,
-    FrameTooLargeError,
-    InvalidFieldError,
-    InvalidTextError,
-    LongListError,
-    MalformedCommandError,
     Message,
     MessageId,
-    MissingFieldError,
     ProtocolError,
     Role,
     Send,
     Sends,
-    UnexpectedCommandError,
-    UnknownCommandError,
     Unsupported,
     commands,
 )
@@ -89,11 +79,11 @@ def events_of(data: bytes, role: Role = Role.SERVER, **options: Any) -> list[Any
     return list(connection.events())
 
 
-def violation_of(data: bytes, role: Role = Role.SERVER, **options: Any) -> ProtocolError:
-    """The error that `data` is on an open connection."""
+def violation_of(data: bytes, role: Role = Role.SERVER, **options: Any) -> str:
+    """The text of the error that `data` is on an open connection."""
     with pytest.raises(ProtocolError) as caught:
         events_of(data, role, **options)
-    return caught.value
+    return str(caught.value)
 
 
 def plain(event: Any) -> tuple[Any, ...]:
@@ -183,7 +173,7 @@ def any_command(draw: Any, role: Role) -> tuple[bytes, tuple[Any, ...]]:
     payload = draw(st.binary(max_size=20)) if kind in {T.SEND, T.MESSAGE} else b""
     encoded = long_frame(kind, body, payload)
     if not payload and draw(st.booleans()):
-        assert commands.frame(kind, body) == encoded
+        assert commands.frame(body) == encoded
     if kind in {T.SEND, T.MESSAGE}:
         return encoded, ({T.SEND: "Send"}.get(kind, "Message"), body.SerializeToString(), payload)
     return encoded, ("command", kind, body.SerializeToString())
@@ -459,21 +449,19 @@ def test_a_server_accepts_nothing_else_before_connect() -> None:
         connection = Connection(Role.SERVER)
         connection.receive_data(long_frame(kind, body()))
 
-        with pytest.raises(UnexpectedCommandError, match="before the handshake") as caught:
+        with pytest.raises(ProtocolError, match=f"^{T.Name(kind)} came before the handshake"):
             list(connection.events())
-
-        assert (caught.value.type, caught.value.name) == (kind, T.Name(kind))
 
 
 def test_a_client_may_be_refused_or_challenged_before_connected() -> None:
     """ERROR and AUTH_CHALLENGE pass before CONNECTED, responses do not."""
     connection = Connection(Role.CLIENT)
-    connection.receive_data(commands.auth_challenge("s", 21, "token", b""))
+    connection.receive_data(commands.frame(pb.CommandAuthChallenge(protocol_version=21)))
     connection.receive_data(commands.error(2**64 - 1, pb.AuthenticationError, "no"))
     connection.receive_data(commands.success(1))
 
     types: list[int] = []
-    with pytest.raises(UnexpectedCommandError):
+    with pytest.raises(ProtocolError, match="SUCCESS came before the handshake"):
         types.extend(map(type_of, connection.events()))
 
     assert types == [T.AUTH_CHALLENGE, T.ERROR]
@@ -482,10 +470,9 @@ def test_a_client_may_be_refused_or_challenged_before_connected() -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_a_second_handshake_is_a_violation(role: Role) -> None:
     """CONNECT and CONNECTED come once."""
-    error = violation_of(HELLO[role], role)
+    name = "CONNECT" if role is Role.SERVER else "CONNECTED"
 
-    assert isinstance(error, UnexpectedCommandError)
-    assert error.reason == "came a second time"
+    assert violation_of(HELLO[role], role) == f"{name} came a second time"
 
 
 @pytest.mark.parametrize("role", list(Role))
@@ -494,10 +481,9 @@ def test_the_other_sides_commands_are_violations(role: Role) -> None:
     other = Role.CLIENT if role is Role.SERVER else Role.SERVER
     for kind in set(ADMITTED[other]) - set(ADMITTED[role]):
         body = getattr(pb, BODIES[kind].message_type.name)
-        error = violation_of(long_frame(kind, body()), role)
 
-        assert isinstance(error, UnexpectedCommandError)
-        assert error.reason == f"must not be sent to a {role.value}"
+        text = f"{T.Name(kind)} must not be sent to a {role.value}"
+        assert violation_of(long_frame(kind, body()), role) == text
 
 
 def test_every_type_is_for_one_side_at_least() -> None:
@@ -512,10 +498,8 @@ def test_strangers_cannot_reserve_memory() -> None:
     connection = Connection(Role.SERVER)
     connection.receive_data(struct.pack(">II", 5 * 1024 * 1024, 20))
 
-    with pytest.raises(FrameTooLargeError) as caught:
+    with pytest.raises(ProtocolError, match=f"is above the limit of {128 * 1024}$"):
         list(connection.events())
-
-    assert caught.value.limit_bytes == 128 * 1024
 
 
 def test_a_client_adopts_the_servers_limit() -> None:
@@ -546,27 +530,28 @@ def test_a_message_above_the_limit_is_refused_by_its_size_alone() -> None:
         b"".join(commands.send(1, 1, bytes(limit - 15)))[:4], max_message_size_bytes=1000
     )
 
-    assert isinstance(error, FrameTooLargeError)
-    assert (error.size_bytes, error.limit_bytes) == (limit + 1, limit)
+    assert error == f"frame of {limit + 1} bytes is above the limit of {limit}"
 
 
 def test_a_servers_commands_are_limited_and_a_clients_are_not() -> None:
     """A request above 1 MiB is refused at its eighth byte; a topic list may be longer."""
-    many = commands.get_topics_of_namespace_response(1, ["x" * 1000] * 1500)
+    many = commands.frame(
+        pb.CommandGetTopicsOfNamespaceResponse(request_id=1, topics=["x" * 1000] * 1500)
+    )
     request = struct.pack(">II", 2**20 + 5, 2**20 + 1)
 
     assert len(events_of(many, Role.CLIENT)) == 1
-    error = violation_of(request)
-    assert isinstance(error, CommandTooLargeError)
-    assert error.limit_bytes == 2**20
+    text = "command of {} bytes is above the limit of {}"
+    assert violation_of(request) == text.format(2**20 + 1, 2**20)
     smaller = violation_of(struct.pack(">II", 104, 100), max_command_size_bytes=99)
-    assert isinstance(smaller, CommandTooLargeError)
+    assert smaller == text.format(100, 99)
 
 
 def test_an_empty_command_is_a_violation() -> None:
     """A size of 0 closes the connection."""
-    assert isinstance(violation_of(struct.pack(">I", 0)), FrameSizeError)
-    assert isinstance(violation_of(struct.pack(">II", 4, 0)), FrameSizeError)
+    text = "totalSize {} cannot be a frame's sizes"
+    assert violation_of(struct.pack(">I", 0)) == text.format(0)
+    assert violation_of(struct.pack(">II", 4, 0)) == text.format(4)
 
 
 # ---- commands that are none --------------------------------------------------------------------
@@ -578,18 +563,12 @@ def test_an_empty_command_is_a_violation() -> None:
 )
 def test_unknown_types_are_violations_with_their_number(command: bytes, number: int) -> None:
     """A number that Pulsar never gave out is no command; it is not taken for CONNECT."""
-    error = violation_of(raw_frame(command))
-
-    assert isinstance(error, UnknownCommandError)
-    assert error.type == number
+    assert violation_of(raw_frame(command)) == f"unknown command type {number}"
 
 
 def test_a_command_without_type_is_a_violation() -> None:
     """A body alone is no command."""
-    error = violation_of(raw_frame(b"\x92\x01\x00"))
-
-    assert isinstance(error, UnknownCommandError)
-    assert error.type is None
+    assert violation_of(raw_frame(b"\x92\x01\x00")) == "command without type"
 
 
 @pytest.mark.parametrize("number", range(70, 82))
@@ -602,8 +581,8 @@ def test_known_types_without_words_here_can_be_refused_politely(number: int) -> 
         connection.receive_data(frame)
         try:
             found += connection.events()
-        except UnexpectedCommandError:
-            continue
+        except ProtocolError as error:
+            assert "must not be sent to" in str(error)
 
     assert found == [Unsupported(number)]
 
@@ -611,10 +590,8 @@ def test_known_types_without_words_here_can_be_refused_politely(number: int) -> 
 @pytest.mark.parametrize("command", [b"\x08", b"\xff" * 20, b"\x0b", b"\x08\x06\x32\x05\x08"])
 def test_bytes_that_are_no_protobuf_are_violations(command: bytes) -> None:
     """What cannot be parsed says how long it was."""
-    error = violation_of(raw_frame(command))
-
-    assert isinstance(error, MalformedCommandError)
-    assert error.size_bytes == len(command)
+    text = f"command of {len(command)} bytes cannot be parsed"
+    assert violation_of(raw_frame(command)) == text
 
 
 @pytest.mark.parametrize("kind", [*TO_SERVER, T.CONNECT])
@@ -623,10 +600,8 @@ def test_a_type_without_its_body_is_a_violation(kind: Any) -> None:
     connection = Connection(Role.SERVER) if kind == T.CONNECT else open_connection()
     connection.receive_data(raw_frame(pb.BaseCommand(type=kind).SerializeToString()))
 
-    with pytest.raises(MissingFieldError) as caught:
+    with pytest.raises(ProtocolError, match=f"^{T.Name(kind)} lacks {BODIES[kind].name}$"):
         list(connection.events())
-
-    assert caught.value.fields == (BODIES[kind].name,)
 
 
 @pytest.mark.parametrize("kind", [*TO_SERVER, *TO_CLIENT])
@@ -640,10 +615,8 @@ def test_missing_required_fields_are_named(kind: int) -> None:
     if not required:
         assert len(events_of(frame, role)) == 1
         return
-    error = violation_of(frame, role)
-
-    assert isinstance(error, MissingFieldError)
-    assert error.fields == tuple(f"{BODIES[kind].name}.{name}" for name in required)
+    names = ", ".join(f"{BODIES[kind].name}.{name}" for name in required)
+    assert violation_of(frame, role) == f"{T.Name(kind)} lacks {names}"
 
 
 def test_missing_fields_of_nested_messages_are_named() -> None:
@@ -652,10 +625,7 @@ def test_missing_fields_of_nested_messages_are_named() -> None:
         consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=[pb.MessageIdData(ledgerId=1)]
     )
 
-    error = violation_of(long_frame(T.ACK, body))
-
-    assert isinstance(error, MissingFieldError)
-    assert error.fields == ("ack.message_id[0].entryId",)
+    assert violation_of(long_frame(T.ACK, body)) == "ACK lacks ack.message_id[0].entryId"
 
 
 def test_an_unknown_value_of_a_required_enum_is_missing() -> None:
@@ -671,8 +641,7 @@ def test_an_unknown_value_of_a_required_enum_is_missing() -> None:
 
     error = violation_of(raw_frame(_with_body(T.SUBSCRIBE, body.replace(b"\x18\x00", b"\x18\x63"))))
 
-    assert isinstance(error, MissingFieldError)
-    assert error.fields == ("subscribe.subType",)
+    assert error == "SUBSCRIBE lacks subscribe.subType"
 
 
 def _with_body(kind: int, body: bytes) -> bytes:
@@ -713,10 +682,7 @@ def test_text_that_is_not_utf8_is_a_violation(kind: int, body: Any, path: str) -
     """Strings must be text at every depth; the error names the field."""
     frame = long_frame(kind, body).replace(b"~~", b"\xff\xfe")
 
-    error = violation_of(frame)
-
-    assert isinstance(error, InvalidTextError)
-    assert (error.type, error.field) == (kind, path)
+    assert violation_of(frame) == f"{T.Name(kind)}.{path} is not UTF-8"
 
 
 def test_bytes_fields_may_hold_anything() -> None:
@@ -731,10 +697,8 @@ def test_bytes_fields_may_hold_anything() -> None:
 @pytest.mark.parametrize("permits", [0, 2**31, 2**32 - 1])
 def test_a_flow_must_permit_something(permits: int) -> None:
     """FLOW with no permits, or with what other brokers read as a negative number, is refused."""
-    error = violation_of(commands.flow(1, permits))
-
-    assert isinstance(error, InvalidFieldError)
-    assert (error.type, error.field, error.value) == (T.FLOW, "messagePermits", permits)
+    text = f"FLOW.messagePermits must not be {permits}"
+    assert violation_of(commands.flow(1, permits)) == text
 
 
 def test_a_request_with_more_properties_than_any_may_have_is_not_read() -> None:
@@ -742,10 +706,8 @@ def test_a_request_with_more_properties_than_any_may_have_is_not_read() -> None:
     body = pb.CommandProducer(topic="t", producer_id=1, request_id=1)
     body.metadata.extend([pb.KeyValue(key="", value="")] * 16_385)
 
-    error = violation_of(long_frame(T.PRODUCER, body))
-
-    assert isinstance(error, LongListError)
-    assert (error.field, error.count, error.most) == ("metadata", 16_385, 16_384)
+    text = "PRODUCER.metadata has 16385 values; at most 16384 are allowed"
+    assert violation_of(long_frame(T.PRODUCER, body)) == text
     del body.metadata[0]
     (event,) = events_of(long_frame(T.PRODUCER, body))
     assert len(event.body.metadata) == 16_384
@@ -763,7 +725,7 @@ def test_the_events_before_a_violation_come_first() -> None:
     connection.receive_data(commands.flow(1, 1) + commands.flow(2, 2) + HELLO[Role.SERVER])
 
     seen: list[int] = []
-    with pytest.raises(UnexpectedCommandError):
+    with pytest.raises(ProtocolError, match="CONNECT came a second time"):
         seen.extend(map(consumer_of, connection.events()))
 
     assert seen == [1, 2]
@@ -773,7 +735,7 @@ def test_a_dead_connection_stays_dead() -> None:
     """After a violation every door raises the same error."""
     connection = open_connection()
     connection.receive_data(struct.pack(">I", 0) + commands.PING)
-    with pytest.raises(FrameSizeError) as caught:
+    with pytest.raises(ProtocolError) as caught:
         list(connection.events())
 
     for door in (
@@ -781,7 +743,7 @@ def test_a_dead_connection_stays_dead() -> None:
         lambda: connection.receive_data(commands.PING),
         connection.get_buffer,
     ):
-        with pytest.raises(FrameSizeError) as again:
+        with pytest.raises(ProtocolError) as again:
             door()
         assert again.value is caught.value
 

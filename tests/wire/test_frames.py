@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsemark.wire import (
-    CommandTooLargeError,
-    FrameBuffer,
-    FrameError,
-    FrameSizeError,
-    FrameTooLargeError,
-)
+from pulsemark.wire import FrameBuffer, ProtocolError
 
 LIMIT = 1 << 20
 
@@ -273,10 +267,9 @@ def test_a_frame_above_the_limit_is_refused_at_its_fourth_byte(available: int) -
     buffer = new_buffer(frame_limit=100)
     buffer.receive_data(frame[:available])
 
-    with pytest.raises(FrameTooLargeError) as caught:
+    with pytest.raises(ProtocolError, match="frame of 101 bytes is above the limit of 100"):
         buffer.next_frame()
 
-    assert (caught.value.size_bytes, caught.value.limit_bytes) == (101, 100)
     assert len(buffer.get_buffer()) <= 256 * 1024
 
 
@@ -285,10 +278,8 @@ def test_a_command_above_the_limit_is_refused_at_its_eighth_byte() -> None:
     buffer = new_buffer(command_limit=20)
     buffer.receive_data(pack(b"c" * 21)[:8])
 
-    with pytest.raises(CommandTooLargeError) as caught:
+    with pytest.raises(ProtocolError, match="command of 21 bytes is above the limit of 20"):
         buffer.next_frame()
-
-    assert (caught.value.size_bytes, caught.value.limit_bytes) == (21, 20)
 
 
 @pytest.mark.parametrize(
@@ -308,11 +299,9 @@ def test_sizes_that_describe_no_frame(total: int, command: int, shown: int | Non
     buffer = new_buffer()
     buffer.receive_data(struct.pack(">II", total, command))
 
-    with pytest.raises(FrameSizeError) as caught:
+    sizes = f"totalSize {total}" + ("" if shown is None else f" and commandSize {shown}")
+    with pytest.raises(ProtocolError, match=f"^{sizes} cannot be a frame's sizes$"):
         buffer.next_frame()
-
-    assert caught.value.total_size_bytes == total
-    assert caught.value.command_size_bytes == shown
 
 
 def test_the_limit_may_change_between_frames() -> None:
@@ -343,7 +332,7 @@ def test_garbage_is_frames_or_a_frame_error_and_cuts_do_not_matter(
                 buffer.receive_data(piece)
                 while (frame := buffer.next_frame()) is not None:
                     found.append((bytes(frame[0]), bytes(frame[1])))
-        except FrameError as error:
+        except ProtocolError as error:
             return found, repr(error)
         return found, f"{buffer.pending_bytes} left"
 

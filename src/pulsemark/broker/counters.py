@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Protocol
 
 from ..records import record
-from .storage import CacheFigures
+from .storage import Storage
 
 #: Upper bounds of Pulsar's storage write latency buckets; one more bucket has larger values.
 WRITE_LATENCY_LIMITS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
@@ -236,18 +236,21 @@ class TopicCleaning:
 
 
 class CacheMeter:
-    """The tail cache's size, and its use in the last period."""
+    """The tail caches' size, and its use in the last period."""
 
-    def __init__(self, cache: CacheFigures) -> None:
-        self.cache = cache
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._before = self._totals()
         self._growth = [0] * len(self._before)
         self._elapsed_s = 1.0
 
     def _totals(self) -> tuple[int, ...]:
-        cache = self.cache
-        hits = cache.hit_entries, cache.hit_bytes
-        return (*hits, cache.missed_entries, cache.missed_bytes, cache.evictions)
+        names = ("hit_entries", "hit_bytes", "missed_entries", "missed_bytes", "evictions")
+        return tuple(map(self._sum, names))
+
+    def _sum(self, name: str) -> int:
+        """A figure of `TailCache`, over all stores."""
+        return sum(getattr(store.tail_cache, name) for store in self._storage.distinct())
 
     def update(self, elapsed_s: float) -> None:
         """End a period, and compute its rates."""
@@ -257,32 +260,32 @@ class CacheMeter:
 
     def figures(self) -> list[tuple[str, str, float]]:
         """Name, meaning and value of each."""
-        cache = self.cache
+        all_hits, all_misses = self._sum("hit_entries"), self._sum("missed_entries")
         *amounts, evictions = self._growth
         hits, hit_bytes, misses, missed_bytes = (n / self._elapsed_s for n in amounts)
         return [
             (
                 "pulsar_ml_cache_used_size",
                 "Bytes of the newest entries in memory, the objects around them included",
-                cache.used_size_bytes,
+                self._sum("used_size_bytes"),
             ),
-            ("pulsar_ml_cache_entries", "Entries in memory", cache.entry_count),
+            ("pulsar_ml_cache_entries", "Entries in memory", self._sum("entry_count")),
             (
                 "pulsar_ml_cache_inserted_entries_total",
                 "Entries that came into the cache",
-                cache.inserted_entries,
+                self._sum("inserted_entries"),
             ),
             (
                 "pulsar_ml_cache_evicted_entries_total",
                 "Entries that left it because it was full, or they were old or read by all",
-                cache.evicted_entries,
+                self._sum("evicted_entries"),
             ),
             ("pulsar_ml_cache_evictions", "Evictions in the last minute", evictions),
             ("pulsar_ml_cache_hits_rate", "Entries per second read from the cache", hits),
             ("pulsar_ml_cache_hits_throughput", "Bytes per second from the cache", hit_bytes),
             ("pulsar_ml_cache_misses_rate", "Entries per second read from the disk", misses),
             ("pulsar_ml_cache_misses_throughput", "Bytes per second from the disk", missed_bytes),
-            ("pulsemark_ml_cache_hits_total", "Entries read from the cache", cache.hit_entries),
-            ("pulsemark_ml_cache_misses_total", "Entries read from the disk", cache.missed_entries),
-            ("pulsemark_ml_cache_max_size", "What the cache may hold", cache.max_size_bytes),
+            ("pulsemark_ml_cache_hits_total", "Entries read from the cache", all_hits),
+            ("pulsemark_ml_cache_misses_total", "Entries read from the disk", all_misses),
+            ("pulsemark_ml_cache_max_size", "What the cache may hold", self._sum("max_size_bytes")),
         ]

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from .configuration.config import BrokerConfig
 from .errors import RefusedError
-from .storage import CacheFigures, durable
+from .storage import durable
 from .topics.registry import Topics
 
 if TYPE_CHECKING:
-    from .services import Session
+    from .connection.session import Session
     from .topics.participants import Participants
     from .topics.transactions import Coordination
 
@@ -37,13 +37,11 @@ class Housekeeping:
         config: BrokerConfig,
         sessions: Collection[Session],
         topics: Topics,
-        cache: CacheFigures,
         transacting: Sequence[Participants | Coordination] = (),
     ) -> None:
         self._sessions = sessions
         self._topics = topics
         self._transacting = transacting
-        self._cache = cache
         self._loop = asyncio.get_running_loop()
         self._rates_at_s = self._loop.time()
         self._interval_s = min(INTERVAL_MAX_S, _shortest_timeout_s(config) / 4)
@@ -59,7 +57,8 @@ class Housekeeping:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._interval_s, self._tick)
         with _logged(self):
-            self._cache.evict_old()
+            for store in self._topics.store.distinct():
+                store.tail_cache.evict_old()
         if self._round is None or self._round.done():
             work = self._topics.turns.work(self._checks(self._loop.time()))
             self._round = self._loop.create_task(work)
@@ -76,7 +75,7 @@ class Housekeeping:
                 session.check_time(now_s)
                 check_credentials(session, now_s)
             yield
-        for cursor in self._topics.cursors.changed():
+        for cursor in self._topics.changed_cursors():
             with _logged(cursor):
                 cursor.persist()
             yield
@@ -103,7 +102,7 @@ async def store_cursors(topics: Topics) -> None:
                 subscription.work.finish()
     # All of them share a few commits, before the first one is waited for.
     commits = []
-    for cursor in topics.cursors.changed():
+    for cursor in topics.changed_cursors():
         with _logged(cursor):
             commits.append((cursor, cursor.persist()))
     for cursor, commit in commits:

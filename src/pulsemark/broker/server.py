@@ -38,16 +38,15 @@ from ..connection_memory import InputMemory, OutputMemory, PublishBudget
 from ..finder.mirror_progress import MirrorProgress
 from ..ledger import CatalogError
 from ..ledger.commit.group_commit import Notify
-from ..metadata import StamperChain, StampError
 from ..wire import TopicName
 from .audit.auditor import Auditor
 from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
-from .cleaning.worker_thread import Claims
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
-from .connection.accepting import Listening, connections_affordable, url_host
+from .connection.accepting import Listener, Listening, connections_affordable, url_host
 from .connection.closing import Ending, Revoking
+from .connection.services import Services
 from .counters import CacheMeter
 from .errors import BrokerStateError, ConfigError, NoDataFolderError
 from .grpc import start_seek_server
@@ -55,24 +54,24 @@ from .housekeeping import Housekeeping, store_cursors
 from .kafka import make_kafka_server
 from .memory import KeptMemory
 from .ownership import InnerCalls
+from .policies.own_policies import STAMPS, InvalidPolicyError, StampPolicy
 from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .security.providers import authorization_plugin, make_authenticator
-from .services import Services
 from .storage import Storage, StorageHealth, executor_threads, is_in_files, open_store, opened
 from .topics.catalog_writer import CatalogWriter
 from .topics.participants import Participants
 from .topics.registry import Topics
-from .topics.schemas import SchemaRules, Schemas
+from .topics.schemas import Schemas
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..kafka.endpoint import Handler
     from ..ledger.local.io.files import Files
+    from .connection.session import Session
     from .http.connection import TestControls
     from .kafka.ports import KafkaServer
-    from .services import Session
 
 log = logging.getLogger(__name__)
 
@@ -167,14 +166,16 @@ class Broker:
     @property
     def kafka_url(self) -> str:
         """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
-        port = None if self._kafka is None else self._kafka.port
-        return "" if port is None else f"{url_host(self._advertised_host())}:{port}"
+        return self._address_of(self.listening.kafka)
 
     @property
     def kafka_url_tls(self) -> str:
         """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
-        port = None if self._kafka is None else self._kafka.port_tls
-        return "" if port is None else f"{url_host(self._advertised_host())}:{port}"
+        return self._address_of(self.listening.kafka_tls)
+
+    def _address_of(self, listener: Listener | None) -> str:
+        host = url_host(self._advertised_host())
+        return "" if listener is None else f"{host}:{listener.port}"
 
     @property
     def schema_registry_url(self) -> str:
@@ -228,9 +229,9 @@ class Broker:
     async def _start(self) -> None:
         config = self.config
         try:
-            stampers = StamperChain.from_names(config.stampers)
-        except StampError as error:
-            raise ConfigError("stampers", config.stampers, str(error)) from error
+            StampPolicy.from_json(STAMPS.default(config))
+        except InvalidPolicyError as error:
+            raise ConfigError("stampers", config.stampers, error.reason) from error
         self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
         self._executor = ThreadPoolExecutor(executor_threads(config), "pulsemark-io")
@@ -243,7 +244,6 @@ class Broker:
         self._services = services = await make_services(
             config,
             self._store,
-            stampers,
             self.run_blocking,
             broker_name=(self.service_url or self.service_url_tls).partition("://")[2],
         )
@@ -253,7 +253,7 @@ class Broker:
         self._seek_server = await start_seek_server(
             services, self._advertised_host(), has_others=self._membership is not None
         )
-        services.kafka_place = self._kafka.place(self._advertised_host()) if self._kafka else None
+        services.kafka_place = self.listening.kafka_place(self._advertised_host())
         if services.transactions is not None and self._membership is None:
             await services.transactions.load()
         self._housekeeping = _started_work(services)
@@ -264,7 +264,7 @@ class Broker:
                 services.transactions.follow(services.cluster)
         if self._kafka is not None:
             await self._kafka.open(services, self._advertised_host(), self.kafka_handlers())
-            self._kafka.start()
+            self.listening.start_kafka()
 
     def _open_store(self, notify: Notify) -> Storage:
         if is_in_files(self.config) and self.config.data_dir is None:
@@ -275,6 +275,7 @@ class Broker:
 
     def _bind(self) -> None:
         config = self.config
+        self._kafka = make_kafka_server(config)
         affordable = connections_affordable(config.store_options)
         if affordable < config.max_connections:
             text = "the limit of open files (ulimit -n) allows only %d of %d connections"
@@ -299,9 +300,8 @@ class Broker:
             prepare_http=import_http,
             prepare_registry=import_registry,
             make_registry=self._registry_protocol,
+            make_kafka=self._kafka_protocol,
         )
-        if config.kafka_port is not None or config.security.kafka_tls_port is not None:
-            self._kafka = make_kafka_server(config, has_room, self._listening)
 
     def make_session(self) -> Session:
         """The protocol of a new connection. The test kit's broker makes one with faults."""
@@ -319,6 +319,9 @@ class Broker:
         from .http.schema_registry import RegistryConnection
 
         return RegistryConnection(self.services)
+
+    def _kafka_protocol(self, told_port: int) -> asyncio.BaseProtocol:
+        return _running(self._kafka, self._state).session(told_port)
 
     def kafka_handlers(self) -> Mapping[int, Handler]:
         """What is done for each request of Kafka's clients. The test kit's broker adds faults."""
@@ -364,8 +367,6 @@ class Broker:
     async def _stop_accepting(self) -> None:
         if self._listening is not None:
             await self._listening.close()
-        if self._kafka is not None:
-            await self._kafka.stop_accepting()
 
     async def _close_sessions(self) -> None:
         if self._housekeeping is not None:
@@ -398,7 +399,7 @@ class Broker:
         await self._services.participants.settled()
         if self._services.transactions is not None:
             await self._services.transactions.settled()
-        await topics.rule_keeping.settled()
+        await topics.policies.background.settled()
         await topics.settled()
         await self._services.auditor.close()
         await store_cursors(topics)
@@ -461,7 +462,6 @@ def _started_work(services: Services) -> Housekeeping:
         services.config,
         services.sessions,
         services.topics,
-        services.cache.cache,
         [services.participants, *filter(None, [services.transactions])],
     )
 
@@ -472,7 +472,6 @@ RunBlocking = Callable[..., Awaitable[Any]]
 async def make_services(
     config: BrokerConfig,
     store: Storage,
-    stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
     broker_name: str,
@@ -481,19 +480,19 @@ async def make_services(
 
     The broker adds its URLs and its authenticator.
     """
-    catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
+    catalog_writer = CatalogWriter(store, run_blocking)
     changed = await run_blocking(stored_settings, store.catalog)
-    settings = DynamicSettings(config, changed, catalog_writer)
+    settings = DynamicSettings(config, changed, catalog_writer.put)
     config = settings.in_force
-    schemas, progress = Schemas(catalog_writer, config, run_blocking), MirrorProgress(store.catalog)
-    make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
-    topics: Topics = make_topics(
-        before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=lambda name: _forget(name, topics, auditor, schemas, progress, run_blocking),
-        broker_name=broker_name,
-    )
-    schemas.use_rules(SchemaRules(config, topics.policy_store), topics.before_open)
-    auditor: Auditor = Auditor(topics, config, store.reads_are_due)
+    topics = Topics(store, config, run_blocking, catalog_writer, broker_name)
+    schemas, progress = Schemas(topics), MirrorProgress(store.catalog)
+    auditor = Auditor(topics, config, store.reads_are_due)
+    topics.after_delete += [
+        lambda name: run_blocking(progress.forget, str(name)),
+        lambda name: auditor.forget(str(name)),
+        schemas.forget,
+        partial(_forget_permissions, topics),
+    ]
     topics.on_open.append(lambda topic: progress.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()
@@ -504,11 +503,11 @@ async def make_services(
         authorizer=_authorizer(config, topics),
         **_bounds(config),
         storage=StorageHealth(partial(run_blocking, store.probe)),
-        cleaning=Cleaning(topics, config, run_blocking, claims),
+        cleaning=Cleaning(topics, config, run_blocking),
         lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
         mirror_progress=progress,
-        cache=CacheMeter(store.tail_cache),
+        cache=CacheMeter(store),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
         **await _transacting(topics, config, run_blocking),
@@ -545,18 +544,7 @@ def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
     return authorizer
 
 
-async def _forget(
-    name: TopicName,
-    topics: Topics,
-    auditor: Auditor,
-    schemas: Schemas,
-    progress: MirrorProgress,
-    run_blocking: RunBlocking,
-) -> None:
-    """A topic was deleted: what was kept about it goes, too."""
-    await run_blocking(progress.forget, str(name))
-    await auditor.forget(str(name))
-    await schemas.forget(name)
+async def _forget_permissions(topics: Topics, name: TopicName) -> None:
     namespaces, full = topics.namespaces, str(name)
     if full in part_of(namespaces.get(name.namespace, {}), TOPIC):
         await namespaces.change(name.namespace, lambda old: forget_topic(old, full))

@@ -13,11 +13,11 @@ when a probe could be written. Once the disk has space, producers go on within h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..ledger import Appended, Commit, Cursor, LedgerError, ManagedLedger, TopicStore
+from ..ledger import Appended, Commit, LedgerError, ManagedLedger, TopicStore
 from ..ledger.commit.group_commit import Notify
 from ..ledger.store import MetadataStore
 from ..proto.pulsar_api_pb2 import ServerError
@@ -28,41 +28,6 @@ if TYPE_CHECKING:
     from ..ledger.local.io.files import Files
 
 T = TypeVar("T")
-
-
-class CacheFigures(Protocol):
-    """The newest entries in memory, in figures; `TailCache` is one."""
-
-    @property
-    def hit_entries(self) -> int: ...  # noqa: D102
-    @property
-    def hit_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def missed_entries(self) -> int: ...  # noqa: D102
-    @property
-    def missed_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def evictions(self) -> int: ...  # noqa: D102
-    @property
-    def used_size_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def entry_count(self) -> int: ...  # noqa: D102
-    @property
-    def inserted_entries(self) -> int: ...  # noqa: D102
-    @property
-    def evicted_entries(self) -> int: ...  # noqa: D102
-    @property
-    def max_size_bytes(self) -> int: ...  # noqa: D102
-
-    def evict_old(self) -> None:
-        """Drop the entries that are too old."""
-
-
-class ChangedCursors(Protocol):
-    """The durable cursors; `CursorStore` is one."""
-
-    def changed(self) -> Iterable[Cursor]:
-        """Those with changes that are not stored yet."""
 
 
 class Storage(Protocol):
@@ -84,13 +49,8 @@ class Storage(Protocol):
     def is_whole(self) -> bool:
         """Whether all topics are in this store, not only those of some bundles."""
 
-    @property
-    def cursors(self) -> ChangedCursors:
-        """The durable cursors."""
-
-    @property
-    def tail_cache(self) -> CacheFigures:
-        """The newest entries, for their figures."""
+    def distinct(self) -> list[TopicStore]:
+        """The open stores of which it consists."""
 
     def topic_names(self) -> list[str]:
         """Full names of all topics, sorted."""
@@ -123,7 +83,7 @@ class Storage(Protocol):
         """Whether readers of old entries have to wait for writers now."""
 
     def never_wait_here(self) -> None:
-        """As `StoreCore.never_wait_here`, for all stores, also those that are opened later."""
+        """As `TopicStore.never_wait_here`, for all stores, also those that are opened later."""
 
     def close(self) -> None:
         """Close it. Blocks."""

@@ -134,7 +134,7 @@ def _load(name: str) -> Command:
 def _parser(called: str | None) -> argparse.ArgumentParser:
     parser = Parser(
         prog="pulsemark",
-        description="Pulsar's protocol over stamped ledgers.",
+        description="A broker for clients of Pulsar and Kafka, and tools for the ledgers it keeps.",
         epilog="`pulsemark COMMAND --help` has the command's options and examples. Times are ISO"
         " 8601,\nunix milliseconds, 14:05, or relative to now: -15m. Exit codes: 0 done; 1 done,"
         " but something\nis wrong (damage, missing messages); 2 bad input; 130 interrupted; 141"

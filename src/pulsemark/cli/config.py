@@ -24,7 +24,8 @@ from .parsing import CliError
 
 if TYPE_CHECKING:
     from ..broker import BrokerConfig
-    from ..broker.configuration.sources import CheckedFile, Loaded
+    from ..broker.configuration.settings import Loaded
+    from ..broker.configuration.sources import CheckedFile
 
 
 ERRORS = (BrokerError, OSError)

@@ -22,7 +22,7 @@ from ..ledger import (
     Position,
     TopicLog,
 )
-from ..ledger.local.io.files import OsFiles, read_up_to
+from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import list_segments, segment_path
 from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE
 from ..ledger.local.segment.salvage import read_segment_header
@@ -128,7 +128,7 @@ def headless_segments(folder: Path) -> Iterator[Damage]:
     A reader of the folder leaves these files out, because their topic is not known. A dump must
     show them. Empty files are skipped: they are being created.
     """
-    files = OsFiles()
+    files = Files()
     for ledger_id, segment_no in list_segments(files, folder):
         path = segment_path(folder, ledger_id, segment_no)
         try:
@@ -148,12 +148,12 @@ def segment_rows(path: Path) -> tuple[str, Iterator[Row | Damage]]:
         UnsupportedVersionError: a newer version wrote it.
         OSError: it cannot be read.
     """
-    header = read_segment_header(OsFiles(), path)
+    header = read_segment_header(Files(), path)
     return header.topic, _segment_rows(path, header)
 
 
 def _segment_rows(path: Path, header: SegmentHeader) -> Iterator[Row | Damage]:
-    files = OsFiles()
+    files = Files()
     fd = files.open(path, os.O_RDONLY)
     try:
         offset, expected = header.size_bytes, header.first_entry_id
@@ -173,7 +173,7 @@ def _segment_rows(path: Path, header: SegmentHeader) -> Iterator[Row | Damage]:
         files.close(fd)
 
 
-def _scanned_entry(files: OsFiles, fd: int, ledger_id: int, record: ScannedRecord) -> Entry:
+def _scanned_entry(files: Files, fd: int, ledger_id: int, record: ScannedRecord) -> Entry:
     fields = record.fields
     at = record.offset + RECORD_HEADER_SIZE
     return Entry(
@@ -187,7 +187,7 @@ def _scanned_entry(files: OsFiles, fd: int, ledger_id: int, record: ScannedRecor
     )
 
 
-def _tail(files: OsFiles, fd: int, position: Position, offset: int) -> Iterator[Damage]:
+def _tail(files: Files, fd: int, position: Position, offset: int) -> Iterator[Damage]:
     """The damage after the last record, if any. Zeros there are reserved space, not damage."""
     size = files.size(fd)
     for at in range(offset, size, READ_BYTES):

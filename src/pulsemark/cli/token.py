@@ -45,6 +45,13 @@ def _given_token(args: argparse.Namespace) -> str:
     return str(args.token_file.read_text("utf-8", "replace")).strip()
 
 
+def _role(text: str) -> str:
+    """A role's name, which brokers refuse when it is empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("a role has a name")
+    return text
+
+
 def _duration(text: str) -> int:
     """Seconds."""
     match = re.fullmatch(r"([0-9]{1,9})([smhdwy])", text)
@@ -88,6 +95,7 @@ exactly one of:
 and:
 --algorithm, -a ALGORITHM  of the public key (default: RS256)
 """,
+    subject=_role,
     expiry_time=_duration,
     not_before=positive,
 )

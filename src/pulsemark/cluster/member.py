@@ -30,8 +30,8 @@ from .shared_catalog import SharedCatalog
 from .store import BundleStores, ClusterStore, OneStore
 
 if TYPE_CHECKING:
+    from ..broker.connection.services import Services
     from ..broker.server import Broker
-    from ..broker.services import Services
     from ..ledger.commit.group_commit import Notify
 
 log = logging.getLogger(__name__)

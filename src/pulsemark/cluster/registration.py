@@ -18,7 +18,7 @@ from ..broker.ownership import Found, GrpcPlace, KafkaPlace
 from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch
 
 if TYPE_CHECKING:
-    from ..broker.services import Services
+    from ..broker.connection.services import Services
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from typing import Any, TypeVar
 
-from ..broker.storage import CacheFigures
 from ..broker.topics.registry import TOPIC_KIND
-from ..ledger import Cursor, ManagedLedger, TopicNotFoundError, TopicStore
+from ..ledger import ManagedLedger, TopicNotFoundError, TopicStore
 from ..ledger.store import MetadataStore
 from .bundle_ownership import Stores
 from .shared_catalog import SharedCatalog
@@ -105,8 +103,6 @@ class ClusterStore:
         #: Called at the end.
         self.finish: Callable[[], None] = lambda: None
         self._bundle_of = bundle_of
-        self.cursors = _Cursors(self)
-        self.tail_cache: CacheFigures = _Caches(self)
 
     def distinct(self) -> list[TopicStore]:
         """Each open store once."""
@@ -184,39 +180,3 @@ class ClusterStore:
             store.close()
         self.stores.clear()
         self.finish()
-
-
-class _Cursors:
-    def __init__(self, whole: ClusterStore) -> None:
-        self._whole = whole
-
-    def changed(self) -> Iterable[Cursor]:
-        """The durable cursors of all stores with changes that are not stored."""
-        return [cursor for store in self._whole.distinct() for cursor in store.cursors.changed()]
-
-
-class _Caches:
-    """The sum of the stores' tail caches."""
-
-    def __init__(self, whole: ClusterStore) -> None:
-        self._whole = whole
-
-    def _sum(self, name: str) -> int:
-        figure = attrgetter(f"tail_cache.{name}")
-        return sum(figure(store) for store in self._whole.distinct())
-
-    hit_entries = property(lambda self: self._sum("hit_entries"))
-    hit_bytes = property(lambda self: self._sum("hit_bytes"))
-    missed_entries = property(lambda self: self._sum("missed_entries"))
-    missed_bytes = property(lambda self: self._sum("missed_bytes"))
-    evictions = property(lambda self: self._sum("evictions"))
-    used_size_bytes = property(lambda self: self._sum("used_size_bytes"))
-    entry_count = property(lambda self: self._sum("entry_count"))
-    inserted_entries = property(lambda self: self._sum("inserted_entries"))
-    evicted_entries = property(lambda self: self._sum("evicted_entries"))
-    max_size_bytes = property(lambda self: self._sum("max_size_bytes"))
-
-    def evict_old(self) -> None:
-        """Drop the entries that are too old."""
-        for store in self._whole.distinct():
-            store.tail_cache.evict_old()

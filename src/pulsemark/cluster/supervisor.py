@@ -25,10 +25,10 @@ from ..broker import BrokerConfig
 from ..coordination import Create, Delete
 from ..coordination.local import LOOKS, SESSION_TIMEOUT_MS, SILENT_LOOKS, LocalServer, Silence
 from ..coordination.memory import DurableTree, MemoryCoordination
-from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import make_folder_durably
 from .placement import AWAY
-from .worker import WorkerSpec
+from .worker import PORTS, TLS_PORTS, WorkerSpec, with_ports
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class WorkersFolder:
         if not 1 <= workers <= MAX_WORKERS:
             raise WorkersError(f"--workers {workers}: there can be 1 to {MAX_WORKERS} workers")
         self.folder = folder
-        make_folder_durably(OsFiles(), folder)  # the workers find it made
+        make_folder_durably(Files(), folder)  # the workers find it made
         facts = folder / FACTS
         others = [path.name for path in folder.iterdir() if path.name not in (FACTS, LOCK)]
         if not facts.exists() and others:
@@ -204,27 +204,8 @@ class Supervisor:
             log.exception("the workers could not be told about worker %d", number)
 
     def _config_of(self, number: int) -> BrokerConfig:
-        config, security = self.config, self.config.security
-
-        def port(configured: int | None) -> int | None:
-            return configured + number if configured else configured
-
-        return replace(
-            config,
-            data_dir=self._folder.of_worker(number),
-            port=port(config.port),
-            http_port=port(config.http_port),
-            grpc_port=port(config.grpc_port),
-            kafka_port=port(config.kafka_port),
-            schema_registry_port=port(config.schema_registry_port),
-            security=replace(
-                security,
-                tls_port=port(security.tls_port),
-                http_tls_port=port(security.http_tls_port),
-                grpc_tls_port=port(security.grpc_tls_port),
-                kafka_tls_port=port(security.kafka_tls_port),
-            ),
-        )
+        config = replace(self.config, data_dir=self._folder.of_worker(number))
+        return with_ports(config, lambda _, port: port + number if port else port)
 
     def spec_file(self, number: int, config: BrokerConfig) -> Path:
         """The file with a worker's configuration."""
@@ -292,24 +273,12 @@ class _Running:
 
     def _keep_ports(self) -> None:
         """The next process gets the same ports, so that clients find it again."""
-        security = self._config.security
-        self._config = replace(
-            self._config,
-            port=_port(self.facts["service_url"], self._config.port),
-            http_port=_port(self.facts["http_url"], self._config.http_port),
-            grpc_port=_port(self.facts["grpc_url"], self._config.grpc_port),
-            kafka_port=_port(self.facts["kafka_url"], self._config.kafka_port),
-            schema_registry_port=_port(
-                self.facts["schema_registry_url"], self._config.schema_registry_port
-            ),
-            security=replace(
-                security,
-                tls_port=_port(self.facts["service_url_tls"], security.tls_port),
-                http_tls_port=_port(self.facts["http_url_tls"], security.http_tls_port),
-                grpc_tls_port=_port(self.facts["grpc_url_tls"], security.grpc_tls_port),
-                kafka_tls_port=_port(self.facts["kafka_url_tls"], security.kafka_tls_port),
-            ),
-        )
+
+        def used(url: str, port: int | None) -> int | None:
+            text = self.facts[url]
+            return int(text.rpartition(":")[2]) if text else port
+
+        self._config = with_ports(self._config, used)
 
     def watch(self) -> None:
         """Restart the process whenever it dies."""
@@ -377,20 +346,11 @@ class _Running:
             self._watching.cancel()
 
 
-def _port(url: str | None, configured: int | None) -> int | None:
-    return int(url.rpartition(":")[2]) if url else configured
-
-
 def _check(config: BrokerConfig, workers: int) -> None:
     if config.storage != "files" or config.data_dir is None:
         raise WorkersError("--workers needs a data folder: workers share no memory")
-    security = config.security
-    ports = (
-        *(config.port, config.http_port, config.grpc_port, config.kafka_port),
-        *(security.tls_port, security.http_tls_port),
-        *(security.grpc_tls_port, security.kafka_tls_port),
-        config.schema_registry_port,
-    )
+    ports = [getattr(config, name) for name in PORTS]
+    ports += [getattr(config.security, name) for name in TLS_PORTS]
     used = [port + number for port in ports if port for number in range(workers)]
     if len(used) != len(set(used)):
         text = f"ports {sorted(filter(None, ports))}: each of {workers} workers needs its own, "

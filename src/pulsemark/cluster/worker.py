@@ -13,8 +13,10 @@ import os
 import pickle
 import signal
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..broker import Broker, BrokerConfig, new_event_loop
 from ..broker.errors import BrokerError
@@ -24,6 +26,36 @@ from ..ledger import LedgerError
 from .member import ClusterMember, worker_member
 
 log = logging.getLogger(__name__)
+
+PORTS = {
+    "port": "service_url",
+    "http_port": "http_url",
+    "grpc_port": "grpc_url",
+    "kafka_port": "kafka_url",
+    "schema_registry_port": "schema_registry_url",
+}
+"""The settings of ports, with the names of the URLs that a broker then has."""
+TLS_PORTS = {
+    "tls_port": "service_url_tls",
+    "http_tls_port": "http_url_tls",
+    "grpc_tls_port": "grpc_url_tls",
+    "kafka_tls_port": "kafka_url_tls",
+}
+"""Those of `SecurityConfig`."""
+
+
+def with_ports(
+    config: BrokerConfig, change: Callable[[str, int | None], int | None]
+) -> BrokerConfig:
+    """The configuration with other ports: ``change`` gets each URL's name and its port."""
+    security: Any = config.security
+    plain: dict[str, Any] = {
+        name: change(url, getattr(config, name)) for name, url in PORTS.items()
+    }
+    tls: dict[str, Any] = {
+        name: change(url, getattr(security, name)) for name, url in TLS_PORTS.items()
+    }
+    return replace(config, security=replace(security, **tls), **plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +110,7 @@ def _announce(broker: Broker, member: ClusterMember) -> None:
     facts = {
         "worker": member.placement.worker,
         "pid": os.getpid(),
-        "service_url": broker.service_url,
-        "http_url": broker.http_url,
-        "service_url_tls": broker.service_url_tls or None,
-        "http_url_tls": broker.http_url_tls or None,
-        "grpc_url": broker.grpc_url or None,
-        "grpc_url_tls": broker.grpc_url_tls or None,
-        "kafka_url": broker.kafka_url or None,
-        "schema_registry_url": broker.schema_registry_url or None,
-        "kafka_url_tls": broker.kafka_url_tls or None,
+        **{url: getattr(broker, url) or None for url in (PORTS | TLS_PORTS).values()},
         "data_dir": str(broker.config.data_dir),
     }
     print(json.dumps(facts), flush=True)

@@ -31,11 +31,11 @@ from ..ledger.writer import ManagedLedger
 from .compaction import DEFAULT_LIMITS, CompactionReport, compact
 from .current_view import (
     CleanerState,
-    cleaner_state,
     compacted_log,
     current_view,
     drop_view,
     set_cleaner_state,
+    state_of,
 )
 from .keys import Limits
 from .view import CompactedView, Key
@@ -99,7 +99,7 @@ def clean(
 
     ``limits`` says what deletes a key. Everything else is as in `compact`.
     """
-    state, view = cleaner_state(ledger), current_view(ledger)
+    state, view = state_of(ledger).cleaner, current_view(ledger)
     if state is None:
         form = compacted_log(ledger)
         state = CleanerState(min(ledger.first_index, form.first_index))
@@ -135,7 +135,7 @@ def limits_of(ledger: ManagedLedger, limits: Limits) -> Limits:
 
     Of a cleaned topic all tombstones stay, and what was deleted is left out.
     """
-    state = cleaner_state(ledger)
+    state = state_of(ledger).cleaner
     if state is None:
         return limits
     return replace(limits, first_index=state.first_index, tombstones_after=EARLIEST)
@@ -148,7 +148,7 @@ def freeable(
 
     ``claim`` says up to where the log is in the view (`claim_kept`, which keeps it so).
     """
-    state, first = cleaner_state(ledger), ledger.first_position
+    state, first = state_of(ledger).cleaner, ledger.first_position
     if state is None or claim is None or claim == EARLIEST or first is None:
         return None
     cut = claim.following
@@ -167,7 +167,7 @@ def drop_if_over(
 ) -> None:
     """Drop a former view once all of it is too old. Blocks. Raises LedgerError, OSError."""
     view = current_view(ledger)
-    if view is None or cleaner_state(ledger) is None:
+    if view is None or state_of(ledger).cleaner is None:
         return
     row = view.find_before(view.after_horizon)
     is_old = row is None or (
@@ -181,7 +181,7 @@ def drop_if_over(
 
 def delete_before(ledger: ManagedLedger, index: int) -> None:
     """Move the begin of a cleaned topic to an index, durably. Blocks. Raises CatalogError."""
-    state = cleaner_state(ledger)
+    state = state_of(ledger).cleaner
     if state is not None and index > state.first_index:
         set_cleaner_state(ledger, replace(state, first_index=index))
 
@@ -203,7 +203,7 @@ def _has_to_go(
     row = view.find(Key.POSITION, EARLIEST)
     if row is None:
         return False
-    state = cleaner_state(ledger)
+    state = state_of(ledger).cleaner
     if state is not None and row.next_index <= state.first_index:
         return True
     limit_ms, limit_bytes = rules.retention_ms, rules.retention_size_bytes

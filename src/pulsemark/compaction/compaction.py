@@ -42,10 +42,8 @@ from .compacted_log import CompactedLog
 from .current_view import (
     compacting,
     current_view,
-    is_view_lost,
-    newest_generation,
     remove_other_views,
-    store_of,
+    state_of,
     switch_view,
     view_name,
 )
@@ -124,13 +122,13 @@ def compact(
     ledger.check_can_read()
     with compacting(ledger):
         old = current_view(ledger)
-        remove_other_views(store_of(ledger), ledger.topic_id, newest_generation(ledger))
+        remove_other_views(ledger.store, ledger.topic_id, state_of(ledger).generation)
         horizon = _horizon(ledger, until)
         if old is not None and (horizon is None or horizon <= old.horizon):
             horizon = old.horizon if again else None
         if horizon is None:
             return _unchanged(ledger.name, old)
-        lost = is_view_lost(ledger)
+        lost = state_of(ledger).view_lost
         return _Compaction(ledger, old, horizon, limits, check, spent, lost).run(ledger)
 
 
@@ -211,11 +209,11 @@ class _Compaction:
     def run(self, ledger: ManagedLedger) -> CompactionReport:
         """Make the view and make it current."""
         started = time.perf_counter()
-        store = store_of(ledger)
+        store = ledger.store
         latest = self._latest()
         # Counted now: chunked messages are dropped while they are copied.
         keys = latest.key_count
-        generation = newest_generation(ledger) + 1
+        generation = state_of(ledger).generation + 1
         log = store.open_view(view_name(ledger.topic_id, generation))
         try:
             writer = ViewWriter(log, store.options.max_entry_size_bytes)
@@ -226,7 +224,7 @@ class _Compaction:
             store.sync_acknowledged()
             switch_view(ledger, CompactedView(log, ledger.name, generation, summary))
         except BaseException:
-            if newest_generation(ledger) != generation:
+            if state_of(ledger).generation != generation:
                 with suppress(Exception):
                     store.delete_view(log.name)
             raise

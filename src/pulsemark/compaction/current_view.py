@@ -94,6 +94,11 @@ class CompactionState:
         self.cleaner: CleanerState | None = None
         """None: the log is not cleaned; the view stands beside it."""
 
+    @property
+    def generation(self) -> int:
+        """Of the view that counts, or counted before the log's tail was cut; else 0."""
+        return self.view.generation if self.view is not None else 0
+
 
 def compacted_log(ledger: ManagedLedger) -> CompactedLog:
     """The compacted form, as consumers read it. Raises UnsupportedVersionError."""
@@ -108,7 +113,7 @@ def current_view(ledger: ManagedLedger) -> CompactedView | None:
     that is before what the log still has: only the view has those entries. If the log lost the
     horizon with a file, the whole view counts.
     """
-    state = _loaded(ledger)
+    state = state_of(ledger)
     view = state.view
     if view is None:
         return None
@@ -128,7 +133,7 @@ def claim_of(ledger: ManagedLedger) -> Position | None:
 
     EARLIEST: it needs all entries. None: the topic is not compacted; it needs nothing.
     """
-    state = _loaded(ledger)
+    state = state_of(ledger)
     view = current_view(ledger)
     if view is not None:
         return view.horizon
@@ -138,25 +143,14 @@ def claim_of(ledger: ManagedLedger) -> Position | None:
 @contextmanager
 def claim_kept(ledger: ManagedLedger) -> Iterator[Position | None]:
     """`claim_of`, kept for the length of the block: a compaction that begins waits for its end."""
-    with _loaded(ledger).lock:
+    with state_of(ledger).lock:
         yield claim_of(ledger)
-
-
-def newest_generation(ledger: ManagedLedger) -> int:
-    """The generation of the view that counts, or counted before the log's tail was cut; else 0."""
-    view = _loaded(ledger).view
-    return view.generation if view is not None else 0
-
-
-def is_view_lost(ledger: ManagedLedger) -> bool:
-    """Whether the topic had a view of which no part can be opened any more."""
-    return _loaded(ledger).view_lost
 
 
 @contextmanager
 def compacting(ledger: ManagedLedger) -> Iterator[None]:
     """Keep the log from being trimmed while compacting it. Raises CompactionRunningError."""
-    state = _loaded(ledger)
+    state = state_of(ledger)
     with state.lock:
         if state.running:
             raise CompactionRunningError(ledger.name)
@@ -171,26 +165,16 @@ def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
     """Make ``view`` the one that counts, durably, in one transaction. Blocks."""
     value = view.summary.pack(view.generation)
     ledger.store.catalog.put(VIEW_PROPERTY_KIND, str(ledger.topic_id), value)
-    state = _loaded(ledger)
+    state = state_of(ledger)
     state.view, state.view_lost = view, False
-
-
-def cleaner_state(ledger: ManagedLedger) -> CleanerState | None:
-    """The state of a cleaned topic; None: its log is not cleaned. The first call blocks."""
-    return _loaded(ledger).cleaner
 
 
 def set_cleaner_state(ledger: ManagedLedger, state: CleanerState) -> None:
     """Store a topic's state, durably. From then on its log counts as cleaned. Blocks."""
-    loaded = _loaded(ledger)
+    loaded = state_of(ledger)
     if state != loaded.cleaner:
         ledger.store.catalog.put(CLEANER_PROPERTY_KIND, str(ledger.topic_id), state.pack())
         loaded.cleaner = state
-
-
-def _load_cleaner(ledger: ManagedLedger) -> CleanerState | None:
-    value = ledger.store.catalog.get(CLEANER_PROPERTY_KIND, str(ledger.topic_id))
-    return None if value is None else _unpacked(value, ledger.name)
 
 
 def _unpacked(value: bytes, topic: str) -> CleanerState:
@@ -203,7 +187,7 @@ def _unpacked(value: bytes, topic: str) -> CleanerState:
 
 def drop_view(ledger: ManagedLedger) -> None:
     """Give a cleaned topic's view up: from now on the log alone is the topic. Blocks."""
-    state, store = _loaded(ledger), store_of(ledger)
+    state, store = state_of(ledger), ledger.store
     with state.lock:
         if state.running:
             return
@@ -211,13 +195,6 @@ def drop_view(ledger: ManagedLedger) -> None:
             store.catalog.delete(kind, str(ledger.topic_id))
         state.view = state.cleaner = None
     remove_other_views(store, ledger.topic_id, 0)
-
-
-def store_of(ledger: ManagedLedger) -> TopicStore:
-    """The store that the topic, and so its views, are in."""
-    store = ledger.store
-    assert isinstance(store, TopicStore)
-    return store
 
 
 def view_name(topic_id: int, generation: int) -> str:
@@ -253,7 +230,8 @@ _states: WeakKeyDictionary[ManagedLedger, CompactionState] = WeakKeyDictionary()
 """By ledger. A weak mapping: the ledger package does not refer to compaction."""
 
 
-def _loaded(ledger: ManagedLedger) -> CompactionState:
+def state_of(ledger: ManagedLedger) -> CompactionState:
+    """The state of a topic's compaction. The first call blocks."""
     state = _states.get(ledger)
     if state is None:
         with _making:
@@ -262,7 +240,8 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
         with state.lock:
             if not state.loaded:
                 state.view, state.view_lost = _load_view(ledger)
-                state.cleaner = _load_cleaner(ledger)
+                value = ledger.store.catalog.get(CLEANER_PROPERTY_KIND, str(ledger.topic_id))
+                state.cleaner = None if value is None else _unpacked(value, ledger.name)
                 state.loaded = True
     return state
 
@@ -342,7 +321,7 @@ def newest_view(
 
 def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
     """The view that counts, and whether there was one of which no part can be opened."""
-    store, topic_id = store_of(ledger), ledger.topic_id
+    store, topic_id = ledger.store, ledger.topic_id
     value = store.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
     if value is None:
         return None, False
@@ -363,5 +342,5 @@ def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
 def _open_view(
     ledger: ManagedLedger, generation: int, summary: ViewSummary | None
 ) -> CompactedView:
-    log = store_of(ledger).open_view(view_name(ledger.topic_id, generation), create=False)
+    log = ledger.store.open_view(view_name(ledger.topic_id, generation), create=False)
     return CompactedView(log, ledger.name, generation, summary)

@@ -1,23 +1,8 @@
 """Compaction's first pass: which messages are the latest of their keys.
 
-What compaction does with an entry (as in Pulsar, except where noted):
-
-==================================  =========================================================
-entry                               what becomes of it
-==================================  =========================================================
-control entry, Pulsar's markers     left out: the broker's own
-one message with a key              the latest of its key stays
-one message without key             left out (PIP-318)
-batch, Kafka's record set           the same message by message; the others become holes
-encrypted message                   as any other: its key is not encrypted
-encrypted batch                     kept whole: its keys cannot be read
-batch that does not open,           kept whole: better one message too many than one too few
-or no Pulsar message at all
-chunked message                     all its chunks, or none. Pulsar takes every chunk for a
-                                    message of its own and keeps the last, of no use alone
-chunks that are not all there       kept as long as the rest may still come: as long as they
-                                    are not older than `INCOMPLETE_CHUNKS_AGE_MS`
-==================================  =========================================================
+docs/compaction.md has the table of what becomes of which entry. As a rule an entry that cannot be
+read is kept whole: better one message too many than one too few. Of chunked messages all chunks are
+kept, or none; incomplete ones as long as the rest may still come (`INCOMPLETE_CHUNKS_AGE_MS`).
 
 A tombstone deletes its key, and is left out itself (`Limits` says which ones stay for a while, as
 the latest message of their keys). A message is a tombstone if

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from copy import copy
 from enum import Enum
 from itertools import accumulate
+from operator import attrgetter
 
 from ..ledger.commit.batch import Commit
 from ..ledger.entry import Entry, EntryKind
@@ -47,7 +48,7 @@ _BLOCKS_KEPT = 16
 
 
 class Key(Enum):
-    """The keys by which a view can be searched."""
+    """The keys by which a view can be searched, with their names in rows, blocks and the footer."""
 
     POSITION = "position"
     TIME = "time_max_ms"
@@ -56,6 +57,7 @@ class Key(Enum):
 
 
 _Value = Position | int
+_POSITION = attrgetter(Key.POSITION.value)
 
 
 class CompactedView:
@@ -73,7 +75,6 @@ class CompactedView:
         self.topic = topic
         self.generation = generation
         self._blocks: list[BlockPlace] | None = None
-        self._firsts: dict[Key, list[_Value]] = {}
         self._cache: Lru[int, ViewBlock] = Lru(_BLOCKS_KEPT)
         self._records = _Records(log)
         try:
@@ -84,12 +85,6 @@ class CompactedView:
                 raise CorruptEntryError(topic, end, end, "the view has no footer") from error
             _log.error("%s: the footer is damaged; searching is slower: %s", log.name, error)
             self.summary = summary
-            return
-        self._firsts = {
-            Key.POSITION: [block.position for block in self._blocks],
-            Key.TIME: [block.time_max_ms for block in self._blocks],
-            Key.INDEX: [block.next_index for block in self._blocks],
-        }
 
     @property
     def name(self) -> str:
@@ -181,11 +176,11 @@ class CompactedView:
         position = min(position, self.after_horizon)
         if self._blocks is not None:
             try:
-                number = bisect_left(self._firsts[Key.POSITION], position) - 1
+                number = bisect_left(self._blocks, position, key=_POSITION) - 1
                 if number < 0:
                     return None
                 block = self._block(self._blocks, number, IoCount())
-                return block.row(bisect_left(block.positions, position) - 1)
+                return block.row(bisect_left(block.position, position) - 1)
             except (BadViewError, CorruptEntryError) as error:
                 _log.error("%s: an index block is damaged; searching records: %s", self.name, error)
         return self._records.find_before(position)
@@ -195,10 +190,10 @@ class CompactedView:
     ) -> ViewRow | None:
         # Rows of one time may begin in the block before the one that begins with that time.
         pick = bisect_right if key is Key.POSITION else bisect_left
-        number = max(0, pick(self._firsts[key], value) - 1)
+        number = max(0, pick(blocks, value, key=attrgetter(key.value)) - 1)
         while number < len(blocks):
             block = self._block(blocks, number, io)
-            row = bisect_left(_column(block, key), value)
+            row = bisect_left(getattr(block, key.value), value)
             if row < len(block):
                 return block.row(row)
             number += 1
@@ -310,7 +305,7 @@ class _Records:
             number, row = self._first_entry(middle, high, io)
             if row is None:
                 high = middle
-            elif _at_least(row, key, value):
+            elif getattr(row, key.value) >= value:
                 found, high = row, middle
             else:
                 low = number + 1
@@ -335,20 +330,6 @@ class _Records:
             return unpack_entry_header(record.body, record.position)[0]
         except (DamagedRecordError, BadViewError):
             return None
-
-
-def _at_least(row: ViewRow, key: Key, value: _Value) -> bool:
-    if key is Key.POSITION:
-        assert isinstance(value, tuple)
-        return row.position >= value
-    assert isinstance(value, int)
-    return (row.time_max_ms if key is Key.TIME else row.next_index) >= value
-
-
-def _column(block: ViewBlock, key: Key) -> tuple[int, ...] | list[Position]:
-    if key is Key.POSITION:
-        return block.positions
-    return block.time_maxima if key is Key.TIME else block.next_indexes
 
 
 def _entry(record: memoryview, at: Position) -> Entry:

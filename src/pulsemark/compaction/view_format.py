@@ -1,45 +1,11 @@
-r"""Bytes of a compacted view. No other module computes their offsets.
+"""Bytes of a compacted view. No other module computes their offsets.
 
 A view is a ledger of its own in the same store (`compaction` says when it is made and which one
 counts), so each record here is the body of one of its entries, and the ledger gives headers,
-checksums and recovery. All integers are little-endian. Every record begins::
-
-     0  record type       u8    1 entry, 2 index block, 3 footer, 4 more of the record before
-     1  flags             u8    1: the record goes on in the next one
-
-A record larger than the store's largest entry is cut into pieces; each but the first begins with
-those two bytes only. An entry::
-
-     2  prefix size       u16   of the stamp, which stands first in the stored bytes
-     4  message count     u32
-     8  ledger id         u64   the entry's position in the topic's log
-    16  entry id          u64
-    24  next index        u64   index of the entry's last message, plus 1
-    32  append time       u64   the broker's clock when the topic got it
-    40  entry time        u64   its own (PIP-70)
-    48  time maximum      u64   highest entry time in the log up to and with this entry, those
-                                that were left out included
-    56  ordinal           u64   entries of the view before this one
-    64  messages before   u64   their message counts, added up
-    72  stored bytes            prefix, then headers-and-payload
-
-After every `BLOCK_ROWS` entries and after the last one, an index block::
-
-     2  zero              u16
-     4  rows              u32
-     8  columns                 one after another, each with a number per row, in the order of the
-                                entry's fields from message count to entry time; then ledger id and
-                                entry id of the record in the view, as u64 each; time maximum;
-                                messages before. All u64 but the message count (u32).
-
-The footer ends the view; without it the view was not finished::
-
-     2  version           u16   newer than ours: unsupported
-     4  blocks            u32
-     8  summary                 6 x u64: ledger and entry of the horizon, next index after it, time
-                                maximum at it; entries and messages in the view
-    56  for each block          6 x u64: ledger, entry, next index, time maximum of its first row;
-                                ledger and entry of the block's record in the view
+checksums and recovery. docs/formats.md has the tables of all fields. A record larger than the
+store's largest entry is cut into pieces; each but the first begins with type and flags only. After
+every `BLOCK_ROWS` entries and after the last one there is an index block, in columns. The footer
+ends the view; without it the view was not finished.
 """
 
 from __future__ import annotations
@@ -50,6 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from ..ledger.errors import UnsupportedVersionError
 from ..ledger.position import EARLIEST, Position
@@ -153,7 +120,7 @@ def pack_block(rows: Sequence[ViewRow]) -> bytes:
 
 
 class ViewBlock:
-    """An index block, unpacked for searching."""
+    """An index block, unpacked for searching: three columns have the names of a row's fields."""
 
     def __init__(self, record: Buffer, first_ordinal: int) -> None:
         """Raises BadViewError."""
@@ -169,28 +136,22 @@ class ViewBlock:
             raise BadViewError("an index block is cut off") from error
         if kind != RecordType.BLOCK or at != len(record) or not count:
             raise BadViewError("the record is not an index block")
-        self._first_ordinal = first_ordinal
-        (self._counts, ledgers, entries, self.next_indexes, self._append_times, self._entry_times,
-         at_ledgers, at_entries, self.time_maxima, self._messages_before) = columns  # fmt: skip
-        self.positions = list(map(Position, ledgers, entries))
-        self._ats = list(map(Position, at_ledgers, at_entries))
+        (counts, ledgers, entries, self.next_index, append_times, entry_times,
+         at_ledgers, at_entries, self.time_max_ms, messages_before) = columns  # fmt: skip
+        self.position = list(map(Position, ledgers, entries))
+        ordinals = range(first_ordinal, first_ordinal + count)
+        ats = list(map(Position, at_ledgers, at_entries))
+        self._fields: tuple[Sequence[Any], ...] = (
+            self.position, counts, self.next_index, append_times, entry_times, self.time_max_ms,
+            ordinals, messages_before, ats,
+        )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self.position)
 
     def row(self, number: int) -> ViewRow:
         """One row."""
-        return ViewRow(
-            self.positions[number],
-            self._counts[number],
-            self.next_indexes[number],
-            self._append_times[number],
-            self._entry_times[number],
-            self.time_maxima[number],
-            self._first_ordinal + number,
-            self._messages_before[number],
-            self._ats[number],
-        )
+        return ViewRow(*[field[number] for field in self._fields])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,42 +10,38 @@ ConnectionLossError.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
+import pickle
 import sqlite3
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from . import protocol
 from .memory import MemoryCoordination, MemoryTree
 from .protocol import (
     ANY_VERSION,
-    Check,
     ConnectionLossError,
     Coordination,
     CoordinationClosedError,
     CoordinationError,
     CoordinationUnavailableError,
-    Create,
-    Delete,
     Listener,
     Operation,
     SessionExpiredError,
-    Set,
     Stat,
     State,
     Versioned,
     Watch,
 )
 
-# Messages are lines of JSON on a Unix socket: a question and its answer have one `id`. Bytes are
-# base64. Both sides are of one version: they belong to one run of one program.
+# Messages are pickles as lines of base64. Both sides belong to one run of one program, and only its
+# user reaches the socket. A question has a number, the name of a session's method, and what the
+# method gets; its answer has the number and what the method returned or raised.
 
 log = logging.getLogger(__name__)
 
@@ -55,46 +51,20 @@ SILENT_LOOKS = 4
 """After so many looks at which nothing was heard, a process counts as silent."""
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Create, Set, Delete, Check)}
+CHANGED = "changed"
+"""Instead of an answer: the node of the watch with this number has changed."""
+UNREADABLE = (ValueError, EOFError, pickle.UnpicklingError)
+"""What `message_of` raises for a line that is not a message."""
 
 
-def line_of(message: dict[str, Any]) -> bytes:
+def line_of(*message: Any) -> bytes:
     """A message as a line."""
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    return b64encode(pickle.dumps(message)) + b"\n"
 
 
-def text_of(data: bytes) -> str:
-    """Bytes as text."""
-    return b64encode(data).decode()
-
-
-def bytes_of(text: str) -> bytes:
-    """The bytes of such a text."""
-    return b64decode(text)
-
-
-def packed(operation: Operation) -> list[Any]:
-    """An operation of a transaction as a list."""
-    values = [getattr(operation, spec.name) for spec in fields(operation)]
-    return [
-        type(operation).__name__,
-        *(["b", text_of(one)] if isinstance(one, bytes) else one for one in values),
-    ]
-
-
-def unpacked(values: list[Any]) -> Operation:
-    """The operation of such a list."""
-    kind, *fields = values
-    made: Operation = KINDS[kind](
-        *(bytes_of(one[1]) if isinstance(one, list) else one for one in fields)
-    )
-    return made
-
-
-def error_of(name: str, path: str, reason: str) -> CoordinationError:
-    """The error that the other side has raised."""
-    kind: type[CoordinationError] = getattr(protocol, name, CoordinationError)
-    return kind(path, reason)
+def message_of(line: bytes) -> Any:
+    """The message in a line. Raises one of `UNREADABLE`."""
+    return pickle.loads(b64decode(line, validate=True))  # noqa: S301 - of this program
 
 
 SESSION_TIMEOUT_MS = 5_000
@@ -124,9 +94,9 @@ class LocalCoordination(Coordination):
         try:
             streams = await asyncio.open_unix_connection(str(socket), limit=MAX_LINE_BYTES)
             self = cls(*streams)
-            greeting = json.loads(await self._reader.readline())
-            self._session_id, self.session_timeout_ms = greeting["session"], greeting["timeout_ms"]
-        except (OSError, ValueError) as error:
+            greeting = message_of((await self._reader.readline()).strip())
+            self._session_id, self.session_timeout_ms = greeting
+        except (OSError, *UNREADABLE) as error:
             raise CoordinationUnavailableError("", f"{socket}: {error}") from error
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._read()), loop.create_task(self._ping())]
@@ -137,15 +107,16 @@ class LocalCoordination(Coordination):
         return self._session_id
 
     async def get(self, path: str) -> Versioned:
-        data, version = await self._ask("get", path)
-        return Versioned(bytes_of(data), version)
+        found: Versioned = await self._ask("get", path)
+        return found
 
     async def exists(self, path: str) -> Stat | None:
-        found = await self._ask("exists", path)
-        return None if found is None else Stat(*found)
+        found: Stat | None = await self._ask("exists", path)
+        return found
 
     async def children(self, path: str) -> list[str]:
-        return list(await self._ask("children", path))
+        names: list[str] = await self._ask("children", path)
+        return names
 
     async def create(
         self,
@@ -157,19 +128,17 @@ class LocalCoordination(Coordination):
         make_parents: bool = False,
     ) -> str:
         flags = {"ephemeral": ephemeral, "sequence": sequence, "make_parents": make_parents}
-        return str(await self._ask("create", path, data=text_of(data), **flags))
+        return str(await self._ask("create", path, data, **flags))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        return int(await self._ask("set", path, data=text_of(data), version=version))
+        return int(await self._ask("set", path, data, version))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._ask("delete", path, version=version)
+        await self._ask("delete", path, version)
 
     async def transaction(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        path = operations[0].path if operations else ""
-        return list(
-            await self._ask("transaction", path, operations=[packed(one) for one in operations])
-        )
+        results: list[str | int | None] = await self._ask("transaction", list(operations))
+        return results
 
     async def watch(
         self, path: str, look_again: Callable[[], None], *, children: bool = False
@@ -187,7 +156,7 @@ class LocalCoordination(Coordination):
         """Report nothing more of a watch."""
         if self._looks.pop(number, None) is not None and self.state is State.CONNECTED:
             self._number += 1
-            self._writer.write(line_of({"id": self._number, "do": "unwatch", "watch": number}))
+            self._writer.write(line_of(self._number, "unwatch", (number,), {}))
 
     def listen(self, changed: Callable[[State], None]) -> Watch:
         return Listener(self._listeners, changed)
@@ -205,7 +174,8 @@ class LocalCoordination(Coordination):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _ask(self, what: str, path: str, **more: object) -> Any:
+    async def _ask(self, method: str, *given: Any, **named: Any) -> Any:
+        path = given[0] if given and isinstance(given[0], str) else ""
         if self._is_closed:
             raise CoordinationClosedError(path)
         if self.state is State.LOST:
@@ -214,7 +184,7 @@ class LocalCoordination(Coordination):
         number = self._number
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer, path
-        self._writer.write(line_of({"id": number, "do": what, "path": path, **more}))
+        self._writer.write(line_of(number, method, given, named))
         try:
             async with asyncio.timeout(2 * self.session_timeout_ms / 1000):
                 return await answer
@@ -226,30 +196,30 @@ class LocalCoordination(Coordination):
     async def _ping(self) -> None:
         while self.state is State.CONNECTED:
             with suppress(ConnectionLossError, SessionExpiredError):
-                await self._ask("ping", "", pid=os.getpid())
+                await self._ask("ping", os.getpid())
             await asyncio.sleep(self.session_timeout_ms / 1000 / PINGS)
 
     async def _read(self) -> None:
         try:
             while line := await self._reader.readline():
-                self._take(json.loads(line))
-        except (OSError, ValueError) as error:  # a line that is too long, or is not of a server's
+                self._take(*message_of(line.strip()))
+        except (OSError, *UNREADABLE) as error:  # a line that is too long, or is not of a server's
             log.warning("the session with the supervisor is lost: %s", error)
         self._end()
 
-    def _take(self, message: dict[str, Any]) -> None:
-        if "watch" in message:
-            look_again = self._looks.get(message["watch"])
+    def _take(self, number: int, result: Any) -> None:
+        if result == CHANGED:
+            look_again = self._looks.get(number)
             if look_again is not None:
                 look_again()
             return
-        answer, _ = self._waiting.pop(message["id"], (None, ""))
+        answer, _ = self._waiting.pop(number, (None, ""))
         if answer is None or answer.done():
             return
-        if "error" in message:
-            answer.set_exception(error_of(message["error"], message["path"], message["reason"]))
+        if isinstance(result, CoordinationError):
+            answer.set_exception(result)
         else:
-            answer.set_result(message["is"])
+            answer.set_result(result)
 
     def _end(self) -> None:
         if self.state is State.LOST:
@@ -323,13 +293,12 @@ class LocalServer:
         connection = _Connection(self.tree.session(), writer)
         self._connections[task] = connection
         try:
-            greeting = {"session": connection.session.session_id}
-            writer.write(line_of({**greeting, "timeout_ms": self.session_timeout_ms}))
+            writer.write(line_of(connection.session.session_id, self.session_timeout_ms))
             while line := await reader.readline():
                 if connection.silent_looks > SILENT_LOOKS:
                     self._tell(connection, Silence.OVER)
                 connection.silent_looks = 0
-                await connection.answer(json.loads(line))
+                await connection.answer(*message_of(line.strip()))
         except (OSError, asyncio.CancelledError):
             pass
         finally:
@@ -364,65 +333,35 @@ class _Connection:
         self._writer = writer
         self._watches: dict[int, Watch] = {}
 
-    async def answer(self, request: dict[str, Any]) -> None:
+    async def answer(
+        self, number: int, method: str, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
         """Do what is asked, and send the answer."""
-        number = request["id"]
+        result: Any
         try:
-            result = await getattr(self, f"_do_{request['do']}")(request)
+            result = await self._do(number, method, given, named)
         except CoordinationError as error:
-            failure = {"error": type(error).__name__, "path": error.path, "reason": error.reason}
-            self._writer.write(line_of({"id": number, **failure}))
+            result = error
         except sqlite3.Error as error:
             log.exception("the workers' shared metadata could not be stored")
-            failure = {"error": "CoordinationError", "path": "", "reason": str(error)}
-            self._writer.write(line_of({"id": number, **failure}))
-        else:
-            self._writer.write(line_of({"id": number, "is": result}))
+            result = CoordinationError("", str(error))
+        self._writer.write(line_of(number, result))
         await self._writer.drain()
 
-    async def _do_ping(self, request: dict[str, Any]) -> Any:
-        self.pid = request["pid"]
+    async def _do(
+        self, number: int, method: str, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        if method == "ping":
+            (self.pid,) = given
+        elif method == "watch":
+            changed = partial(self._changed, number)
+            self._watches[number] = await self.session.watch(given[0], changed, **named)
+        elif method == "unwatch":
+            self._watches.pop(*given).close()
+        else:
+            return await getattr(self.session, method)(*given, **named)
+        return None
 
-    async def _do_get(self, request: dict[str, Any]) -> Any:
-        data, version = await self.session.get(request["path"])
-        return [text_of(data), version]
-
-    async def _do_exists(self, request: dict[str, Any]) -> Any:
-        return await self.session.exists(request["path"])
-
-    async def _do_children(self, request: dict[str, Any]) -> Any:
-        return await self.session.children(request["path"])
-
-    async def _do_create(self, request: dict[str, Any]) -> Any:
-        return await self.session.create(
-            request["path"],
-            bytes_of(request["data"]),
-            ephemeral=request["ephemeral"],
-            sequence=request["sequence"],
-            make_parents=request["make_parents"],
-        )
-
-    async def _do_set(self, request: dict[str, Any]) -> Any:
-        return await self.session.set(
-            request["path"], bytes_of(request["data"]), request["version"]
-        )
-
-    async def _do_delete(self, request: dict[str, Any]) -> Any:
-        await self.session.delete(request["path"], request["version"])
-
-    async def _do_transaction(self, request: dict[str, Any]) -> Any:
-        return await self.session.transaction([unpacked(one) for one in request["operations"]])
-
-    async def _do_watch(self, request: dict[str, Any]) -> Any:
-        number = request["id"]
-
-        def look_again() -> None:
-            if not self._writer.is_closing():
-                self._writer.write(line_of({"watch": number}))
-
-        self._watches[number] = await self.session.watch(
-            request["path"], look_again, children=request["children"]
-        )
-
-    async def _do_unwatch(self, request: dict[str, Any]) -> Any:
-        self._watches.pop(request["watch"]).close()
+    def _changed(self, number: int) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(line_of(number, CHANGED))

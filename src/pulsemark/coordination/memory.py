@@ -31,6 +31,7 @@ from .protocol import (
     CoordinationUnavailableError,
     Create,
     Delete,
+    Listener,
     NodeExistsError,
     NodeMissingError,
     NotEmptyError,
@@ -241,12 +242,14 @@ class MemoryTree:
 class _MemoryWatch:
     """One callback, and what it is to be called for."""
 
-    def __init__(self, holders: list[_MemoryWatch], path: str, *, is_list: bool) -> None:
+    def __init__(
+        self, holders: list[_MemoryWatch], path: str, is_list: bool, call: Callable[[], None]
+    ) -> None:
         self.path = path
         self.is_list = is_list
         self._holders = holders
         holders.append(self)
-        self.call: Callable[[], None] = lambda: None
+        self.call = call
 
     def run(self) -> None:
         """Call it, unless it was closed meanwhile."""
@@ -269,8 +272,7 @@ class MemoryCoordination(Coordination):
         self.session_timeout_ms = tree.session_timeout_ms
         self._is_closed = False
         self._watches: list[_MemoryWatch] = []
-        self._listeners: dict[_MemoryWatch, Callable[[State], None]] = {}
-        self._listening: list[_MemoryWatch] = []
+        self._listeners: list[Listener] = []
         self._expiring: asyncio.TimerHandle | None = None
         self._session_id = tree.admit(self)
 
@@ -363,17 +365,13 @@ class MemoryCoordination(Coordination):
         def add() -> Watch:
             if children:
                 self._tree.node(path)
-            watch = _MemoryWatch(self._watches, path, is_list=children)
-            watch.call = look_again
-            return watch
+            return _MemoryWatch(self._watches, path, children, look_again)
 
         return await self._request("watch", path, add)
 
     def listen(self, changed: Callable[[State], None]) -> Watch:
         self._loop = self._loop or asyncio.get_running_loop()
-        watch = _MemoryWatch(self._listening, "", is_list=False)
-        self._listeners[watch] = changed
-        return watch
+        return Listener(self._listeners, changed)
 
     async def close(self) -> None:
         if self._is_closed:
@@ -421,8 +419,8 @@ class MemoryCoordination(Coordination):
         if state is self.state:
             return
         self.state = state
-        for watch in tuple(self._listening):
-            self._call(self._listeners[watch], state)
+        for listener in tuple(self._listeners):
+            self._call(listener.changed, state)
 
     def _call(self, function: Callable[..., None], *arguments: State) -> None:
         if self._loop is not None and not self._loop.is_closed():

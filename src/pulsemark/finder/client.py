@@ -34,10 +34,8 @@ from .messages import (
     ControlRequest,
     EntryAssembler,
     RemoteEntry,
-    appended_of,
     ends_of_answer,
     history_of,
-    ledgers_of,
     request_message,
 )
 from .search import Found, IndexPlace, IndexRange, SearchMethod
@@ -315,7 +313,7 @@ class SeekClient:
         if position is not None:
             request.position.CopyFrom(rpc.position_message(position))
         answer = self._call(self._reset_cursor, request, timeout_s)
-        return CursorPlace(rpc.position_of(answer.position), answer.batch_index, answer.end)
+        return messages.answer_of(CursorPlace, answer)
 
     def append_control(
         self,
@@ -335,9 +333,9 @@ class SeekClient:
         StaleEpochError.
         """
         request = ControlRequest(control_type, name, tags or {}, epoch)
-        return appended_of(
-            self._call(self._append_control, request_message(topic, request), timeout_s)
-        )
+        message = request_message(topic, request)
+        answer = self._call(self._append_control, message, timeout_s)
+        return messages.answer_of(ControlAppended, answer)
 
     def epochs(self, topic: str, *, timeout_s: float | None = None) -> EpochHistory:
         """Where each leader epoch of a topic begins, and where the last one ends."""
@@ -348,7 +346,8 @@ class SeekClient:
     ) -> tuple[EpochHistory, tuple[LedgerExtent, ...]]:
         """A topic's epochs, and its ledgers: for `ledger.common_point` and `ledger.common_end`."""
         answer = self._call(self._epochs, pb.EpochsRequest(topic=topic, stored=True), timeout_s)
-        return history_of(answer), ledgers_of(answer)
+        ledgers = (messages.answer_of(LedgerExtent, each) for each in answer.ledgers)
+        return history_of(answer), tuple(ledgers)
 
     def follow_state(
         self, known_digest: bytes = b"", *, timeout_s: float | None = None

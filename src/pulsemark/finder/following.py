@@ -19,7 +19,7 @@ from ..ledger.topic_store import INTERNAL_TOPIC_PREFIX
 from ..proto import seek_pb2 as pb
 from ..proto.cursor_pb2 import CursorRecord
 from .errors import NotPossibleError
-from .rpc import position_message, position_of
+from .messages import answer_of, message_of
 
 GROUPS_LOG = INTERNAL_TOPIC_PREFIX + "kafka-groups"
 """The log of the offsets that Kafka's groups committed; it is followed as a topic."""
@@ -167,12 +167,10 @@ def state_messages(
 
 def _parts(state: StoreState, known_digest: bytes) -> Iterator[tuple[object, int]]:
     for name, each in state.topics.items():
-        topic = pb.FollowedTopic(name=name, topic_id=each.topic_id)
-        if each.end is not None:
-            topic.first.CopyFrom(position_message(each.first))
-            topic.end.CopyFrom(position_message(each.end))
-            topic.next_index, topic.entry_count = each.next_index, each.entry_count
-            topic.append_time_ms = each.append_time_ms
+        if each.end is None:
+            topic = pb.FollowedTopic(name=name, topic_id=each.topic_id)
+        else:
+            topic = message_of(pb.FollowedTopic, each, name=name)
         yield topic, len(name) + 64
     for (topic_name, name), record in state.cursors.items():
         cursor = pb.FollowedCursor(topic=topic_name, subscription=name, record=record)
@@ -189,12 +187,9 @@ def state_of_answer(answer: Iterable[pb.FollowStateResponse], known_digest: byte
         if not number:
             agreed_version(VERSIONS, (message.version, message.version))
         for topic in message.topics:
-            state.topics[topic.name] = TopicState(topic.topic_id)
-            if topic.HasField("end"):
-                state.topics[topic.name] = TopicState(
-                    topic.topic_id, position_of(topic.first), position_of(topic.end),
-                    topic.next_index, topic.entry_count, topic.append_time_ms,
-                )  # fmt: skip
+            has_end = topic.HasField("end")
+            found = answer_of(TopicState, topic) if has_end else TopicState(topic.topic_id)
+            state.topics[topic.name] = found
         for each in message.values:
             values[each.kind, each.key] = each.value
         for cursor in message.cursors:

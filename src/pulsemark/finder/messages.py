@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from google.protobuf.descriptor import Descriptor
 
 from ..audit.report import Report
 from ..audit.rows import AuditInputError, AuditRow, parse_tags
@@ -33,9 +35,12 @@ from ..proto.broker_entry_pb2 import (
 )
 from .errors import InvalidFieldError, SeekCallError
 from .rpc import position_message, position_of
-from .search import Found, IndexPlace, IndexRange, SearchMethod
+from .search import SearchMethod
 
-A = TypeVar("A", Found, IndexPlace, IndexRange)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+A = TypeVar("A", bound="DataclassInstance")
 M = TypeVar("M")
 
 MAX_NAME_BYTES = 1024
@@ -47,15 +52,6 @@ _METHOD_NUMBERS = {
     SearchMethod.PREFIXES: pb.SEARCH_METHOD_PREFIXES,
 }
 NumbersRequest = pb.SeekByTimeRequest | pb.SeekByIndexRequest | pb.RangeRequest
-_FACTS = (
-    *("bucket_ms", "counted_from_index", "next_index", "log_first_index", "left", "uncounted"),
-    *("dropped_rows", "dropped_messages", "kept_from_ms", "recounts"),
-)
-_NUMBERS = (
-    *("tier", "bucket_start_ms", "bucket_end_ms", "is_rest", "count", "doubtful_count"),
-    *("control_count", "bytes", "out_of_order"),
-)
-_OPTIONAL = ("min_index", "max_index", "missing", "missing_before", "missing_after")
 #: The fields of a request by the parts of a control entry.
 _FIELDS = {"control_type": "type", "control_name": "name"}
 _KNOWN: frozenset[int] = frozenset(CONTROL_TYPES.values()) - {CONTROL_REPLICATED_SUBSCRIPTION}
@@ -149,24 +145,29 @@ def int64(time_ms: int) -> int:
     return min(time_ms, 2**63 - 1)
 
 
-def message_of(kind: Callable[..., M], answer: Found | IndexPlace | IndexRange) -> M:
-    """A search's answer as a protobuf message, whose fields have the same names."""
-    facts = {spec.name: getattr(answer, spec.name) for spec in fields(answer)}
-    for name, value in facts.items():
-        if isinstance(value, Position):
-            facts[name] = position_message(value)
-        elif name == "time_ms":
-            facts[name] = int64(value)
-    return kind(**facts)
+def message_of(kind: Callable[..., M], value: Any, **given: Any) -> M:
+    """A dataclass as a protobuf message, whose other fields have the same names; None is unset."""
+    described: Descriptor = kind.DESCRIPTOR  # type: ignore[attr-defined]
+    for name in described.fields_by_name.keys() - given.keys():
+        fact = getattr(value, name)
+        if isinstance(fact, Position):
+            fact = position_message(fact)
+        given[name] = int64(fact) if name == "time_ms" else fact
+    return kind(**given)
 
 
-def answer_of(kind: type[A], message: Any) -> A:
-    """The answer, of the kind that the finder itself returns, in such a message."""
-    facts = {spec.name: getattr(message, spec.name) for spec in fields(kind)}
-    for name, value in facts.items():
-        if isinstance(value, pb.Position):
-            facts[name] = position_of(value)
-    return kind(**facts)
+def answer_of(kind: type[A], message: Any, **given: Any) -> A:
+    """The dataclass in such a message; of an optional field that is unset, None."""
+    names = {spec.name for spec in fields(kind)} - given.keys()
+    for spec in message.DESCRIPTOR.fields:
+        if spec.name in names:
+            fact = getattr(message, spec.name)
+            if isinstance(fact, pb.Position):
+                fact = position_of(fact)
+            elif spec.has_presence and not message.HasField(spec.name):
+                fact = None
+            given[spec.name] = fact
+    return kind(**given)
 
 
 def tag_messages(prefix: bytes) -> list[pb.Tag]:
@@ -270,32 +271,23 @@ def optional_time(request: pb.AuditRequest, field: str) -> int | None:
 
 def report_message(report: Report) -> pb.AuditResponse:
     """A report as the answer of a call."""
-    return pb.AuditResponse(
-        tags=report.tags,
-        rows=[_row_message(row) for row in report.rows],
-        **{name: getattr(report, name) for name in _FACTS},
-    )
+    return message_of(pb.AuditResponse, report, rows=[_row_message(row) for row in report.rows])
 
 
 def _row_message(row: AuditRow) -> pb.AuditRow:
-    given: dict[str, Any] = {name: getattr(row, name) for name in (*_NUMBERS, *_OPTIONAL)}
     tags = [pb.AuditTag(name=name, value=value) for name, value in row.tags.items()]
-    return pb.AuditRow(host=row.host or "", tags=tags, **given)
+    return message_of(pb.AuditRow, row, tags=tags)
 
 
 def report_of(topic: str, answer: pb.AuditResponse) -> Report:
     """The report of an answer."""
-    facts: dict[str, Any] = {name: getattr(answer, name) for name in _FACTS}
     rows = [_row_of(message) for message in answer.rows]
-    return Report(topic=topic, tags=tuple(answer.tags), rows=rows, **facts)
+    return answer_of(Report, answer, topic=topic, tags=tuple(answer.tags), rows=rows)
 
 
 def _row_of(message: pb.AuditRow) -> AuditRow:
-    given: dict[str, Any] = {name: getattr(message, name) for name in _NUMBERS}
-    for name in _OPTIONAL:
-        given[name] = getattr(message, name) if message.HasField(name) else None
     tags = {tag.name: tag.value if tag.HasField("value") else None for tag in message.tags}
-    return AuditRow(tags=tags, host=message.host or None, **given)
+    return answer_of(AuditRow, message, tags=tags, host=message.host or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,75 +354,26 @@ def _checked(request: ControlRequest) -> ControlRequest:
     return request
 
 
-def appended_message(appended: ControlAppended) -> pb.AppendControlResponse:
-    """AppendControl's answer."""
-    return pb.AppendControlResponse(
-        position=position_message(appended.position),
-        index=appended.index,
-        time_ms=appended.time_ms,
-        epoch=appended.epoch,
-    )
-
-
-def appended_of(message: pb.AppendControlResponse) -> ControlAppended:
-    """AppendControl's answer, as the broker gave it."""
-    position = position_of(message.position)
-    return ControlAppended(position, message.index, message.time_ms, message.epoch)
-
-
 def history_message(
     history: EpochHistory, ends: LogEnds, ledgers: Sequence[LedgerExtent] = ()
 ) -> pb.EpochsResponse:
     """Epochs' answer."""
-    message = pb.EpochsResponse(
+    return message_of(
+        pb.EpochsResponse,
+        ends,
         next_index=history.next_index,
-        lost_before=ends.lost_before or "",
-        lost_after=ends.lost_after or "",
-        lost_before_ms=ends.lost_before_ms,
-        has_holes=ends.has_holes,
-        stable_index=ends.stable_index,
+        epochs=[message_of(pb.EpochStart, each) for each in history.starts],
+        ledgers=[message_of(pb.LedgerExtent, each) for each in ledgers],
     )
-    for start in history.starts:
-        message.epochs.add(
-            epoch=start.epoch,
-            first_index=start.first_index,
-            position=position_message(start.position),
-            leader=start.leader,
-        )
-    for each in ledgers:
-        message.ledgers.add(
-            first=position_message(each.first),
-            end_entry_id=each.end_entry_id,
-            first_index=each.first_index,
-            epoch=each.epoch,
-        )
-    return message
 
 
 def history_of(message: pb.EpochsResponse) -> EpochHistory:
     """Epochs' answer, as `TopicLog.epoch_history` returns it."""
-    starts = (
-        EpochStart(each.epoch, each.first_index, position_of(each.position), each.leader)
-        for each in message.epochs
-    )
-    return EpochHistory(tuple(starts), message.next_index)
-
-
-def ledgers_of(message: pb.EpochsResponse) -> tuple[LedgerExtent, ...]:
-    """Epochs' answer, as `TopicLog.ledger_extents` returns it."""
-    return tuple(
-        LedgerExtent(position_of(each.first), each.end_entry_id, each.first_index, each.epoch)
-        for each in message.ledgers
-    )
+    starts = tuple(answer_of(EpochStart, each) for each in message.epochs)
+    return EpochHistory(starts, message.next_index)
 
 
 def ends_of_answer(message: pb.EpochsResponse) -> LogEnds:
     """Epochs' answer, as `TopicSource.ends` returns it."""
-    return LogEnds(
-        message.next_index,
-        message.lost_before or None,
-        message.lost_after or None,
-        message.lost_before_ms,
-        message.has_holes,
-        message.stable_index if message.HasField("stable_index") else None,
-    )
+    lost_before, lost_after = message.lost_before or None, message.lost_after or None
+    return answer_of(LogEnds, message, lost_before=lost_before, lost_after=lost_after)

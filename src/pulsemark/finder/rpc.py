@@ -51,6 +51,38 @@ DETAILS_KEY = "grpc-status-details-bin"
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
+_DETAILS: dict[str, type[Exception]] = {
+    "invalid_field": InvalidFieldError,
+    "topic_not_found": TopicNotFoundError,
+    "subscription_not_found": SubscriptionNotFoundError,
+    "cursor_busy": CursorBusyError,
+    "index_out_of_range": IndexOutOfRangeError,
+    "damaged_entry": CorruptEntryError,
+    "stale_epoch": StaleEpochError,
+    "not_possible": NotPossibleError,
+}
+"""The errors whose facts are sent: the detail's fields are their attributes and arguments."""
+_CODES: dict[type[Exception], grpc.StatusCode] = {
+    InvalidFieldError: grpc.StatusCode.INVALID_ARGUMENT,
+    TopicNotFoundError: grpc.StatusCode.NOT_FOUND,
+    SubscriptionNotFoundError: grpc.StatusCode.NOT_FOUND,
+    PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
+    IndexOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
+    CorruptEntryError: grpc.StatusCode.DATA_LOSS,
+    CorruptFileError: grpc.StatusCode.DATA_LOSS,
+    NotPossibleError: grpc.StatusCode.FAILED_PRECONDITION,
+    UnsupportedVersionError: grpc.StatusCode.FAILED_PRECONDITION,
+    CursorBusyError: grpc.StatusCode.ABORTED,
+    ServerFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    StreamStalledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    StoreClosedError: grpc.StatusCode.UNAVAILABLE,
+    FencedError: grpc.StatusCode.UNAVAILABLE,
+    ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
+    FileNotFoundError: grpc.StatusCode.UNAVAILABLE,  # trimmed or deleted while it was being read
+    LedgerError: grpc.StatusCode.FAILED_PRECONDITION,
+}
+"""The first one that an error is an instance of counts."""
+
 
 def path(method: str) -> str:
     """The HTTP/2 path of a call, e.g. `/pulsemark.seek.v1.SeekService/SeekByTime`."""
@@ -134,63 +166,18 @@ def decode(
 
 
 def _code_of(error: Exception) -> grpc.StatusCode | None:
-    match error:
-        case InvalidFieldError():
-            return grpc.StatusCode.INVALID_ARGUMENT
-        case TopicNotFoundError() | SubscriptionNotFoundError():
-            return grpc.StatusCode.NOT_FOUND
-        case PermissionDeniedError():
-            return grpc.StatusCode.PERMISSION_DENIED
-        case IndexOutOfRangeError():
-            return grpc.StatusCode.OUT_OF_RANGE
-        case CorruptEntryError() | CorruptFileError():
-            return grpc.StatusCode.DATA_LOSS
-        case NotPossibleError() | UnsupportedVersionError():
-            return grpc.StatusCode.FAILED_PRECONDITION
-        case CursorBusyError():
-            return grpc.StatusCode.ABORTED
-        case ServerFullError() | StreamStalledError():
-            return grpc.StatusCode.RESOURCE_EXHAUSTED
-        case StoreClosedError() | FencedError() | ServerUnavailableError():
-            return grpc.StatusCode.UNAVAILABLE
-        case FileNotFoundError():  # trimmed or deleted while it was being read
-            return grpc.StatusCode.UNAVAILABLE
-        case LedgerError():
-            return grpc.StatusCode.FAILED_PRECONDITION
-    return None
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
 
 
 def _detail_of(error: Exception) -> pb.ErrorDetail | None:
-    kind = pb.ErrorDetail
-    match error:
-        case InvalidFieldError(field=field, reason=reason):
-            return kind(invalid_field=kind.InvalidField(field=field, reason=reason))
-        case TopicNotFoundError(topic=topic):
-            return kind(topic_not_found=kind.TopicNotFound(topic=topic))
-        case SubscriptionNotFoundError(topic=topic, subscription=name):
-            return kind(
-                subscription_not_found=kind.SubscriptionNotFound(topic=topic, subscription=name)
-            )
-        case CursorBusyError(topic=topic, subscription=name):
-            return kind(cursor_busy=kind.CursorBusy(topic=topic, subscription=name))
-        case IndexOutOfRangeError():
-            out_of_range = kind.IndexOutOfRange(
-                index=error.index, first_index=error.first_index, next_index=error.next_index
-            )
-            return kind(index_out_of_range=out_of_range)
-        case CorruptEntryError():
-            damaged = kind.DamagedEntry(
-                topic=error.topic,
-                position=position_message(error.position),
-                next_position=position_message(error.next_position),
-                reason=error.reason,
-            )
-            return kind(damaged_entry=damaged)
-        case StaleEpochError():
-            stale = kind.StaleEpoch(topic=error.topic, epoch=error.epoch, current=error.current)
-            return kind(stale_epoch=stale)
-        case NotPossibleError(reason=reason):
-            return kind(not_possible=kind.NotPossible(reason=reason))
+    for name, kind in _DETAILS.items():
+        if isinstance(error, kind):
+            described: Any = pb.ErrorDetail.DESCRIPTOR.fields_by_name[name].message_type
+            facts = {spec.name: getattr(error, spec.name) for spec in described.fields}
+            for fact, value in facts.items():
+                if isinstance(value, Position):
+                    facts[fact] = position_message(value)
+            return pb.ErrorDetail(**{name: facts})
     return None
 
 
@@ -202,30 +189,12 @@ def _error_of(trailer: bytes) -> Exception | None:
             return None
     except DecodeError:
         return None
-    match detail.WhichOneof("kind"):
-        case "invalid_field":
-            return InvalidFieldError(detail.invalid_field.field, detail.invalid_field.reason)
-        case "topic_not_found":
-            return TopicNotFoundError(detail.topic_not_found.topic)
-        case "subscription_not_found":
-            absent = detail.subscription_not_found
-            return SubscriptionNotFoundError(absent.topic, absent.subscription)
-        case "cursor_busy":
-            return CursorBusyError(detail.cursor_busy.topic, detail.cursor_busy.subscription)
-        case "index_out_of_range":
-            beyond = detail.index_out_of_range
-            return IndexOutOfRangeError(beyond.index, beyond.first_index, beyond.next_index)
-        case "damaged_entry":
-            damaged = detail.damaged_entry
-            return CorruptEntryError(
-                damaged.topic,
-                position_of(damaged.position),
-                position_of(damaged.next_position),
-                damaged.reason,
-            )
-        case "stale_epoch":
-            stale = detail.stale_epoch
-            return StaleEpochError(stale.topic, stale.epoch, stale.current)
-        case "not_possible":
-            return NotPossibleError(detail.not_possible.reason)
-    return None
+    name = detail.WhichOneof("kind")
+    if name is None:
+        return None
+    message: Message = getattr(detail, name)
+    facts = {spec.name: getattr(message, spec.name) for spec in message.DESCRIPTOR.fields}
+    for fact, value in facts.items():
+        if isinstance(value, pb.Position):
+            facts[fact] = position_of(value)
+    return _DETAILS[name](**facts)

@@ -22,10 +22,10 @@ A broker may write to the folder at the same time. Reading takes no lock and sto
 durable entry, so a restart of the broker never takes an answer back. The next call sees new
 entries. Only the broker can change cursors: ResetCursor answers FAILED_PRECONDITION.
 
-**Admission.** A program that has users of its own, such as the broker, gives the server an `Admit`.
-It is awaited with the caller and the request, before the call begins. It says how long the caller's
-credentials last: a call that outlives them is ended as UNAUTHENTICATED. Health checks are not asked
-about: probes have no credentials.
+**Admission.** Before a call begins an `Admit` is awaited, with the caller and the request. It says
+how long the caller's credentials last: a call that outlives them is ended as UNAUTHENTICATED. Here
+it compares tokens; a program that has users of its own, such as the broker, gives the server
+another one.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import math
 import os
 import signal
 import ssl
@@ -41,6 +42,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, cast
 
@@ -81,7 +83,6 @@ MAX_CONNECTIONS = 1_000
 MAX_TOPICS = 1024
 _PING_INTERVAL_MS = 30_000
 _PING_TIMEOUT_MS = 20_000
-APPEND_CONTROL = rpc.path("AppendControl")
 HEALTH_PREFIX = f"/{health.SERVICE_NAME}/"
 _CLIENT_PING_INTERVAL_MS = 10_000
 #: What gRPC calls the common name of a client's certificate.
@@ -224,9 +225,10 @@ class SeekServer:
         _log.info("gRPC seek service listens on %s", self.target)
 
     def _interceptors(self) -> tuple[grpc.aio.ServerInterceptor, ...]:
-        if self._admit is not None:
-            return (AdmissionGate(self._admit, HEALTH_PREFIX),)
-        return (_TokenGate(self._options),) if _has_tokens(self._options) else ()
+        admit = self._admit
+        if admit is None and _has_tokens(self._options):
+            admit = partial(_admit_bearer, self._options.token, self._options.control_token)
+        return () if admit is None else (_AdmissionGate(admit),)
 
     async def _register(self, server: grpc.aio.Server) -> None:
         assert self._threads is not None
@@ -270,58 +272,6 @@ def _has_tokens(options: ServerOptions) -> bool:
     return options.token is not None or options.control_token is not None
 
 
-class _TokenGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Accepts calls with `authorization: Bearer <token>`, and health checks."""
-
-    def __init__(self, options: ServerOptions) -> None:
-        self._token, self._control = (
-            None if token is None else rpc.bearer(token).encode()
-            for token in (options.token, options.control_token)
-        )
-        # A stream handler can refuse calls of every kind without waiting for their request.
-        self._unknown = grpc.stream_stream_rpc_method_handler(_refuse)
-        self._forbidden = grpc.stream_stream_rpc_method_handler(_forbid)
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
-        details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
-        given = _credentials(details.invocation_metadata)
-        may_write = _is(given, self._control)
-        if details.method.startswith(HEALTH_PREFIX) or may_write:
-            return await continuation(details)
-        if self._token is not None and not _is(given, self._token):
-            return self._unknown
-        if details.method == APPEND_CONTROL and self._control is not None:
-            return self._unknown if self._token is None else self._forbidden
-        return await continuation(details)
-
-
-def _credentials(metadata: Any) -> bytes:
-    """What the caller sends as `authorization`; b"" if it is not sent exactly once."""
-    given = [value for key, value in metadata or () if key == "authorization"]
-    if len(given) != 1:
-        return b""
-    return given[0].encode() if isinstance(given[0], str) else bytes(given[0])
-
-
-def _is(given: bytes, wanted: bytes | None) -> bool:
-    return wanted is not None and hmac.compare_digest(given, wanted)
-
-
-async def _forbid(_requests: Any, context: CallContext) -> None:
-    await context.abort(
-        grpc.StatusCode.PERMISSION_DENIED, "the bearer token is not for AppendControl", ()
-    )
-
-
-async def _refuse(_requests: Any, context: CallContext) -> None:
-    await context.abort(
-        grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed in 'authorization'", ()
-    )
-
-
 def _bind(
     server: grpc.aio.Server, host: str, wanted: int, credentials: grpc.ServerCredentials | None
 ) -> int:
@@ -358,16 +308,9 @@ class ServerTls:
 
 def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
     """What gRPC needs of the files. Raises OSError, also for files that do not fit."""
-    first = _configuration(tls)
-    needs_certificate = tls.client_ca is not None
-    if tls.refresh_check_s is not None:
-        return grpc.dynamic_ssl_server_credentials(
-            first, _renewing(tls, tls.refresh_check_s), needs_certificate
-        )
-    return grpc.ssl_server_credentials(
-        [(Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes())],
-        root_certificates=None if tls.client_ca is None else Path(tls.client_ca).read_bytes(),
-        require_client_auth=needs_certificate,
+    interval_s = math.inf if tls.refresh_check_s is None else tls.refresh_check_s
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(tls), _renewing(tls, interval_s), tls.client_ca is not None
     )
 
 
@@ -565,13 +508,29 @@ Admit: TypeAlias = Callable[[Caller, Any], Awaitable[float | None]]
 Check: TypeAlias = Callable[[Any, CallContext], Awaitable[float | None]]
 
 
-class AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets a call begin after `admit` has returned."""
+async def _admit_bearer(token: str | None, control: str | None, caller: Caller, _: Any) -> None:
+    """Admit calls with one of the tokens. Raises CallRefusedError."""
+    given = caller.headers.get("authorization", "").encode()
+    is_known, is_all = (
+        wanted is not None and hmac.compare_digest(given, rpc.bearer(wanted).encode())
+        for wanted in (token, control)
+    )
+    if is_all:
+        return
+    is_control = control is not None and caller.method == "AppendControl"
+    if is_control and is_known:
+        text = "the bearer token is not for AppendControl"
+        raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
+    if not is_known and (is_control or token is not None):
+        text = "a bearer token is needed in 'authorization'"
+        raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text)
 
-    def __init__(self, admit: Admit, open_prefix: str) -> None:
-        """`open_prefix`: calls whose path begins with it are not asked about."""
+
+class _AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Lets a call begin after `admit` has returned; health checks are not asked about."""
+
+    def __init__(self, admit: Admit) -> None:
         self._admit = admit
-        self._open_prefix = open_prefix
 
     async def intercept_service(
         self,
@@ -580,7 +539,7 @@ class AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     ) -> grpc.RpcMethodHandler:
         """The call's handler, which asks first."""
         found = await continuation(details)
-        if found is None or details.method.startswith(self._open_prefix):
+        if found is None or details.method.startswith(HEALTH_PREFIX):
             return found
         method, headers = details.method, _headers(details.invocation_metadata)
         method = method.removeprefix(PREFIX)

@@ -33,7 +33,7 @@ from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .following import VERSIONS, StoreState, agreed_version, state_messages
 from .forwarding import Call, ForwardedError, Forwarding
-from .messages import AppendControl, appended_message, control_request, history_message
+from .messages import AppendControl, control_request, history_message, message_of
 from .search import AnyFinder, finder_of
 from .stream import ReadForm, ReadPlan, StreamSlots, Writer, entry_responses
 
@@ -144,7 +144,7 @@ class SeekServicer:
         time_ms = messages.required(request, "time_ms")
         method = messages.method_of(request.method)
         found = await self._search(topic, lambda finder: finder.by_time(time_ms, method=method))
-        return messages.message_of(pb.SeekByTimeResponse, found)
+        return message_of(pb.SeekByTimeResponse, found)
 
     async def seek_by_index(
         self, request: pb.SeekByIndexRequest, context: CallContext
@@ -154,7 +154,7 @@ class SeekServicer:
         index = messages.required(request, "index")
         method = messages.method_of(request.method)
         answer = await self._search(topic, lambda finder: finder.by_index(index, method=method))
-        return messages.message_of(pb.SeekByIndexResponse, answer)
+        return message_of(pb.SeekByIndexResponse, answer)
 
     async def range(self, request: pb.RangeRequest, context: CallContext) -> pb.RangeResponse:
         """The indexes between two times (Range)."""
@@ -167,7 +167,7 @@ class SeekServicer:
         answer = await self._search(
             topic, lambda finder: finder.range(from_ms, to_ms, method=method)
         )
-        return messages.message_of(pb.RangeResponse, answer)
+        return message_of(pb.RangeResponse, answer)
 
     async def read_entries(self, request: pb.ReadEntriesRequest, context: CallContext) -> None:
         """Entries from a position on (ReadEntries)."""
@@ -217,7 +217,8 @@ class SeekServicer:
                 "PERMISSION_DENIED", "AppendControl is off: this server has no token for it"
             )
         topic = self.topic(request.topic)
-        return appended_message(await self._append_control(topic, control_request(request)))
+        appended = await self._append_control(topic, control_request(request))
+        return message_of(pb.AppendControlResponse, appended)
 
     async def epochs(self, request: pb.EpochsRequest, context: CallContext) -> pb.EpochsResponse:
         """Where each leader epoch begins (Epochs)."""

@@ -42,7 +42,6 @@ from typing import Any, TypeVar, cast
 from ..ledger import LedgerError
 from ..metadata import Buffer
 from ..tcp import has_ended, keep_alive
-from .deadlines import Deadlines
 from .errors import Code, KafkaError, ProtocolError
 from .fetch_sessions import FetchSessions, UnsentRecords
 from .groups.coordinator import Coordination, Coordinator
@@ -626,14 +625,14 @@ class Endpoint:
         self._handlers = handlers
         self.sessions: set[KafkaSession] = set()
         self._hosts: Counter[str] = Counter()
-        self.deadlines = Deadlines()
+        self.loop = asyncio.get_running_loop()
         self.partitions = Partitions(ports.topics)
         self.producer_ids = ProducerIds(ports)
         self.topic_ids = TopicIds(options.cluster)
         self.figures = Figures()
         self.memory = Memory()
         self.fetch_sessions = FetchSessions(
-            self.deadlines.now_s, options.max_fetch_sessions, options.max_fetch_session_partitions
+            self.loop.time, options.max_fetch_sessions, options.max_fetch_session_partitions
         )
         #: Requests with large bodies or many parts that are handled at the same time: decoded they,
         #: and their answers, take a hundred times their size.
@@ -643,12 +642,13 @@ class Endpoint:
         #: Sets that may take much more memory and time in a thread, produced and fetched.
         self.large_sets = asyncio.Semaphore(LARGE_SETS_AT_ONCE)
         self.conversions = Conversions(
-            self.figures, lambda make: self.in_lane(self.large_sets, make), self.deadlines.now_s
+            self.figures, lambda make: self.in_lane(self.large_sets, make), self.loop.time
         )
         self._rewriting: asyncio.Task[None] | None = None
+        self._checking: asyncio.TimerHandle | None = None
         self.cluster: ClusterPort = ports.cluster or Alone(options.host)
         self._coordination = Coordination(
-            ports, options, self.deadlines, self.cluster, self.producer_ids
+            ports, options, self.loop, self.cluster, self.producer_ids
         )
 
     async def start(self) -> None:
@@ -730,16 +730,21 @@ class Endpoint:
 
     def _check(self) -> None:
         """Once a second: connections that are idle, the log of offsets, and unused memory."""
-        self.deadlines.after(CHECK_INTERVAL_S, self._check)
+        self._checking = self.loop.call_later(CHECK_INTERVAL_S, self._check)
         self.memory.trim()
         self.conversions.drop_unused()
-        now_s = self.deadlines.now_s()
+        now_s = self.loop.time()
         for session in tuple(self.sessions):
             session.check_time(now_s)
         if self._coordination.transactions is not None:
             self._coordination.transactions.check_time()
         if self.offsets.is_due and self._rewriting is None:
-            self._rewriting = asyncio.get_running_loop().create_task(self._rewrite())
+            self._rewriting = self.loop.create_task(self._rewrite())
+
+    def stop_checking(self) -> None:
+        """No more of that."""
+        if self._checking is not None:
+            self._checking.cancel()
 
     async def _rewrite(self) -> None:
         try:
@@ -771,7 +776,7 @@ class Endpoint:
         """End what is left."""
         for session in tuple(self.sessions):
             session.abort()
-        self.deadlines.close()
+        self.stop_checking()
         if self._coordination.transactions is not None:
             self._coordination.transactions.close()
         if self._rewriting is not None:

@@ -284,7 +284,7 @@ class CompactionFailedError(LedgerError):
 class WouldBlockError(LedgerError, OSError):
     """What was asked for is not in memory, and this thread must not wait for it. It is being read.
 
-    Only raised in a thread that has said so (`StoreCore.never_wait_here`). Once ``done`` is, ask
+    Only raised in a thread that has said so (`TopicStore.never_wait_here`). Once ``done`` is, ask
     again: the answer is there then, or the error that reading it ended with.
     """
 

@@ -41,7 +41,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -381,6 +381,56 @@ class Rows(Protocol):
         """Where each entry begins in the run."""
 
 
+ROW_FIELDS = 4
+"""The numbers of each entry: its append time, the highest entry time up to it, the run's
+messages up to it (both including the entry), and where its record ends in the run."""
+
+
+class Columns:
+    """Rows that an engine keeps in memory. One thread adds to them; readers take no lock."""
+
+    def __init__(self, first_row: int = 0, next_before: int = 0, start: int = 0) -> None:
+        """``start`` is where the first entry begins."""
+        self.first_row = first_row
+        self.next_before = next_before
+        self._start = start
+        self.times: array[int] = array("Q")
+        self.nexts: array[int] = array("I")
+        self.offsets: array[int] = array("I")
+        self.ends: array[int] = array("I")
+        self.append_times: array[int] = array("Q")
+
+    def add(self, rows: Sequence[int]) -> None:
+        """Add rows, each of `ROW_FIELDS` numbers."""
+        ends = rows[3::ROW_FIELDS]
+        self.append_times.extend(rows[0::ROW_FIELDS])
+        self.nexts.extend(rows[2::ROW_FIELDS])
+        self.offsets.extend([self.ends[-1] if self.ends else self._start, *ends[:-1]])
+        self.ends.extend(ends)
+        self.times.extend(rows[1::ROW_FIELDS])  # last: its length says how many rows there are
+
+    def keep_first(self, columns: Columns, count: int) -> None:
+        """Take the first rows of others."""
+        for name in ("append_times", "nexts", "offsets", "ends", "times"):
+            setattr(self, name, getattr(columns, name)[:count])
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def row(self, row: int) -> Row:
+        """One row, by its number in the run."""
+        at = row - self.first_row
+        return Row(self.times[at], self.nexts[at], self.offsets[at], self.ends[at])
+
+    def find_time(self, time_ms: int, limit: int) -> int:
+        """As `Run.find_time`, where these are all rows of a run."""
+        return bisect_left(self.times, time_ms, 0, limit)
+
+    def find_message(self, message: int, limit: int) -> int:
+        """As `Run.find_message`, likewise."""
+        return bisect_right(self.nexts, message, 0, limit)
+
+
 @dataclass(slots=True)
 class Probe:
     """What a search needs to know about one entry."""
@@ -489,9 +539,6 @@ class OwnTimes:
 
 H = TypeVar("H", bound=RunHeader)
 
-UNKNOWN_COUNT = -1
-"""``previous_entry_count`` if it was lost with the header. Never on disk."""
-
 
 class Link(NamedTuple, Generic[H]):
     """A run of the chain."""
@@ -518,8 +565,6 @@ def chain_of(headers: Iterable[H], lost: Collection[int] = ()) -> list[Link[H]]:
         ledger_id, count, end_index = first.previous_ledger_id, first.previous_entry_count, None
         if first.first_entry_id == 0:
             end_index = first.first_index
-        if count == UNKNOWN_COUNT:
-            count = None
         if ledger_id not in ledgers and ledger_id in lost:
             ledger_id = max((other for other in ledgers if other < ledger_id), default=-1)
             count = end_index = None

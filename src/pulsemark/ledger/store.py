@@ -104,20 +104,19 @@ class MetadataStore(Protocol):
 class LedgerStore(Protocol):
     """An engine: creates, appends to, reads, seals and removes ledgers. One owner at a time.
 
+    Engines derive theirs from it: what it does by itself is right for one without background work.
     Creating the engine takes the ownership: a second owner is refused (FolderLockedError), or the
     first one is fenced from then on. A fenced owner's writes raise OwnershipLostError.
     """
 
-    @property
-    def metadata(self) -> MetadataStore:
-        """Topics, ledger ids and values."""
-
-    @property
-    def writer(self) -> EntryWriter:
-        """What appends entries."""
+    metadata: MetadataStore
+    """Topics, ledger ids and values."""
+    writer: EntryWriter
+    """What appends entries."""
 
     def start(self, committer: GroupCommit) -> None:
         """The store is ready: the engine may work in the background, and fence owners."""
+        return
 
     # Ledgers
 
@@ -136,9 +135,11 @@ class LedgerStore(Protocol):
 
     def began(self, run: Run) -> None:
         """Under the lock: a run is appended to from now on."""
+        return
 
     def sealed(self, run: Run) -> None:
         """Under the lock: no entry follows in this run after those that are pending."""
+        return
 
     def void(self, run: Run) -> None:
         """Under the lock: no entry of this run, begun by this owner, is or will be durable."""
@@ -162,6 +163,7 @@ class LedgerStore(Protocol):
 
     def freeing(self, work: Callable[[], T]) -> T:
         """Do work that frees space, or must work on a full disk, with what help the engine has."""
+        return work()
 
     # The whole
 
@@ -172,9 +174,11 @@ class LedgerStore(Protocol):
         """Bring everything that was acknowledged to its final place, so that the next opening has
         nothing to repeat. Blocks. Raises CatalogError, OSError.
         """
+        return
 
     def finish(self) -> None:
         """All is committed and sealed: end the background work. Raises OSError, CatalogError."""
+        return
 
     def close(self) -> None:
         """Give up the ownership and all resources, after ``finish`` or instead of it."""

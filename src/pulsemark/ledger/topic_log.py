@@ -26,6 +26,7 @@ import json
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Protocol
 
@@ -43,6 +44,7 @@ SLICE_ENTRIES = 32
 """The entries of one slice, while commits are pending (`commit.read_throttle`)."""
 SLICE_ROWS = 1024
 """As `SLICE_ENTRIES`, for `read_stored`: one chunk of the local engine's index."""
+READ_ENTRIES, READ_BYTES = 1_000, 4 << 20
 UNKNOWN_COUNT = -1
 """A number of messages that is not in memory."""
 FIRST_POSITION = attrgetter("first_position")
@@ -511,9 +513,6 @@ def _messages_of(segment: Run, row: int, *, may_wait: bool = True) -> int:
     return segment.row(row).next_message - before
 
 
-READ_ENTRIES = 200
-
-
 def entries_of(
     log: ReadableLog,
     start: Position = EARLIEST,
@@ -530,23 +529,11 @@ def entries_of(
     Raises CorruptEntryError (its `next_position` is where to go on), StoreClosedError,
     StoreFailedError, ForkedStoreError, OSError.
     """
-    at = start
-    while True:
-        try:
-            entries = log.read(at, max_entries=READ_ENTRIES)
-        except CorruptEntryError as damage:
-            if not skip_damaged:
-                raise
-            at = damage.next_position
-            continue
-        if not entries:
+    lots = read_on(log, start, (lambda _: None) if skip_damaged else None)
+    for entry in chain.from_iterable(lots):
+        if end is not None and entry.position >= end:
             return
-        for entry in entries:
-            if end is not None and entry.position >= end:
-                return
-            yield entry
-        last = entries[-1].position
-        at = Position(last.ledger_id, last.entry_id + 1)
+        yield entry
 
 
 def read_on(
@@ -561,7 +548,7 @@ def read_on(
     position = start
     while True:
         try:
-            entries = log.read(position, max_entries=1000)
+            entries = log.read(position, max_entries=READ_ENTRIES)
         except CorruptEntryError as error:
             if on_damage is None:
                 raise
@@ -577,7 +564,6 @@ def read_on(
 MAX_NOTED_ENTRIES = 10_000
 """The most control entries of a ledger that a note lists; the ledger is read again if it has more.
 """
-READ_ENTRIES, READ_BYTES = 1_000, 4 << 20
 _SHIFT = MAX_ENTRY_ID.bit_length()
 
 

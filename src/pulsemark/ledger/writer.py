@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from ..metadata import (
     PREFIX_MAGIC,
@@ -41,7 +41,7 @@ from ..metadata.message import sound_count
 from ..metadata.prefix import pack_stamps
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
 from ..records import record
-from .commit.batch import MAX_BATCH_BYTES, ROW_FIELDS, Appended, Batch, Commit, Group
+from .commit.batch import MAX_BATCH_BYTES, Appended, Batch, Commit, Group
 from .cursors.cursor import Cursor
 from .cursors.cursor_store import CursorStore, SubscribedLog
 from .entry import Entry, EntryKind, StoredEntry, checked_ms, time_of_unstamped
@@ -69,10 +69,13 @@ from .limits import (
     MAX_TIME_MS,
 )
 from .position import EARLIEST, Position
-from .run import Run, RunHeader
-from .store_core import StoreCore, StoreOptions
+from .run import ROW_FIELDS, Run, RunHeader
+from .store_core import StoreOptions
 from .topic_log import ControlPositions, LogSnapshot, TopicLog
 from .transactions import Event, Transactions, event_in, event_of
+
+if TYPE_CHECKING:
+    from .topic_store import TopicStore
 
 _log = logging.getLogger(__name__)
 
@@ -192,15 +195,6 @@ def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | N
         raise FencedError(topic, f"the entry before it failed: {follows.error}")
     if not follows.commit.done and follows.ledger_id != tail.ledger_id:
         raise FencedError(topic, "a new ledger began before the entry before it was stored")
-
-
-def checked(
-    topic: str, body: object, message_count: object, kind: int
-) -> tuple[Buffer, int, int, EntryKind]:
-    """Body, body check, message count and kind of an entry, checked. Raises as those above."""
-    plain = plain_body(topic, body)
-    count, known = check_count(topic, message_count), check_kind(topic, kind)
-    return plain, body_check_of(topic, plain), count, known
 
 
 def raise_too_large(topic: str, prefix: bytes, size_bytes: int, limit_bytes: int) -> NoReturn:
@@ -390,7 +384,7 @@ class ManagedLedger(SubscribedLog):
 
     def __init__(
         self,
-        store: StoreCore,
+        store: TopicStore,
         name: str,
         topic_id: int,
         segments: Sequence[Run],

@@ -47,7 +47,7 @@ from typing import Any
 from ..ledger.cursors.cursor_store import CURSOR_TOPIC
 from ..ledger.errors import CorruptFileError, LedgerError, UnsupportedVersionError
 from ..ledger.local.catalog import Catalog, catalog_error
-from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import (
     CATALOG_NAME,
     LOCK_NAME,
@@ -106,7 +106,7 @@ def back_up(folder: Path, target: Path, *, progress: Progress = lambda _: None) 
     Raises ForeignFolderError, UnsupportedVersionError, CatalogError; TargetError: the target has
     something in it, or is inside of the folder; RestlessFolderError; OSError.
     """
-    check_marker(OsFiles(), folder)
+    check_marker(Files(), folder)
     if target.absolute().resolve().is_relative_to(folder.resolve()):
         raise TargetError(target, f"it is inside of {folder}, which it is to be a copy of")
     with fill_at_once(target) as staging, _lock_if_free(folder) as is_ours:
@@ -144,7 +144,7 @@ def _lock_if_free(folder: Path) -> Iterator[bool]:
     with ExitStack() as held:
         is_ours = True
         try:
-            folder_fd = OsFiles().try_lock_folder(folder)
+            folder_fd = Files().try_lock_folder(folder)
             if folder_fd is not None:
                 held.callback(os.close, folder_fd)
             descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY)
@@ -179,7 +179,7 @@ class _Running:
     folder: Path
     staging: Path
     progress: Progress
-    files: OsFiles = field(default_factory=OsFiles)
+    files: Files = field(default_factory=Files)
     _copies: dict[SegmentId, Copy] = field(default_factory=dict)
     _topics: dict[SegmentId, tuple[int, str]] = field(default_factory=dict)
     """The topic of each segment: id and name."""
@@ -353,7 +353,7 @@ def fill_at_once(target: Path) -> Iterator[Path]:
     """
     target = target.absolute()
     check_empty(target)
-    make_folder_durably(OsFiles(), target.parent)
+    make_folder_durably(Files(), target.parent)
     staging = target.with_name(f".{target.name}.unfinished")
     lock_fd = _claim(staging, target)
     try:
@@ -362,7 +362,7 @@ def fill_at_once(target: Path) -> Iterator[Path]:
             for name in names:
                 Path(folder, name).chmod(0o600)
             Path(folder).chmod(0o700)
-            sync_folder(Path(folder))
+            Files().sync_folder(Path(folder))
         check_empty(target)
         _move(staging, target)
     except BaseException as error:
@@ -412,25 +412,13 @@ def _move(staging: Path, target: Path) -> None:
             if (target / left).exists():
                 (target / left).rmdir()
     staging.rename(target)
-    sync_folder(target.parent)
+    Files().sync_folder(target.parent)
 
 
 def sync_file(path: Path) -> None:
     """Have a file's content on the disk. Raises OSError."""
-    _sync(path, os.O_RDONLY)
-
-
-def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk. Raises OSError."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
+    with Files().opened(path) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # -- the files and their list --
@@ -592,7 +580,7 @@ def restore(backup: Path, target: Path, *, progress: Progress = lambda _: None) 
     has something in it; CatalogError, OSError. Then there is no target.
     """
     manifest = read_manifest(backup)
-    check_marker(OsFiles(), backup)
+    check_marker(Files(), backup)
     if target.absolute().resolve().is_relative_to(backup.resolve()):
         raise TargetError(target, f"it is inside of the backup {backup}")
     with fill_at_once(target) as staging:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ..ledger import EARLIEST, CatalogError, FolderReader, Position, TopicLog, TopicNotFoundError
 from ..ledger.cursors.cursor_store import CURSOR_TOPIC, cursor_records
-from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import CATALOG_NAME, segment_path
 from ..ledger.local.segment.salvage import may_have_held_records
 from ..ledger.local.segment.segment_format import SegmentHeader
@@ -196,7 +196,7 @@ def _skips(headers: Iterable[SegmentHeader]) -> list[tuple[str, int]]:
 def _nameless(
     reader: FolderReader, folder: Path, catalog: CatalogContent | None
 ) -> tuple[SegmentId, ...]:
-    files = OsFiles()
+    files = Files()
     found = []
     for each in reader.damaged_segments():
         listed = catalog is not None and (each in catalog.segments or each in catalog.removed)

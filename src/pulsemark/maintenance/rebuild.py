@@ -23,7 +23,7 @@ from pathlib import Path
 from ..ledger.errors import CorruptCatalogError, FolderLockedError
 from ..ledger.local.catalog import Catalog, checked_properties, property_name
 from ..ledger.local.folder_reader import FolderReader
-from ..ledger.local.io.files import Files, OsFiles
+from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import (
     CATALOG_NAME,
     NEW_CATALOG_NAME,
@@ -68,7 +68,7 @@ def rebuild_catalog(folder: Path) -> RebuiltCatalog:
     Raises FolderLockedError, ForeignFolderError, CatalogError, OSError; UnsupportedVersionError
     where a newer version wrote the catalog or a segment: then nothing has changed.
     """
-    files = OsFiles()
+    files = Files()
     check_marker(files, folder)
     lock = lock_folder(files, folder)
     try:
@@ -188,11 +188,8 @@ def _give_second_name(files: Files, path: Path, name: Path) -> None:
         os.link(path, name)
     except OSError:
         shutil.copy(path, name)
-        copied = files.open(name, os.O_RDWR)
-        try:
+        with files.opened(name, os.O_RDWR) as copied:
             files.fsync(copied)
-        finally:
-            files.close(copied)
 
 
 def _put_back(files: Files, folder: Path, old: Path | None) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..ledger import EARLIEST, CorruptEntryError, Entry, EntryKind, TopicLog
 from ..ledger.errors import CatalogError, CorruptCatalogError, CorruptFileError, TopicNotFoundError
-from ..ledger.local.io.files import Files, OsFiles
+from ..ledger.local.io.files import Files, size_of
 from ..ledger.local.io.folder import (
     CATALOG_NAME,
     LOCK_NAME,
@@ -38,7 +38,7 @@ from ..ledger.local.io.folder import (
     ledgers_folder,
     list_segments,
 )
-from ..ledger.local.segment.salvage import has_records, read_named_header, salvage_headers
+from ..ledger.local.segment.salvage import may_have_held_records, read_named_header, salvage_headers
 from .findings import (
     DamagedCatalog,
     DamagedEntries,
@@ -69,48 +69,32 @@ def verify_folder(
     The counts in ``checked`` are increased. Raises ForeignFolderError, UnsupportedVersionError,
     TopicNotFoundError, OSError.
     """
-    view, catalog_findings = _view_of(Path(path), files or OsFiles(), checked or Checked())
+    view, catalog_findings = _view_of(Path(path), files or Files(), checked or Checked())
     names = _topics(view)
     for name in topics or ():
         if name not in names:
             raise TopicNotFoundError(name)
     if topics is None:
-        yield from _before_topics(view, catalog_findings)
-    yield from _in_topics(view, names if topics is None else topics)
+        yield from _journal_findings(view.journal)
+        yield from catalog_findings
+        yield from _unsalvageable(view)
+    for name, topic_id in sorted(names.items()):
+        if topics is None or name in topics:
+            view.checked.topics += "://" in name  # the store has topics of its own, too
+            yield from TopicCheck(view, name, topic_id).run()
     if topics is None:
-        yield from _after_topics(view)
-
-
-def verify_topics(
-    path: str | os.PathLike[str], topics: Collection[str], *, checked: Checked | None = None
-) -> Iterator[Finding]:
-    """The findings of `verify_folder` in some topics; those that no longer exist are left out."""
-    view, _ = _view_of(Path(path), OsFiles(), checked or Checked())
-    yield from _in_topics(view, topics)
-
-
-def verify_around_topics(path: str | os.PathLike[str]) -> Iterator[Finding]:
-    """The findings of `verify_folder` that are in no topic's log."""
-    view, catalog_findings = _view_of(Path(path), OsFiles(), Checked())
-    yield from _before_topics(view, catalog_findings)
-    yield from _after_topics(view)
+        yield from _orphans(view, names)
+        yield from stray_files(view.files, view.folder)
 
 
 def sizes_of_topics(path: str | os.PathLike[str]) -> dict[str, int]:
     """All topics of a folder, the store's own too, with the size of their segments in bytes."""
-    view, _ = _view_of(Path(path), OsFiles(), Checked())
+    view, _ = _view_of(Path(path), Files(), Checked())
     sizes = dict.fromkeys(_topics(view), 0)
     for segment_id, header in view.headers.items():
         if header.topic in sizes:
-            sizes[header.topic] += _size(view.path(segment_id))
+            sizes[header.topic] += size_of(view.files, view.path(segment_id))
     return sizes
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _view_of(folder: Path, files: Files, checked: Checked) -> tuple[FolderView, list[Finding]]:
@@ -123,24 +107,6 @@ def _view_of(folder: Path, files: Files, checked: Checked) -> tuple[FolderView, 
     _read_headers_of_listed(view)
     _salvage(view)
     return view, catalog_findings
-
-
-def _in_topics(view: FolderView, topics: Collection[str]) -> Iterator[Finding]:
-    for name, topic_id in sorted(_topics(view).items()):
-        if name in topics:
-            view.checked.topics += "://" in name  # the store has topics of its own, too
-            yield from TopicCheck(view, name, topic_id).run()
-
-
-def _before_topics(view: FolderView, catalog_findings: list[Finding]) -> Iterator[Finding]:
-    yield from _journal_findings(view.journal)
-    yield from catalog_findings
-    yield from _unsalvageable(view)
-
-
-def _after_topics(view: FolderView) -> Iterator[Finding]:
-    yield from _orphans(view, _topics(view))
-    yield from stray_files(view.files, view.folder)
 
 
 def _read_headers(view: FolderView) -> None:
@@ -194,16 +160,11 @@ def _read_headers_of_listed(view: FolderView) -> None:
 
 def _salvage(view: FolderView) -> None:
     catalog = view.catalog or CatalogContent()
-    names = {topic_id: name for name, topic_id in catalog.topics.items()}
     for segment_id in sorted(view.damaged):
         if _read_header(view, view.files, segment_id):
             del view.damaged[segment_id]  # it was half written
             continue
-        topic_id = catalog.segments.get(segment_id, -1)
-        identity = (names[topic_id], topic_id) if topic_id in names else None
-        view.headers |= salvage_headers(
-            view.files, view.folder, [segment_id], view.headers.values(), identity
-        )
+        view.headers |= salvage_headers(view.files, view.folder, [segment_id])
     unread = (catalog.segments.keys() | view.damaged.keys()) - view.headers.keys()
     if unread - view.damaged.keys():  # or they were removed after the catalog was read
         unread &= view.catalog_now().segments.keys() | view.damaged.keys()
@@ -239,7 +200,7 @@ def _unsalvageable(view: FolderView) -> Iterator[Finding]:
         try:
             if segment_id in removed:
                 yield LeftoverFile(path=path, reason=_REMOVED)
-            elif is_known or has_records(view.files, view.folder, segment_id):
+            elif is_known or may_have_held_records(view.files, view.folder, segment_id):
                 yield DamagedHeader(path=path, reason=reason, salvaged=False)
             else:
                 why = "a segment without header and records: its first write did not finish"

@@ -6,7 +6,6 @@ shows segment files with the journal's bytes in their places, without changing a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..ledger.local.commit.journal import (
     journal_blocks,
     journals,
 )
-from ..ledger.local.io.files import Files, OsFiles, read_up_to
+from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import SegmentId, segment_path
 from .findings import DamagedJournal
 
@@ -99,7 +98,7 @@ def _add(content: JournalContent, block: JournalBlock, *, is_cut: bool) -> None:
         at += group.size_bytes
 
 
-class JournalOverlay(OsFiles):
+class JournalOverlay(Files):
     """Segments' files as recovery will leave them; ``ends`` are those that it cuts off."""
 
     def __init__(
@@ -161,8 +160,5 @@ class JournalOverlay(OsFiles):
         return bytes(data)
 
     def _read_piece(self, piece: _Piece, offset: int, size_bytes: int) -> bytes:
-        fd = self._files.open(piece.journal, os.O_RDONLY)
-        try:
+        with self._files.opened(piece.journal) as fd:
             return read_up_to(self._files, fd, size_bytes, offset).ljust(size_bytes, b"\0")
-        finally:
-            self._files.close(fd)

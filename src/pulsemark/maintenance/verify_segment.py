@@ -8,9 +8,8 @@ prefix, which readers of entries get (clients, mirrors, Pulsar's own tools). One
 from the same numbers. So a difference means that bytes were joined which do not belong together,
 though each part has a good checksum.
 
-Every number of the index file can be computed from the records, with two exceptions: the running
-maximum of times before a segment whose header was damaged, and the times of entries that are
-damaged now. After such a place times are only checked to be possible: never falling, and never
+Every number of the index file can be computed from the records, but for the times of entries that
+are damaged now. After such a place times are only checked to be possible: never falling, and never
 below an entry's own time.
 """
 
@@ -67,8 +66,6 @@ class SegmentPlan:
     """Its header, and where its entries end."""
     is_ended: bool
     """Whether it has ended, so that its index file should be complete."""
-    salvaged: bool = False
-    """Whether the header was salvaged."""
     cut: HeadCut = NO_CUT
     """The first entries that were removed."""
     is_in_journal: bool = False
@@ -102,15 +99,8 @@ class SegmentCheck:
     def run(self) -> Iterator[Finding]:
         """Read everything. Raises OSError, and FileNotFoundError if it was removed meanwhile."""
         plan = self._plan
-        fd = self._files.open(plan.path, os.O_RDONLY)
-        try:
-            index = IndexCheck(
-                self._files,
-                index_path(plan.path),
-                plan.link.header,
-                cut=plan.cut,
-                exact_floor=not plan.salvaged,
-            )
+        with self._files.opened(plan.path) as fd:
+            index = IndexCheck(self._files, index_path(plan.path), plan.link.header, cut=plan.cut)
             try:
                 yield from self._records(fd, index)
                 counting_rows = self._expected_id - plan.link.header.first_entry_id
@@ -119,8 +109,6 @@ class SegmentCheck:
                 yield from self._index(index)
             finally:
                 index.close()
-        finally:
-            self._files.close(fd)
 
     def _position(self, entry_id: int) -> Position:
         return Position(self._plan.link.header.ledger_id, entry_id)
@@ -142,10 +130,8 @@ class SegmentCheck:
 
     def _is_beyond(self, record: ScannedRecord) -> bool:
         """Whether this record and all after it do not count."""
-        plan, fields = self._plan, record.fields
-        if plan.link.end_entry_id is not None:
-            return fields.entry_id >= plan.link.end_entry_id
-        return plan.link.end_index is not None and fields.index >= plan.link.end_index
+        end_id = self._plan.link.end_entry_id
+        return end_id is not None and record.fields.entry_id >= end_id
 
     def _gap(self, record: ScannedRecord, index: IndexCheck) -> Iterator[Finding]:
         """Entries before ``record`` that have no record."""
@@ -216,10 +202,10 @@ class SegmentCheck:
         plan = self._plan
         end_id = plan.link.end_entry_id
         evidence = "a later header counts them"
-        if end_id is None and plan.link.end_index is None:
+        if end_id is None:
             end_id = plan.link.header.first_entry_id + index.stated_rows()
             evidence = "the index file has them"
-        if end_id is not None and self._expected_id < end_id:
+        if self._expected_id < end_id:
             lost = None
             if plan.link.end_index is not None and self.next_index is not None:
                 lost = plan.link.end_index - self.next_index
@@ -253,14 +239,7 @@ class SegmentCheck:
         if not index.sealed and not index.problems and self._plan.is_ended:
             reason = index.missing or "it was not completed"
             yield MissingIndex(topic=self._plan.link.header.topic, path=path, reason=reason)
-        for problem in index.problems:
-            yield DamagedIndex(
-                topic=self._plan.link.header.topic,
-                path=path,
-                row=problem.row,
-                sealed=index.sealed,
-                reason=problem.reason,
-            )
+        yield from index.problems
 
 
 def contradiction(fields: RecordFields, entry: Buffer) -> str | None:
@@ -291,14 +270,6 @@ _MAX_PROBLEMS = 20
 """The most problems reported for one file."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexProblem:
-    """Something wrong with an index file, first seen at ``row``."""
-
-    row: int
-    reason: str
-
-
 class _Rows(Chunk):
     """The rows of one chunk, as computed from the records."""
 
@@ -323,14 +294,13 @@ class IndexCheck:
         header: SegmentHeader,
         *,
         cut: HeadCut = NO_CUT,
-        exact_floor: bool = True,
     ) -> None:
-        """``exact_floor``: the header was not salvaged. Raises OSError."""
+        """Raises OSError."""
         self._files = files
         self._path = path
         self._header = header
         self._head = index_head(header)
-        self._exact_times = exact_floor
+        self._exact_times = True
         self._time_max_ms = header.entry_time_floor_ms
         self._append_time_max_ms = 0
         self._next_message = 0
@@ -340,7 +310,7 @@ class IndexCheck:
         self.trailer: Trailer | None = None
         self.missing: str | None = None
         """Why there is no file to compare; None: there is one."""
-        self.problems: list[IndexProblem] = []
+        self.problems: list[DamagedIndex] = []
         self._fd = -1
         try:
             self._fd = files.open(path, os.O_RDONLY)
@@ -445,7 +415,15 @@ class IndexCheck:
 
     def _report(self, row: int, reason: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(IndexProblem(row, reason))
+            self.problems.append(
+                DamagedIndex(
+                    topic=self._header.topic,
+                    path=self._path,
+                    row=row,
+                    sealed=self.sealed,
+                    reason=reason,
+                )
+            )
 
     def _chunk(self, number: int) -> Chunk | None:
         """A chunk of the file, if it is good; in a file without trailer it must be full, too."""

@@ -7,7 +7,6 @@ read; after a power cut the journal restores what segments lack.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ..ledger.errors import CatalogError, CorruptFileError
-from ..ledger.local.io.files import Files
+from ..ledger.local.io.files import Files, size_of
 from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, list_segments, segment_path
 from ..ledger.local.segment.salvage import read_named_header
 from ..ledger.local.segment.segment_format import SegmentHeader, cut_path, examine_cut
@@ -196,7 +195,6 @@ class TopicCheck:
             path,
             link,
             is_ended=number + 1 < len(self._links) and not view.journal.blocks,
-            salvaged=segment_id in view.damaged,
         )
         cut_problem = None
         if self._is_first(number):
@@ -264,7 +262,7 @@ class TopicCheck:
         if segment_id not in links:
             return None, [], None
         plan = replace(plan, link=links[segment_id])
-        size_bytes = _size(view.files, plan.path)
+        size_bytes = size_of(view.files, plan.path)
         journal = read_journal(view.files, view.folder)
         files = view.files
         ends: dict[SegmentId, int] = {}
@@ -294,18 +292,6 @@ class TopicCheck:
             )
             found.append(cut_off)
         return check, found, cut_problem
-
-
-def _size(files: Files, path: Path) -> int:
-    """A file's size in bytes; 0 if there is none."""
-    try:
-        fd = files.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return 0
-    try:
-        return files.size(fd)
-    finally:
-        files.close(fd)
 
 
 def _with_cut(files: Files, plan: SegmentPlan) -> tuple[SegmentPlan, str | None]:

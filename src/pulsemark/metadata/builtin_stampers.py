@@ -1,20 +1,4 @@
-"""The built-in stampers, the fields they write, and finding stampers by name.
-
-=================  ======================  ======================================================
-name               field                   taken from
-=================  ======================  ======================================================
-broker-time        1 broker_timestamp      the broker's clock (PIP-70)
-index              2 index                 the topic's count of messages (PIP-70)
-message-count      100 message_count       the SEND command, from which the index grows
-has-keys           106 has_keys            the producer's header: a key of either kind; `:any`
-                                           looks into batches, too
-raw-size           107 raw_size_bytes      the producer's header: uncompressed size
-tombstone          108 tombstone           a property of the message
-property-tags      109 application_tags    properties of the message, else of the producer
-producer           110 producer_name       the connection, else the producer's header
-send-time          111 send_time_ms        the producer's header: publish time, or Kafka's time
-broker             112 broker_name         what the broker advertises
-=================  ======================  ======================================================
+"""The built-in stampers (docs/stamps.md has their table), and finding stampers by name.
 
 No stamper opens a payload, but for `has-keys:any`, which looks for keys in a batch. Stampers that
 need the producer's header ask the context for it. The context parses the header once for all
@@ -38,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata, SourceFormat
 from ..proto.pulsar_api_pb2 import NONE, KeyValue, MessageMetadata
@@ -46,7 +30,7 @@ from .compression import CompressionUnavailableError, DecompressionError, decomp
 from .crc import Buffer
 from .errors import MessageFormatError, StamperLoadError, UnknownStamperError
 from .message import batch_members, compression_of, message_count_of, payload_of
-from .prefix import APPLICATION_TAGS_FIELD, add_application_tags
+from .prefix import add_application_tags
 from .stamp_context import StampContext, Stamper
 
 if TYPE_CHECKING:
@@ -54,44 +38,50 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_FIELDS = BrokerEntryMetadata.DESCRIPTOR.fields_by_name
-_NUMBER = {name: field.number for name, field in _FIELDS.items()}
 ENTRY_POINT_GROUP = "pulsemark.stampers"
 
 
-class BrokerTimeStamper:
+class BuiltInStamper:
+    """A stamper of one field, which it gets with its name."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    fields: ClassVar[frozenset[int]]
+    stamps_control: ClassVar[bool]
+
+    def __init_subclass__(cls, *, name: str, field: str, stamps_control: bool = False) -> None:
+        cls.name, cls.stamps_control = name, stamps_control
+        cls.fields = frozenset({BrokerEntryMetadata.DESCRIPTOR.fields_by_name[field].number})
+
+
+class BrokerTimeStamper(
+    BuiltInStamper, name="broker-time", field="broker_timestamp", stamps_control=True
+):
     """Field 1: the broker's time in milliseconds, never falling within a topic (PIP-70)."""
 
     __slots__ = ()
-    name = "broker-time"
-    fields = frozenset({_NUMBER["broker_timestamp"]})
-    stamps_control = True
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `broker_timestamp`."""
         metadata.broker_timestamp = context.now_ms
 
 
-class IndexStamper:
+class IndexStamper(BuiltInStamper, name="index", field="index", stamps_control=True):
     """Field 2: the index of the entry's last message (PIP-70)."""
 
     __slots__ = ()
-    name = "index"
-    fields = frozenset({_NUMBER["index"]})
-    stamps_control = True
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `index`."""
         metadata.index = context.index
 
 
-class MessageCountStamper:
+class MessageCountStamper(
+    BuiltInStamper, name="message-count", field="message_count", stamps_control=True
+):
     """Field 100: how many messages the entry counts for; a control entry counts one."""
 
     __slots__ = ()
-    name = "message-count"
-    fields = frozenset({_NUMBER["message_count"]})
-    stamps_control = True
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `message_count`."""
@@ -102,7 +92,7 @@ class MessageCountStamper:
 OPENED_BATCH_MAX_BYTES = 128 * 1024
 
 
-class HasKeysStamper:
+class HasKeysStamper(BuiltInStamper, name="has-keys", field="has_keys"):
     """Field 106: a message of the entry has a key. If it is missing, nothing is known.
 
     A batch's header has a key if the client groups messages by key, or copies the first one's.
@@ -112,9 +102,6 @@ class HasKeysStamper:
     """
 
     __slots__ = ("_opens_batches",)
-    name = "has-keys"
-    fields = frozenset({_NUMBER["has_keys"]})
-    stamps_control = False
 
     def __init__(self, *, opens_batches: bool = False) -> None:
         self._opens_batches = opens_batches
@@ -158,7 +145,7 @@ def _has_keys_inside(message: MessageMetadata, body: Buffer) -> bool | None:
         return None
 
 
-class RawSizeStamper:
+class RawSizeStamper(BuiltInStamper, name="raw-size", field="raw_size_bytes"):
     """Field 107: the payload's size before compression, in bytes.
 
     This is the size that the producer's header states. If the header states none, it is the
@@ -167,9 +154,6 @@ class RawSizeStamper:
     """
 
     __slots__ = ()
-    name = "raw-size"
-    fields = frozenset({_NUMBER["raw_size_bytes"]})
-    stamps_control = False
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `raw_size_bytes` if it is known."""
@@ -188,7 +172,7 @@ def _raw_size_bytes(message: MessageMetadata, body: Buffer) -> int:
     return len(payload_of(body))
 
 
-class TombstoneStamper:
+class TombstoneStamper(BuiltInStamper, name="tombstone", field="tombstone"):
     """Field 108: the message deletes its key, though it may have a value (KIP-87).
 
     A producer says so by a property with the value "true"; the policy names the property. Official
@@ -198,9 +182,6 @@ class TombstoneStamper:
     """
 
     __slots__ = ("property_name",)
-    name = "tombstone"
-    fields = frozenset({_NUMBER["tombstone"]})
-    stamps_control = False
 
     def __init__(self, property_name: str) -> None:
         self.property_name = property_name
@@ -229,7 +210,7 @@ def says_tombstone(properties: Iterable[KeyValue], name: str | None) -> bool:
     return value == "true"
 
 
-class PropertyTagsStamper:
+class PropertyTagsStamper(BuiltInStamper, name="property-tags", field="application_tags"):
     """Field 109: copies properties with certain names into application tags.
 
     A property of the entry's own header wins over one that the producer was opened with. Official
@@ -239,9 +220,6 @@ class PropertyTagsStamper:
     """
 
     __slots__ = ("_names",)
-    name = "property-tags"
-    fields = frozenset({APPLICATION_TAGS_FIELD})
-    stamps_control = False
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
@@ -275,7 +253,7 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-class ProducerStamper:
+class ProducerStamper(BuiltInStamper, name="producer", field="producer_name"):
     """Field 110: the producer's name, as the connection has it.
 
     Only the broker knows this name for certain, because a client can write any name into a header.
@@ -284,9 +262,6 @@ class ProducerStamper:
     """
 
     __slots__ = ()
-    name = "producer"
-    fields = frozenset({_NUMBER["producer_name"]})
-    stamps_control = False
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `producer_name`."""
@@ -300,7 +275,7 @@ class ProducerStamper:
 _SET_TIME_AT = {SourceFormat.SOURCE_KAFKA_MAGIC_1: 18, SourceFormat.SOURCE_KAFKA_MAGIC_2: 35}
 
 
-class SendTimeStamper:
+class SendTimeStamper(BuiltInStamper, name="send-time", field="send_time_ms"):
     """Field 111: when the entry was sent, by the producer's clock, in milliseconds.
 
     It is the publish time of a message in Pulsar's format. Of a Kafka record set it is the time in
@@ -309,9 +284,6 @@ class SendTimeStamper:
     """
 
     __slots__ = ()
-    name = "send-time"
-    fields = frozenset({_NUMBER["send_time_ms"]})
-    stamps_control = False
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `send_time_ms`."""
@@ -324,13 +296,10 @@ class SendTimeStamper:
                 metadata.send_time_ms = time_ms
 
 
-class BrokerStamper:
+class BrokerStamper(BuiltInStamper, name="broker", field="broker_name", stamps_control=True):
     """Field 112: the broker's name. A ledger that is used without a broker leaves it out."""
 
     __slots__ = ()
-    name = "broker"
-    fields = frozenset({_NUMBER["broker_name"]})
-    stamps_control = True
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `broker_name`."""

@@ -87,7 +87,7 @@ class StamperChain:
         self._links = tuple(map(_link, self._stampers))
         _check_fields(self._links)
         self._control_links = tuple(link for link in self._links if link.stamps_control)
-        kinds = {type(stamper) for stamper in self._stampers}
+        kinds: set[type] = {type(stamper) for stamper in self._stampers}
         #: The chain writes only time and index, so `pack_stamp` can make its prefixes.
         self.is_plain_stamp = kinds == {BrokerTimeStamper, IndexStamper}
 

@@ -54,7 +54,7 @@ from ..metadata import control_of
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
 from ..proto.cursor_pb2 import CursorRecord
 from .endpoints import Selection
-from .errors import OtherSourceError
+from .errors import EndpointError, NoTopicsError, OtherSourceError
 from .follow_source import READ_ENTRIES, FollowSource, History
 from .run import until_back
 from .topic_mirror import Report
@@ -360,7 +360,9 @@ class FollowRun:
         """Follow; whether everything that the source had at the start is here.
 
         Raises LostError (not reached for `reconnect_s`), OtherSourceError (the folder has entries
-        and the source none of them), SeekCallError, LedgerError, OSError. What was followed stays.
+        and the source none of them), EndpointError (the source is this folder), NoTopicsError (with
+        ``once``: the source has no such topic), SeekCallError, LedgerError, OSError. What was
+        followed stays.
         """
         self._begin()
         is_complete = False
@@ -385,6 +387,7 @@ class FollowRun:
         """Make sure that both folders have one log, and take ids for this one's own ledgers."""
         state = self.source.state(b"")
         names = self._selected(state)
+        self._check_source(state)
         own = [name for name in self._known() if name in names or self.selection is None]
         logs = [self._open(name) for name in own]
         with_entries = [topic for topic in logs if topic.ledger.ledger_extents()]
@@ -400,6 +403,17 @@ class FollowRun:
             self._remove_views()
         self.store.catalog.put(FOLLOWS_KIND, FOLLOWS_PLACE, self.source.endpoint.encode())
         self.report.is_connected = True
+
+    def _check_source(self, state: StoreState) -> None:
+        """Raise EndpointError or NoTopicsError for one that cannot be meant."""
+        if Path(self.source.endpoint).resolve() == self.store.folder.resolve():
+            raise EndpointError(self.source.endpoint, "a folder cannot follow itself")
+        if not self.once or self.selection is None:
+            return  # a topic may come later
+        for name in self.selection.names:
+            chosen = Selection((name,), self.selection.is_regex)
+            if not any(map(chosen.has, state.topics)):
+                raise NoTopicsError(self.source.endpoint, chosen.names)
 
     def _is_shared(self, topic: FollowedTopic, state: StoreState) -> bool:
         if topic.name not in state.topics:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import make_folder_durably
 from .errors import OptionError
 
@@ -31,7 +31,7 @@ def run_lock(folder: Path, option: str, value: Path, taken: str) -> Iterator[Non
     Raises OptionError: the folder cannot be written, or another run holds the lock.
     """
     try:
-        make_folder_durably(OsFiles(), folder)
+        make_folder_durably(Files(), folder)
         fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     except (OSError, ValueError) as error:
         reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"

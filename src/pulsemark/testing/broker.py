@@ -18,9 +18,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..broker import Broker, BrokerConfig, BrokerThread
+from ..broker.connection.services import Services
 from ..broker.errors import BrokerStateError
 from ..broker.handlers.authenticating import check_credentials
-from ..broker.services import Services
 from ..broker.subscriptions.shared_dispatcher import SharedDispatcher
 from ..broker.topics.topic import Topic
 from ..ledger import MemoryFolder, TopicLog

@@ -28,9 +28,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar, Unpack, cast
 
 from ..broker import Broker, BrokerConfig
+from ..broker.connection.services import Services
 from ..broker.connection.session import Session
 from ..broker.handlers import handle_command, handle_sends, handle_unsupported
-from ..broker.services import Services
 from ..ledger import MemoryFolder
 from ..metadata import Buffer
 from ..metadata.partition_names import partition_of
@@ -432,7 +432,7 @@ FINAL_ERRORS = {
 }
 
 
-class FaultySession(Session[Services]):
+class FaultySession(Session):
     """A client's connection, with the broker's faults."""
 
     def __init__(self, services: Services, broker: FaultyBroker) -> None:
@@ -452,7 +452,7 @@ class FaultySession(Session[Services]):
         if not delays or not self.producers or self.is_closed:
             super().take_turn()
         elif self._waiting is None:
-            self.throttling.throttle()
+            self.throttle()
             self._waiting = asyncio.get_running_loop().create_task(self._go_on(delays[0]))
 
     async def _go_on(self, delay: DelayingSends) -> None:
@@ -460,7 +460,7 @@ class FaultySession(Session[Services]):
         self._waiting = None
         if not self.is_closed:
             super().take_turn()
-            self.throttling.unthrottle()
+            self.unthrottle()
 
     def close_state(self) -> None:
         """The connection ends; what was delayed is never handled."""
@@ -581,7 +581,7 @@ class FaultyBroker(Broker):
         """Take a topic from its producers."""
         await self.run_blocking(_fence, self.service_url, str(full_name(topic)))
 
-    def make_session(self) -> Session[Services]:
+    def make_session(self) -> Session:
         """A connection that obeys the faults."""
         return FaultySession(self.services, self)
 

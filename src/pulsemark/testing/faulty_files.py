@@ -38,7 +38,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from ..ledger.local.io.files import Buffer, Files, OsFiles
+from ..ledger.local.io.files import Buffer, Files
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class _Fault:
         return self.path_part in str(path or "")
 
 
-class FaultyFiles:
+class FaultyFiles(Files):
     """A `Files` that calls another one, by default the real disk's, with the faults that are due.
 
     Its methods raise the OSError of the fault, and those of the other `Files`.
@@ -107,7 +107,7 @@ class FaultyFiles:
     """
 
     def __init__(self, files: Files | None = None, *, syncs: bool = True) -> None:
-        self._files: Files = files or OsFiles()
+        self._files: Files = files or Files()
         self._syncs = syncs
         self._lock = threading.RLock()
         self._faults: list[_Fault] = []

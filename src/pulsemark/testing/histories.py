@@ -359,7 +359,7 @@ def lost_changes(history: History, topic: str) -> Iterator[Anomaly]:
         possible = [
             step
             for step in changes
-            if step.begin_ns < get.end_ns
+            if step.begin_ns <= get.end_ns
             and max(step.begin_ns, step.end_ns - 1 + (0 if step.ok else CALM_NS)) >= last_ns
         ]
         if get.value not in {step.value for step in possible}:

@@ -13,22 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import lazy_names
-from .errors import (
-    CommandError,
-    CommandTooLargeError,
-    FrameError,
-    FrameSizeError,
-    FrameTooLargeError,
-    InvalidFieldError,
-    InvalidTextError,
-    InvalidTopicNameError,
-    LongListError,
-    MalformedCommandError,
-    MissingFieldError,
-    ProtocolError,
-    UnexpectedCommandError,
-    UnknownCommandError,
-)
+from .errors import InvalidTopicNameError, ProtocolError
 from .topic_name import TopicName, check_namespace, check_namespace_or_older, is_older_namespace
 
 if TYPE_CHECKING:
@@ -88,29 +73,17 @@ __all__ = [
     "LATEST",
     "Buffer",
     "Command",
-    "CommandError",
-    "CommandTooLargeError",
     "Connection",
     "Event",
     "FrameBuffer",
-    "FrameError",
-    "FrameSizeError",
-    "FrameTooLargeError",
-    "InvalidFieldError",
-    "InvalidTextError",
     "InvalidTopicNameError",
-    "LongListError",
-    "MalformedCommandError",
     "Message",
     "MessageId",
-    "MissingFieldError",
     "ProtocolError",
     "Role",
     "Send",
     "Sends",
     "TopicName",
-    "UnexpectedCommandError",
-    "UnknownCommandError",
     "Unsupported",
     "check_namespace",
     "check_namespace_or_older",

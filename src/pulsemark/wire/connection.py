@@ -82,19 +82,7 @@ from ..proto.pulsar_api_pb2 import (
     CommandSend,
     CommandSendReceipt,
 )
-from .errors import (
-    CommandTooLargeError,
-    FrameSizeError,
-    FrameTooLargeError,
-    InvalidFieldError,
-    InvalidTextError,
-    LongListError,
-    MalformedCommandError,
-    MissingFieldError,
-    ProtocolError,
-    UnexpectedCommandError,
-    UnknownCommandError,
-)
+from .errors import ProtocolError
 from .fields import (
     BODY_FIELDS,
     TYPE_NAMES,
@@ -264,7 +252,7 @@ class FrameBuffer:
         """The next whole frame as (command, headers-and-payload), or None if more bytes are needed.
 
         The command is a copy. The rest is a read-only view without a copy; it may be empty.
-        Raises FrameTooLargeError, CommandTooLargeError, FrameSizeError.
+        Raises ProtocolError.
         """
         start = self._start
         available = self._end - start
@@ -327,17 +315,22 @@ class FrameBuffer:
         return commands, payloads
 
     def _check_sizes(self, total: int, command_size: int | None) -> None:
-        """Raise an error if the sizes are wrong."""
-        if total + 4 > self.max_frame_size_bytes:
-            raise FrameTooLargeError(total + 4, self.max_frame_size_bytes)
+        """Raise ProtocolError if the sizes are wrong."""
+        limit, command_limit = self.max_frame_size_bytes, self.max_command_size_bytes
+        if total + 4 > limit:
+            raise ProtocolError(f"frame of {total + 4} bytes is above the limit of {limit}")
         if total < 5:
-            raise FrameSizeError(total, None)
+            raise ProtocolError(f"totalSize {total} cannot be a frame's sizes")
         if command_size is None:
             return
         if not 0 < command_size <= total - 4:
-            raise FrameSizeError(total, command_size)
-        if command_size > self.max_command_size_bytes:
-            raise CommandTooLargeError(command_size, self.max_command_size_bytes)
+            raise ProtocolError(
+                f"totalSize {total} and commandSize {command_size} cannot be a frame's sizes"
+            )
+        if command_size > command_limit:
+            raise ProtocolError(
+                f"command of {command_size} bytes is above the limit of {command_limit}"
+            )
 
     def _room_needed(self) -> int:
         """How many bytes the block must be able to hold from _start on, before the next read."""
@@ -704,19 +697,21 @@ class Connection:
         try:
             base = BaseCommand.FromString(bytes(command))
         except (DecodeError, UnicodeDecodeError):
-            raise MalformedCommandError(None, len(command)) from None
+            raise ProtocolError(f"command of {len(command)} bytes cannot be parsed") from None
         if not base.HasField("type"):
-            raise UnknownCommandError(read_unknown_type(base))
+            number = read_unknown_type(base)
+            text = "command without type" if number is None else f"unknown command type {number}"
+            raise ProtocolError(text)
         kind = int(base.type)
         self._check_allowed(kind)
         field = BODY_FIELDS.get(kind)
         if field is None:
             return Unsupported(kind)
         if not base.HasField(field):
-            raise MissingFieldError(kind, TYPE_NAMES[kind], (field,))
+            raise ProtocolError(f"{TYPE_NAMES[kind]} lacks {field}")
         if not base.IsInitialized():
             missing = base.FindInitializationErrors()  # type: ignore[attr-defined] # not in stubs
-            raise MissingFieldError(kind, TYPE_NAMES[kind], tuple(missing))
+            raise ProtocolError(f"{TYPE_NAMES[kind]} lacks {', '.join(missing)}")
         body = getattr(base, field)
         self._check_values(kind, body)
         if kind == _HANDSHAKE[self.role]:
@@ -732,12 +727,12 @@ class Connection:
         """Refuse a command that is not allowed now, or that the peer may not send."""
         name = TYPE_NAMES[kind]
         if kind not in _ADMITTED[self.role]:
-            raise UnexpectedCommandError(kind, name, f"must not be sent to a {self.role.value}")
+            raise ProtocolError(f"{name} must not be sent to a {self.role.value}")
         if not self._established:
             if kind not in _BEFORE_HANDSHAKE[self.role]:
-                raise UnexpectedCommandError(kind, name, "came before the handshake")
+                raise ProtocolError(f"{name} came before the handshake")
         elif kind == _HANDSHAKE[self.role]:
-            raise UnexpectedCommandError(kind, name, "came a second time")
+            raise ProtocolError(f"{name} came a second time")
 
     def _check_values(self, kind: int, body: ProtobufMessage) -> None:
         """Refuse long lists, text that is not UTF-8, and values that no command may have."""
@@ -745,12 +740,16 @@ class Connection:
             if self.role is Role.SERVER:
                 long_list = find_long_list(body, MAX_REQUEST_TEXTS)
                 if long_list is not None:
-                    raise LongListError(kind, TYPE_NAMES[kind], *long_list, MAX_REQUEST_TEXTS)
+                    field, count = long_list
+                    raise ProtocolError(
+                        f"{TYPE_NAMES[kind]}.{field} has {count} values; at most "
+                        f"{MAX_REQUEST_TEXTS} are allowed"
+                    )
             path = find_invalid_text(body)
             if path is not None:
-                raise InvalidTextError(kind, TYPE_NAMES[kind], path)
+                raise ProtocolError(f"{TYPE_NAMES[kind]}.{path} is not UTF-8")
         elif isinstance(body, CommandFlow) and not 0 < body.messagePermits <= _PERMITS_MAX:
-            raise InvalidFieldError(kind, "FLOW", "messagePermits", body.messagePermits)
+            raise ProtocolError(f"FLOW.messagePermits must not be {body.messagePermits}")
 
     def _take_over_limit(self, body: ProtobufMessage) -> None:
         """A client takes over the broker's limit of a message."""

@@ -8,7 +8,7 @@ from pulsemark.broker import BrokerConfig
 from pulsemark.broker.configuration.settings import parse_settings
 from pulsemark.broker.errors import ConfigError
 from pulsemark.broker.policies.policy import InvalidValueError, UnreadableValueError
-from pulsemark.broker.policies.pulsar_policies import SINGLE_ZERO, RetentionPolicy
+from pulsemark.broker.policies.pulsar_policies import MESSAGE_TTL, SINGLE_ZERO, RetentionPolicy
 from pulsemark.testing import running_broker
 
 from .conftest import NAME, NAMESPACE, PATH, Place
@@ -148,7 +148,7 @@ def test_a_partitioned_topics_policy_holds_for_its_partitions(place):
     async def applied(running):
         topics = running.services.topics
         name = topics.parse("persistent://public/default/parts-partition-1")
-        return running.services.cleaning.policies.applied(name).ttl_s
+        return running.services.topics.policies.applied(name, MESSAGE_TTL)
 
     assert place.broker.call(applied) == 30
 

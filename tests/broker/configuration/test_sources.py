@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.broker import ConfigError
-from pulsemark.broker.configuration.settings import SettingError, setting_fields
+from pulsemark.broker.configuration.settings import Loaded, SettingError, setting_fields
 from pulsemark.broker.configuration.sources import (
     ConfigFileError,
-    Loaded,
     PropertiesError,
     load,
     read_properties,

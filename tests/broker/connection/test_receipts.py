@@ -86,8 +86,8 @@ class Publishing:
     def __init__(self) -> None:
         self.session = Session()
         self.budget = PublishBudget(1 << 20)
-        self.receipts = Receipts(self.session, self.budget, BrokerConfig())
         connection: Any = self.session
+        self.receipts = Receipts(connection, self.budget, BrokerConfig())
         self.producers = [
             Producer.from_command(connection, CommandProducer(producer_id=number), "p", 0)
             for number in range(2)

@@ -11,6 +11,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from pulsemark import cli
+from pulsemark.broker.policies.pulsar_policies import COMPACTION_THRESHOLD
 from pulsemark.compaction.cleaner import CleanerRules
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_kafka import RawKafka
@@ -160,9 +161,8 @@ def test_the_cleanup_policy_gives_a_topic_rules_for_its_cleaner(both, topic_name
     assert topic.cleaner_rules is None
     assert asked(both, topic_name, {"cleanup.policy": "compact"}) == (204, None)
     assert topic.cleaner_rules == CleanerRules()
-    applied = services.cleaning.policies.applied(topic.topic_name)
-    assert applied.compaction_threshold_bytes == 0
-    assert applied.retention.is_unlimited
+    assert services.topics.policies.applied(topic.topic_name, COMPACTION_THRESHOLD) == 0
+    assert services.cleaning.retention_of(topic.topic_name).is_unlimited
     wanted = {
         "cleanup.policy": "compact,delete",
         "retention.ms": "600000",
@@ -174,7 +174,7 @@ def test_the_cleanup_policy_gives_a_topic_rules_for_its_cleaner(both, topic_name
     }
     assert asked(both, topic_name, wanted) == (204, None)
     assert topic.cleaner_rules == CleanerRules(0.1, 1, 2, 3, 4, 600_000, None)
-    assert services.cleaning.policies.applied(topic.topic_name).retention.time_ms == 600_000
+    assert services.cleaning.retention_of(topic.topic_name).time_ms == 600_000
 
 
 def test_other_settings_leave_a_retention_as_an_operator_has_set_it(both, topic_name):
@@ -185,7 +185,7 @@ def test_other_settings_leave_a_retention_as_an_operator_has_set_it(both, topic_
     name = topics.parse(f"persistent://public/default/{topic_name}")
 
     def policies():
-        stored = topics.policy_store.policies_of_topic(name)
+        stored = topics.policies.policies_of_topic(name)
         minutes = stored["retention_policies"]["retentionTimeInMinutes"]
         return minutes, stored.get("compaction_threshold")
 
@@ -217,7 +217,7 @@ def test_a_namespace_and_the_broker_have_defaults_for_new_topics() -> None:
             for name in names:
                 topics = [MetadataRequest.MetadataRequestTopic(name=name)]
                 raw.call(MetadataRequest, 4, topics=topics, allow_auto_topic_creation=True)
-                store = broker.broker.services.topics.policy_store
+                store = broker.broker.services.topics.policies
                 name = f"persistent://public/default/{name}"  # noqa: PLW2901 - in full
                 shown.append(store.of_topics[name]["kafka"].get("message.format.version", "-"))
             return shown

@@ -6,6 +6,8 @@ import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, KeySharedMode
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_messages import unbatched_message
@@ -276,6 +278,22 @@ def test_stats_tell_what_clients_asked_for(raw, client, http, topic):
     assert http("POST", path_of(topic, "/deduplicationEnabled"), True).status == 204
     producer.send(b"x")
     assert http("GET", path_of(topic, "/stats")).json["deduplicationStatus"] == "Enabled"
+
+
+@pytest.mark.parametrize("what", ["topic", "partitioned topic", "namespace", "tenant"])
+def test_of_requests_that_create_something_at_once_one_does(http, topic, what):
+    """The others get 409, as if they had come later."""
+    path, body = {
+        "topic": (path_of(topic), {}),
+        "partitioned topic": (path_of(topic), 2),
+        "namespace": ("/admin/v2/namespaces/public/n", {}),
+        "tenant": ("/admin/v2/tenants/t", {"allowedClusters": ["standalone"]}),
+    }[what]
+    end = "/partitions" if body == 2 else ""
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(4):
+            asked = [pool.submit(http, "PUT", f"{path}{number}{end}", body) for _ in range(8)]
+            assert sorted(each.result().status for each in asked) == [204, *[409] * 7]
 
 
 def test_partitions_that_are_added_do_not_bring_a_deleted_topic_back(http, topic):

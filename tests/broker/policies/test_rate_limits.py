@@ -92,7 +92,7 @@ def paused(broker: BrokerThread) -> int:
     """The number of connections that are not read."""
 
     async def run(running: Any) -> int:
-        return sum(session.throttling.is_throttled for session in running.services.sessions)
+        return sum(session.is_throttled for session in running.services.sessions)
 
     found: int = broker.call(run)
     return found

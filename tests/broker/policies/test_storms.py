@@ -120,7 +120,7 @@ def test_deleted_and_made_again_while_policies_change() -> None:
 
         async def left(running: Any) -> list[Any]:
             topics = running.services.topics
-            await topics.rule_keeping.settled()
+            await topics.policies.background.settled()
             catalog = topics.catalog
             kinds = ("topic-policy", "deduplication")
             return [item for kind in kinds for item in catalog.items(kind)]

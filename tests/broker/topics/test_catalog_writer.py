@@ -15,12 +15,11 @@ import pytest
 import pulsemark.broker
 from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.policies.own_policies import StampPolicy
+from pulsemark.broker.policies.own_policies import STAMPS
 from pulsemark.broker.topics.catalog_writer import CatalogWriter
 from pulsemark.broker.topics.registry import Topics
-from pulsemark.broker.topics.schemas import SchemaRules, Schemas
+from pulsemark.broker.topics.schemas import Schemas
 from pulsemark.ledger import CatalogError, LocalStore
-from pulsemark.metadata import StamperChain
 from pulsemark.proto.pulsar_api_pb2 import Schema
 from pulsemark.wire import TopicName
 
@@ -68,24 +67,12 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
         yield opened
 
 
-async def _nothing_to_wait_for(_: TopicName) -> None:
-    """No one cleans a topic here."""
-
-
 async def start(store: LocalStore, seed: int = 0) -> tuple[Topics, Shuffled]:
     """The registry as a starting broker makes it."""
     pool = Shuffled(seed)
     writer = CatalogWriter(store, pool)
-    schemas = Schemas(writer, BrokerConfig(), pool)
-    topics = Topics(
-        store,
-        BrokerConfig(),
-        StamperChain(),
-        pool,
-        writer,
-        before_delete=_nothing_to_wait_for,
-        after_delete=schemas.forget,
-    )
+    config = BrokerConfig(stampers=(), schema_compatibility_strategy="ALWAYS_COMPATIBLE")
+    topics = Topics(store, config, pool, writer)
     await topics.load()
     return topics, pool
 
@@ -100,10 +87,9 @@ def schema(number: int) -> Schema:
 
 
 def schemas_of(topics):
-    """The schemas of a registry, where every definition is compatible."""
-    made = Schemas(topics.catalog_writer, BrokerConfig(), topics._run_blocking)
-    config = BrokerConfig(schema_compatibility_strategy="ALWAYS_COMPATIBLE")
-    made.use_rules(SchemaRules(config, topics.policy_store), topics.before_open)
+    """The schemas of a registry, which go with their topics."""
+    made = Schemas(topics)
+    topics.after_delete.append(made.forget)
     return made
 
 
@@ -150,7 +136,6 @@ def test_a_deleted_topic_leaves_no_schema(store, seed):
     async def run() -> None:
         topics, _ = await start(store, seed)
         schemas = schemas_of(topics)
-        topics._after_delete = schemas.forget
         topic = await topics.open(NAME, create=True)
 
         deletion = asyncio.ensure_future(topics.delete(NAME, force=True))
@@ -177,12 +162,12 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         many = TopicName.parse("persistent://public/default/many")
         changes: list[Any] = []
         for number in range(5):
-            policy = StampPolicy.from_json({"stampers": ["broker-time"] if number % 2 else []})
+            policy = {"stampers": ["broker-time"] if number % 2 else []}
             changes += [
                 topics.namespaces.put_tenant("tenant", {"number": number}),
                 topics.namespaces.put("public/other", {"number": number}),
-                topics.stamp_policies.set_for_topic(NAME, policy),
-                topics.stamp_policies.set_for_namespace("public/default", policy),
+                topics.policies[STAMPS].set_for_topic(NAME, policy),
+                topics.policies[STAMPS].set_for_namespace("public/default", policy),
                 topics.partitioned.put(many, number + 1),
                 topic.producers._store_epoch(number),
             ]
@@ -192,16 +177,16 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         assert topics.namespaces.tenants["tenant"] == {"number": 4}
         assert topics.namespaces["public/other"] == {"number": 4}
         assert topics.partitions_of(many) == 5
-        assert topics.stamp_policies.of_topic(NAME) == StampPolicy((), StamperChain())
+        assert topics.policies[STAMPS].of_topic(NAME) == {"stampers": []}
         again, _ = await start(store)
         assert again.namespaces.tenants == topics.namespaces.tenants
         assert dict(again.namespaces) == dict(topics.namespaces)
         assert again.marks._epochs == topics.marks._epochs
         assert again.partitions_of(many) == 5
         assert again.marks._epochs[str(NAME)] == 4
-        for policies in (topics.stamp_policies, again.stamp_policies):
-            assert policies.of_namespace("public/default") == StampPolicy((), StamperChain())
-            assert policies.of_topic(NAME) == StampPolicy((), StamperChain())
+        for policies in (topics.policies[STAMPS], again.policies[STAMPS]):
+            assert policies.of_namespace("public/default") == {"stampers": []}
+            assert policies.of_topic(NAME) == {"stampers": []}
 
     asyncio.run(run())
 
@@ -215,13 +200,13 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         topic = await topics.open(NAME, create=True)
         await topics.namespaces.put("public/empty", {})
         pool.fail = {"write_since", "freeing"}
-        policy = StampPolicy.from_json({"stampers": ["broker-time"]})
+        policy = {"stampers": ["broker-time"]}
         for change in (
             lambda: topics.namespaces.put_tenant("tenant", {}),
             lambda: topics.namespaces.put("public/other", {}),
             lambda: topics.delete_namespace("public/empty"),
-            lambda: topics.stamp_policies.set_for_topic(NAME, policy),
-            lambda: topics.stamp_policies.set_for_namespace("public/default", policy),
+            lambda: topics.policies[STAMPS].set_for_topic(NAME, policy),
+            lambda: topics.policies[STAMPS].set_for_namespace("public/default", policy),
             lambda: topics.partitioned.put(NAME, 3),
             lambda: topic.producers._store_epoch(1),
             lambda: schemas.register(NAME, schema(0), topic),

@@ -399,7 +399,7 @@ def test_it_goes_with_its_policy_and_its_topic(deduplicating):
 
             levels = topics.policies[DEDUPLICATION]
             await levels.set_for_topic(topics.parse(TOPIC), value)
-            await topics.rule_keeping.settled()
+            await topics.policies.background.settled()
 
         broker.call(lambda running: switch(running, False))
         assert producer.send(b"y", sequence_id=5)[1:3] != DUPLICATE

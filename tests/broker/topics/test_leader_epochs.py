@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import Broker, BrokerThread
+from pulsemark.broker.policies.own_policies import EPOCHS
 from pulsemark.client import RequestRefusedError
 from pulsemark.ledger import CatalogError, FolderReader, MemoryFolder
 from pulsemark.ledger.store import CONTROL_NOTE_KIND
@@ -278,7 +279,7 @@ def test_a_caller_that_goes_away_leaves_the_beginning_to_the_next_one(
 
     async def begin_twice(running: Broker) -> None:
         topics = running.services.topics
-        topics.leader_epochs.default = True
+        topics.policies[EPOCHS].default = True
         topic = topics.open_topics[TOPIC]
         monkeypatch.setattr(catalog, "put", slow)
         gone = asyncio.ensure_future(topics.leader_epochs.begin_if_due(topic))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import Broker, BrokerThread
+from pulsemark.broker.policies.own_policies import MIRRORS
 from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.ledger import StoreOptions
 from pulsemark.metadata import BrokerEntryMetadata, pack
@@ -150,7 +151,7 @@ def test_the_policy_is_asked(broker: BrokerThread, raw: RawClient, topic: str) -
     async def allow(running: Broker, value: list[str] | None) -> None:
         name = running.services.topics.parse(topic)
         await running.services.topics.open(name, create=True)
-        await running.services.topics.mirror_policies.set_for_topic(name, value)
+        await running.services.topics.policies[MIRRORS].set_for_topic(name, value)
 
     broker.call(lambda running: allow(running, ["east"]))
     mirror = open_mirror(raw, topic, "east")

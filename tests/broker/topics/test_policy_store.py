@@ -10,6 +10,7 @@ import pytest
 
 from pulsemark.broker.policies.own_policies import (
     MAX_STAMPERS,
+    STAMPS,
     InvalidPolicyError,
     StampPolicy,
 )
@@ -247,7 +248,7 @@ def test_changes_beside_a_deletion_leave_nothing_behind(broker, http, raw, topic
     """Set and delete at once, in any order: a new topic or namespace has no policy."""
     import asyncio
 
-    policy = StampPolicy.from_json(OFF)
+    policy = OFF
     namespace = "public/raced"
     for _ in range(10):
         http("PUT", f"/admin/v2/namespaces/{namespace}")
@@ -257,12 +258,12 @@ def test_changes_beside_a_deletion_leave_nothing_behind(broker, http, raw, topic
             topics = running.services.topics
             name = topics.parse(topic)
             await asyncio.gather(
-                topics.stamp_policies.set_for_topic(name, policy),
+                topics.policies[STAMPS].set_for_topic(name, policy),
                 topics.delete(name),
-                topics.stamp_policies.set_for_topic(name, policy),
-                topics.stamp_policies.set_for_namespace(namespace, policy),
+                topics.policies[STAMPS].set_for_topic(name, policy),
+                topics.policies[STAMPS].set_for_namespace(namespace, policy),
                 topics.delete_namespace(namespace),
-                topics.stamp_policies.set_for_namespace(namespace, policy),
+                topics.policies[STAMPS].set_for_namespace(namespace, policy),
                 return_exceptions=True,
             )
             catalog = topics.catalog
@@ -360,11 +361,10 @@ def test_off_by_configuration_and_on_by_policy(topic, tmp_path):
     ):
         producer = client.create_producer(topic)
         producer.send(b"x")
-        on = StampPolicy.from_json(ON)
 
         async def switch_on(running):
             topics = running.services.topics
-            await topics.stamp_policies.set_for_namespace("public/default", on)
+            await topics.policies[STAMPS].set_for_namespace("public/default", ON)
 
         broker.call(switch_on)
         producer.send(b"x")
@@ -444,11 +444,10 @@ def stampers_of_before():
 
 def change(broker, topic, value):
     """Set a topic's policy from inside."""
-    policy = StampPolicy.from_json(value)
 
     async def work(running):
         topics = running.services.topics
-        await topics.stamp_policies.set_for_topic(topics.parse(topic), policy)
+        await topics.policies[STAMPS].set_for_topic(topics.parse(topic), value)
 
     broker.call(work)
 

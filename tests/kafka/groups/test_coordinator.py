@@ -14,34 +14,34 @@ from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from pulsemark.broker import BrokerConfig
 from pulsemark.broker.kafka.ports import kafka_options
-from pulsemark.kafka.deadlines import Deadline
 from pulsemark.kafka.errors import Code
 from pulsemark.kafka.groups.coordinator import Coordinator, subscribes
 from pulsemark.kafka.groups.group import Joining, State
 
 
 class Clock:
-    """Deadlines by hand."""
+    """Time by hand."""
 
     def __init__(self):
         self.now_s = 0.0
         self._heap = []
         self._numbers = count()
+        self._calls = {}
 
-    def after(self, delay_s, call):
+    def call_later(self, delay_s, call):
         """Call after a time."""
-        deadline = Deadline(self.now_s + delay_s, call)
-        heappush(self._heap, (deadline.at_s, next(self._numbers), deadline))
-        return deadline
+        number = next(self._numbers)
+        heappush(self._heap, (self.now_s + delay_s, number))
+        self._calls[number] = call
+        return SimpleNamespace(cancel=lambda: self._calls.pop(number, None))
 
     def move(self, by_s):
         """Let time pass, and what is due happen in its order."""
         until_s = self.now_s + by_s
         while self._heap and self._heap[0][0] <= until_s:
-            self.now_s, _, deadline = heappop(self._heap)
-            if deadline.at_s is not None:
-                deadline.at_s = None
-                deadline.call()
+            self.now_s, number = heappop(self._heap)
+            if call := self._calls.pop(number, None):
+                call()
         self.now_s = until_s
 
 

@@ -328,10 +328,10 @@ def test_retention_is_the_brokers_policy_and_all_settings_survive_a_restart(tmp_
         RawKafka.from_url(broker.kafka_url) as client,
     ):
         assert create(client, "t", retention_ms="90000", message_format_version="0.10.0") == 0
-        applied = broker.broker.services.cleaning.policies.applied(name).retention
+        applied = broker.broker.services.cleaning.retention_of(name)
         assert (applied.time_minutes, applied.size_mb) == (2, -1)
         assert changed(client, "t", ("retention.bytes", 0, "1")) == 0
-        applied = broker.broker.services.cleaning.policies.applied(name).retention
+        applied = broker.broker.services.cleaning.retention_of(name)
         assert (applied.time_minutes, applied.size_mb) == (2, 1)
     with (
         running_broker(data_dir=folder, kafka_port=0, http_port=None) as broker,

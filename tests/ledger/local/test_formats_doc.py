@@ -31,7 +31,7 @@ from pulsemark.ledger import (
     errors,
     limits,
     store,
-    store_core,
+    topic_store,
 )
 from pulsemark.ledger.entry import EntryKind
 from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
@@ -47,7 +47,7 @@ from pulsemark.ledger.local.commit.journal import (
     replay,
 )
 from pulsemark.ledger.local.io import folder
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.segment import index_file, record_format, segment_format
 from pulsemark.ledger.local.segment.index_file import (
     CHUNK_HEADER_SIZE,
@@ -100,7 +100,7 @@ LINES = DOCUMENT.splitlines()
 ORDERS = "persistent://public/default/orders"
 START_MS = 1_700_000_000_000
 LETTERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
-FILES = OsFiles()
+FILES = Files()
 
 
 # The document, taken apart
@@ -245,7 +245,7 @@ def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
         folder, segment_format, record_format, index_file, journal,
-        view_format, store, catalog_module, limits, store_core, recovery,
+        view_format, store, catalog_module, limits, topic_store, recovery,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}
@@ -278,7 +278,7 @@ def test_numbers_in_the_text() -> None:
     assert 2 * copy == JOURNAL_HEADER_SIZE
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
     assert f"{len(journal._ZEROS)} zeros are written after it" in DOCUMENT
-    assert f"reserved {store_core.LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
+    assert f"reserved {topic_store.LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursors.cursor_store")
     more = f"more than {cursors.COMPACT_MIN_RECORDS} records"
     assert f"{more}, and more than {cursors.COMPACT_RATIO} for each cursor" in DOCUMENT

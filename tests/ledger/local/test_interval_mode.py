@@ -113,7 +113,7 @@ def test_what_a_failed_write_stored_is_synced_within_the_interval(memory_folder)
     store = simulated.open(files)
     topic = store.open_topic(ORDERS[0])
     topic.append(b"first").commit.wait(10)
-    while store.committer.unsynced.seconds_left() is not None:
+    while store.committer.seconds_to_sync() is not None:
         time.sleep(0.01)
     before = files.calls["fdatasync"]
     files.fail("pwritev", error=errno.ENOSPC, times=2, path_part=".log")  # the journal's is first

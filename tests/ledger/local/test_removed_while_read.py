@@ -10,7 +10,7 @@ import pytest
 from pulsemark.finder import Finder, SearchMethod
 from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, LocalStore, Position
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.store_core import StoreOptions
 from pulsemark.metadata import StamperChain
 from pulsemark.testing.raw_messages import unbatched_message
@@ -22,7 +22,7 @@ KEPT = 30
 START_MS = 1_700_000_000_000
 
 
-class BusyFiles(OsFiles):
+class BusyFiles(Files):
     """Something happens just before a segment is read; a hole reads as zeros at once."""
 
     def __init__(self):
@@ -192,7 +192,7 @@ def test_a_reader_keeps_no_file_of_what_was_removed(tmp_path):
     store.close()
 
 
-class Vanishing(OsFiles):
+class Vanishing(Files):
     """Files of which some are removed just before the first index file is opened."""
 
     def __init__(self, victims: list[Path]) -> None:

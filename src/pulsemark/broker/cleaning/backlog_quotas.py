@@ -80,7 +80,7 @@ class BacklogQuotas:
         self._config = config
         self._run_blocking = run_blocking
         self._background = Background()
-        topics.policy_store.listeners.append(self._policy_changed)
+        topics.policies.listeners.append(self._policy_changed)
 
     async def close(self) -> None:
         """Return after the checks that run."""
@@ -104,18 +104,28 @@ class BacklogQuotas:
 
     async def check(self, topic: Topic) -> None:
         """Check one topic's quotas. Raises LedgerError, OSError."""
-        quotas = self._topics.policies.applied(topic.topic_name, BACKLOG_QUOTAS)
-        if not quotas:
-            topic.has_full_backlog = False
-            return
-        now_ms = self._config.clock.now_ms()
-        found: list[Excess] = await self._run_blocking(excess_of, topic, quotas, now_ms)
+        found = await self._exceeded(topic)
         topic.has_full_backlog = any(excess.refuses_producers for excess in found)
         for excess in found:
             if excess.refuses_producers:
                 topic.producers.disconnect_those(lambda producer: producer.mirror is None)
             elif excess.evicts_to is not None:
                 await self._evict(topic, excess.evicts_to)
+
+    async def refusing(self, topic: Topic) -> Excess | None:
+        """The quota for which a topic takes nothing from producers now. Raises as `check`."""
+        if not self._config.backlog_quota_check_enabled:
+            return None
+        found = await self._exceeded(topic)
+        return next((excess for excess in found if excess.refuses_producers), None)
+
+    async def _exceeded(self, topic: Topic) -> list[Excess]:
+        quotas = self._topics.policies.applied(topic.topic_name, BACKLOG_QUOTAS)
+        if not quotas:
+            return []
+        now_ms = self._config.clock.now_ms()
+        found: list[Excess] = await self._run_blocking(excess_of, topic, quotas, now_ms)
+        return found
 
     async def _evict(self, topic: Topic, last: Position) -> None:
         for subscription in tuple(topic.subscriptions.values()):

@@ -101,9 +101,7 @@ class Lifetimes:
         """Delete the topics that have been inactive for long enough."""
         policies = self._topics.policies
         levels = policies[INACTIVE_TOPICS]
-        if not levels.default["deleteWhileInactive"] and not self._topics.policy_store.is_set(
-            INACTIVE_TOPICS.key
-        ):
+        if not (levels.default["deleteWhileInactive"] or policies.is_set(INACTIVE_TOPICS.key)):
             return
         now_ms = self._config.clock.now_ms()
         known, self._inactive_since_ms = self._inactive_since_ms, {}

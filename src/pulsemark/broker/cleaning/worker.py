@@ -33,7 +33,7 @@ from ..policies.pulsar_policies import (
     COMPACTION_THRESHOLD,
     MESSAGE_TTL,
     RETENTION,
-    CleaningPolicies,
+    RetentionPolicy,
 )
 from ..storage import durable
 from ..topics.entry_formats import KAFKA_POLICY, cleaner_rules_of
@@ -43,7 +43,6 @@ from .worker_thread import Claims, Lane
 if TYPE_CHECKING:
     from ...compaction.compacted_log import CompactedLog
     from ..policies.policy import Policy
-    from ..policies.pulsar_policies import RetentionPolicy
     from ..subscriptions.subscription import HomeTopic
     from ..topics.policy_store import Concerns
     from ..topics.registry import Topics
@@ -65,12 +64,9 @@ class Cleaning:
         topics: Topics,
         config: BrokerConfig,
         run_blocking: Callable[..., Awaitable[Any]],
-        claims: Claims,
     ) -> None:
-        """`claims`: the registry waits for a topic's before it deletes the topic."""
-        self.policies = CleaningPolicies(topics.policies)
         self.lane = Lane("pulsemark-cleaning")
-        self.claims = claims
+        self.claims = Claims()
         self.compactions = CompactionRuns(
             config, self.claims, self._compaction_begins, self._compaction_ended
         )
@@ -83,7 +79,8 @@ class Cleaning:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._numbers = count()
-        topics.policy_store.listeners.append(self._policy_changed)
+        topics.policies.listeners.append(self._policy_changed)
+        topics.before_delete.append(self._wait_until_free)
 
     def start(self) -> None:
         """Begin the rounds."""
@@ -127,6 +124,9 @@ class Cleaning:
             (COMPACTION_THRESHOLD, self.compactions.lane, self._compact_if_dirty),
         )
 
+    async def _wait_until_free(self, name: TopicName) -> None:
+        await self._run_blocking(self.claims.wait_until_free, str(name))
+
     async def clean_now(self) -> None:
         """Clean all topics once, and return when that is done."""
         for kind, lane, work in self._kinds():
@@ -148,8 +148,9 @@ class Cleaning:
     def _round(
         self, kind: Policy, work: Callable[[Topic], None], concerns: Concerns
     ) -> Iterator[None]:
-        is_used = self.policies.is_used(kind) or (
-            kind is COMPACTION_THRESHOLD and self._topics.policy_store.is_set(KAFKA_POLICY)
+        policies = self._topics.policies
+        is_used = policies.is_used(kind) or (
+            kind is COMPACTION_THRESHOLD and policies.is_set(KAFKA_POLICY)
         )
         names = self._topics.names.snapshot() if is_used else ()
         for name in names:
@@ -163,9 +164,12 @@ class Cleaning:
 
     def _opened(self, name: TopicName) -> Topic | None:
         """Open a topic for cleaning, if there is work for it, and no other broker serves it."""
-        settings = self._topics.policy_store.in_topic(name, KAFKA_POLICY)
+        policies, retention = self._topics.policies, self.retention_of(name)
+        settings = policies.in_topic(name, KAFKA_POLICY)
         is_cleaned = settings is not None and cleaner_rules_of(settings) is not None
-        if not (is_cleaned or self.policies.applied(name).asks_for_work):
+        is_limited = not (retention.is_unlimited or retention.is_at_once)
+        others = (policies.applied(name, each) for each in (MESSAGE_TTL, COMPACTION_THRESHOLD))
+        if not (is_cleaned or is_limited or any(others)):
             return None
         try:
             return self._on_loop(self._topics.open(name, create=False))
@@ -174,6 +178,10 @@ class Cleaning:
         except (RefusedError, LedgerError, OSError) as error:
             log.warning(NOT_CLEANED, name, error)
             return None
+
+    def retention_of(self, name: TopicName) -> RetentionPolicy:
+        """The retention that applies to a topic. From any thread."""
+        return RetentionPolicy.from_json(self._topics.policies.applied(name, RETENTION))
 
     def _guarded(self, work: Callable[[Topic], None], topic: Topic) -> None:
         """Log an error in one topic, so that the other topics are still cleaned."""
@@ -196,7 +204,7 @@ class Cleaning:
     def _trim(self, topic: Topic) -> None:
         from .trimming import trim
 
-        policy = self.policies.applied(topic.topic_name).retention
+        policy = self.retention_of(topic.topic_name)
         now_ms = self._config.clock.now_ms()
         with self.claims.if_free(topic.name) as is_free:
             if is_free and topic.is_open:
@@ -208,13 +216,14 @@ class Cleaning:
     def _expire(self, topic: Topic) -> None:
         from .trimming import due_position, expire_topic
 
-        ttl_ms = self.policies.applied(topic.topic_name).ttl_s * 1000
+        ttl_ms = self._topics.policies.applied(topic.topic_name, MESSAGE_TTL) * 1000
         last = due_position(topic, self._config.clock.now_ms(), ttl_ms)
         if last is not None:
             self._on_loop(expire_topic(topic, last))
 
     def _compact_if_dirty(self, topic: Topic) -> None:
-        threshold_bytes = self.policies.applied(topic.topic_name).compaction_threshold_bytes
+        policies = self._topics.policies
+        threshold_bytes = policies.applied(topic.topic_name, COMPACTION_THRESHOLD)
         self.compactions.compact_if_dirty(topic, threshold_bytes)
 
     def _compaction_begins(self, topic: Topic) -> None:
@@ -253,7 +262,7 @@ class Cleaning:
         """On the lane's thread."""
         from .trimming import Removable, removable, trim
 
-        policy = self.policies.applied(topic.topic_name).retention
+        policy = self.retention_of(topic.topic_name)
         now_ms = self._config.clock.now_ms()
         with self.claims.waiting(topic.name):
             topic.check_is_open()

@@ -9,9 +9,9 @@ does not have, or that Pulsar cannot change while it runs, are refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from .config import BrokerConfig
 from .settings import SettingError, parse_settings, pulsar_settings, setting_fields
@@ -55,19 +55,14 @@ def with_settings(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerCon
     return config
 
 
-class Writer(Protocol):
-    """Writes to the catalog; `topics.catalog_writer.CatalogWriter` is one."""
-
-    async def put(
-        self, kind: str, key: str, value: bytes | None, show: Callable[[], object]
-    ) -> None:
-        """Store a value (None removes it), then call `show`. Raises CatalogError."""
+#: Stores a value of a kind under a key (None removes it), then calls. Raises CatalogError.
+Put = Callable[[str, str, bytes | None, Callable[[], object]], Awaitable[None]]
 
 
 class DynamicSettings:
     """A broker's configuration in force, and what was changed of it while it ran."""
 
-    def __init__(self, configured: BrokerConfig, changed: dict[str, str], writer: Writer) -> None:
+    def __init__(self, configured: BrokerConfig, changed: dict[str, str], put: Put) -> None:
         """`changed`: the settings that are stored, by Pulsar's names. All of them hold from now."""
         #: What file, environment and command line say.
         self.configured = configured
@@ -76,7 +71,7 @@ class DynamicSettings:
         self.in_force = with_settings(configured, changed)
         #: Called with the configuration in force after each change.
         self.on_change: list[Callable[[BrokerConfig], None]] = []
-        self._writer = writer
+        self._put = put
 
     def configure(self, configured: BrokerConfig) -> list[str]:
         """Use another configuration as far as it can change now. Return what needs a restart."""
@@ -116,4 +111,4 @@ class DynamicSettings:
             self._put_in_force()
 
         stored = None if value is None else value.encode()
-        await self._writer.put(DYNAMIC_KIND, name, stored, show)
+        await self._put(DYNAMIC_KIND, name, stored, show)

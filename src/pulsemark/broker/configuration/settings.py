@@ -6,7 +6,7 @@ settings:
 - Settings of Pulsar that this broker has, too. They are used. A value that is not valid raises
   `SettingError` with key and value.
 - Settings of Pulsar that this broker does not have; there are hundreds. They are ignored and
-  listed in `FileSettings.ignored`, so that the program can warn once. A setting that asks for
+  listed in `Loaded.ignored`, so that the program can warn once. A setting that asks for
   protection, or for a limit, that this broker does not have is an error (`PROTECTIONS`, `LIMITS`).
 - This broker's own settings: `pulsemark` and the field's name. `pulsemarkDataDir` is `data_dir`,
   `pulsemarkSyncIntervalMs` is the store's `sync_interval_ms`. An unknown one is an error, since
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -124,27 +124,42 @@ class SettingError(BrokerError, ValueError):
         self.reason = reason
 
 
-@record(frozen=True)
-class FileSettings:
-    """The settings of a configuration file, as fields of this broker's configuration."""
+@record
+class Loaded:
+    """Settings from all sources, by part and field, and the source of each."""
 
-    #: The fields by part: of `BrokerConfig` itself (""), and of those that it holds.
-    parts: dict[str, dict[str, Any]]
-    #: Keys that this broker does not know.
-    ignored: tuple[str, ...]
+    parts: dict[str, dict[str, Any]] = field(default_factory=lambda: {part: {} for part in PARTS})
+    #: Source and name in that source, by field.
+    origins: dict[str, str] = field(default_factory=dict)
+    #: Keys of the file that this broker does not know.
+    ignored: tuple[str, ...] = ()
+    #: Remarks for the user, in sentences.
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def broker(self) -> dict[str, Any]:
         """Fields of `BrokerConfig` itself."""
         return self.parts[""]
 
-    def config(self, **overrides: Any) -> BrokerConfig:
-        """The configuration; `overrides` are fields of `BrokerConfig` that override the file.
+    def put(self, name: str, value: Any, origin: str) -> None:
+        """Set a field; it wins over what was there."""
+        self.parts[setting_fields()[name].part][name] = value
+        self.origins[name] = origin
 
-        Raises `ConfigError` for an override that cannot be used.
-        """
+    def made(self, **overrides: Any) -> BrokerConfig:
+        """The configuration; `overrides` win over all sources. Raises ConfigError."""
         held = {part: PARTS[part](**values) for part, values in self.parts.items() if part}
         return BrokerConfig(**{**held, **self.broker, **overrides})
+
+    def config(self, **overrides: Any) -> BrokerConfig:
+        """As `made`; the error's message names the value's source."""
+        try:
+            return self.made(**overrides)
+        except ConfigError as error:
+            origin = self.origins.get(error.field)
+            if origin is None or error.field in overrides:
+                raise
+            raise ConfigError(error.field, error.value, f"{error.reason} ({origin})") from error
 
 
 STAMPERS_KIND = Kind(split_stamper_names, join_stamper_names)
@@ -350,10 +365,10 @@ def all_settings() -> dict[str, Setting]:
 # -- both ways ------------------------------------------------------------------------------------
 
 
-def parse_settings(properties: Mapping[str, str]) -> FileSettings:
+def parse_settings(properties: Mapping[str, str]) -> Loaded:
     """What the keys and values of a configuration file mean. Raises `SettingError`."""
     _refuse(properties)
-    found = FileSettings({part: {} for part in PARTS}, _unknown(properties))
+    found = Loaded(ignored=_unknown(properties))
     # In this order, so that our own setting overrides Pulsar's.
     for known in (pulsar_settings(), _our_settings()):
         for key, setting in known.items():
@@ -417,7 +432,7 @@ def tls_refusal(properties: Mapping[str, Any]) -> str | None:
     return "needs the port brokerServicePortTls or webServicePortTls"
 
 
-def _take(key: str, text: str, setting: Setting, found: FileSettings) -> None:
+def _take(key: str, text: str, setting: Setting, found: Loaded) -> None:
     """Add one setting to those found."""
     target = found.parts[setting.part]
     if not text:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ from .settings import (
     PATH_BEGINNINGS,
     SECRETS,
     STAMPERS_KIND,
-    FileSettings,
+    Loaded,
     Setting,
     SettingError,
     all_settings,
@@ -65,39 +64,6 @@ class ConfigFileError(BrokerError, ValueError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
-
-
-@record
-class Loaded:
-    """Settings from all sources, by part and field, and the source of each."""
-
-    parts: dict[str, dict[str, Any]] = field(default_factory=lambda: {part: {} for part in PARTS})
-    #: Source and name in that source, by field.
-    origins: dict[str, str] = field(default_factory=dict)
-    #: Keys of the file that this broker does not have.
-    ignored: tuple[str, ...] = ()
-    #: Remarks for the user, in sentences.
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def broker(self) -> dict[str, Any]:
-        """Fields of `BrokerConfig` itself."""
-        return self.parts[""]
-
-    def put(self, name: str, value: Any, origin: str) -> None:
-        """Set a field; it wins over what was there."""
-        self.parts[setting_fields()[name].part][name] = value
-        self.origins[name] = origin
-
-    def config(self, **overrides: Any) -> BrokerConfig:
-        """The configuration. Raises ConfigError, whose message names the value's source."""
-        try:
-            return FileSettings(self.parts, self.ignored).config(**overrides)
-        except ConfigError as error:
-            origin = self.origins.get(error.field)
-            if origin is None or error.field in overrides:
-                raise
-            raise ConfigError(error.field, error.value, f"{error.reason} ({origin})") from error
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> Loaded:
@@ -130,10 +96,9 @@ def read_file(path: Path) -> Loaded:
 
 def _properties(path: Path, text: str) -> Loaded:
     properties = read_properties(text)
-    found = parse_settings(properties)
-    loaded = Loaded(found.parts, ignored=found.ignored)
+    loaded = parse_settings(properties)
     for key, setting in all_settings().items():
-        if key in properties and setting.name in found.parts[setting.part]:
+        if key in properties and setting.name in loaded.parts[setting.part]:
             loaded.origins[setting.name] = f"{key} in {path}"
     return loaded
 
@@ -433,7 +398,7 @@ def _of_the_whole(loaded: Loaded, path: Path, values: Mapping[str, Any]) -> Iter
     if reason is not None:
         yield Remark(Level.ERROR, "tlsEnabled", "true", reason)
     try:
-        config = FileSettings(loaded.parts, ()).config()
+        config = loaded.made()
     except ConfigError as error:
         key = loaded.origins.get(error.field, error.field)
         yield Remark(Level.ERROR, key, str(error.value), error.reason)

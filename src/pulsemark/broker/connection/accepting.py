@@ -21,13 +21,14 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 
 from ...ledger import StoreOptions
 from ...ledger.limits import default_fd_limit
 from ...records import record
 from ..configuration.config import BrokerConfig
 from ..errors import CannotListenError, PortInUseError
+from ..ownership import KafkaPlace
 from ..security.tls import RenewedContext, make_context, make_http_context
 
 log = logging.getLogger(__name__)
@@ -299,30 +300,36 @@ class Listening:
         prepare_http: Callable[[], None],
         prepare_registry: Callable[[], None],
         make_registry: MakeProtocol,
+        make_kafka: Callable[[int], asyncio.BaseProtocol],
     ) -> None:
         """`prepare` and the others run in a thread before the first connection of a port is made.
 
+        `make_kafka` gets the port that its client is told.
         Raises ConfigError (also for certificates), PortInUseError, OSError.
         """
         self._config = config
         self._has_room = has_room
-        most = config.max_connections_per_ip
-        #: The limit for the binary protocol's and Kafka's ports; None: there is none.
-        self.per_address = PerAddress(most, connections_from) if most else None
+        most = config.max_connections_per_ip  # of the binary protocol's and Kafka's
+        per_address = PerAddress(most, connections_from) if most else None
         self._bound: list[Listener] = []
         security = config.security
-        tls = self.tls if security.tls_port is not None else None
-        http_tls = None
+        tls = http_tls = None
+        if security.tls_port is not None or security.kafka_tls_port is not None:
+            tls = Tls(RenewedContext(security, make_context), self.handshakes)
         if security.http_tls_port is not None:
             http_tls = Tls(RenewedContext(security, make_http_context), self.handshakes)
         try:
-            binary = (make_session, prepare, self.per_address)
+            binary = (make_session, prepare, per_address)
             self.binary = self._bind(config.port, *binary)
             self.binary_tls = self._bind(security.tls_port, *binary, tls)
             self.http = self._bind(config.http_port, make_http, prepare_http)
-            web = (make_http, prepare_http)
-            self.http_tls = self._bind(security.http_tls_port, *web, tls=http_tls)
+            self.http_tls = self._bind(
+                security.http_tls_port, make_http, prepare_http, tls=http_tls
+            )
             self.registry = self._bind(config.schema_registry_port, make_registry, prepare_registry)
+            told, told_tls = (partial(self._told, make_kafka, tls=each) for each in (False, True))
+            self.kafka = self._bind(config.kafka_port, told, None, per_address)
+            self.kafka_tls = self._bind(security.kafka_tls_port, told_tls, None, per_address, tls)
         except BaseException:
             for listener in self._bound:
                 listener.drop()
@@ -334,16 +341,19 @@ class Listening:
         security = self._config.security
         return Handshakes(security.max_tls_handshakes, security.tls_handshake_timeout_ms / 1000)
 
-    @cached_property
-    def tls(self) -> Tls:
-        """For a `Listener` with TLS on the binary protocol's terms. Raises ConfigError."""
-        return Tls(RenewedContext(self._config.security, make_context), self.handshakes)
+    def _told(
+        self, make_kafka: Callable[[int], asyncio.BaseProtocol], *, tls: bool
+    ) -> asyncio.BaseProtocol:
+        listener = self.kafka_tls if tls else self.kafka
+        assert listener is not None, "it accepts this connection"
+        told = None if tls else self._config.kafka_advertised_port
+        return make_kafka(told or listener.port)
 
     def _bind(
         self,
         port: int | None,
         make_protocol: MakeProtocol,
-        prepare: Callable[[], None],
+        prepare: Callable[[], None] | None,
         per_address: PerAddress | None = None,
         tls: Tls | None = None,
     ) -> Listener | None:
@@ -362,14 +372,26 @@ class Listening:
         return listener
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Begin to accept, but for Kafka's clients."""
         for listener in self._bound:
-            listener.start()
+            if listener not in (self.kafka, self.kafka_tls):
+                listener.start()
+
+    def start_kafka(self) -> None:
+        """Begin to accept Kafka's clients."""
+        for listener in (self.kafka, self.kafka_tls):
+            if listener is not None:
+                listener.start()
 
     async def close(self) -> None:
         """Stop accepting."""
         for listener in self._bound:
             await listener.close()
+
+    def kafka_place(self, host: str) -> KafkaPlace | None:
+        """Where Kafka's clients reach this broker, for the others of a cluster; None: nowhere."""
+        ports = [None if each is None else each.port for each in (self.kafka, self.kafka_tls)]
+        return KafkaPlace(0, host, *ports) if any(ports) else None
 
     def url(self, scheme: str, listener: Listener | None, host: str) -> str:
         """The URL of a listener for clients; "" if it is not served."""

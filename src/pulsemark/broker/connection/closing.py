@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from ..cooperative import Background, Turns
 from ..security.authorization import Target
@@ -99,9 +99,7 @@ PRODUCE, CONSUME = topic("PRODUCE"), topic("CONSUME")
 class Revoking:
     """The rounds of one broker."""
 
-    def __init__(
-        self, authorizer: Authorizer, sessions: Collection[Session[Any]], turns: Turns
-    ) -> None:
+    def __init__(self, authorizer: Authorizer, sessions: Collection[Session], turns: Turns) -> None:
         """`sessions` are all that there are, also later."""
         self._authorizer = authorizer
         self._sessions = sessions
@@ -130,7 +128,7 @@ class Revoking:
             yield from self._check(session)
             yield
 
-    def _check(self, session: Session[Any]) -> Iterator[None]:
+    def _check(self, session: Session) -> Iterator[None]:
         allows, principal = self._authorizer.allows, session.principal
         for producer, home in tuple(session.producers.values()):
             if not allows(principal, PRODUCE, Target.of_topic(home.topic_name)):

@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ...connection_memory import PublishBudget
 from ...ledger import Appended, Batch, Commit, FencedError
@@ -32,30 +32,13 @@ from ..configuration.config import BrokerConfig
 from ..counters import TopicCounters
 from ..topics.producers import Producer
 
+if TYPE_CHECKING:
+    from .session import Session
+
 log = logging.getLogger(__name__)
 
 #: From here on a 64-bit number of the protocol is negative in Java.
 NEGATIVE = 1 << 63
-
-
-class PublishingSession(Protocol):
-    """A session, as its receipts see it."""
-
-    def write(self, data: bytes) -> None:
-        """Send finished frames."""
-        ...
-
-    def publishes_changed(self) -> None:
-        """The number of publishes in flight changed: reading may have to stop, or may go on."""
-        ...
-
-    def storage_failed(self, error: BaseException) -> None:
-        """Publishes could not be stored."""
-        ...
-
-    def close_producer(self, producer: Producer) -> None:
-        """Close a producer, if it is open: its later SENDs are ignored, and its client is told."""
-        ...
 
 
 class Run:
@@ -155,9 +138,7 @@ class Receipts:
         "entries_in_flight",
     )
 
-    def __init__(
-        self, session: PublishingSession, budget: PublishBudget, config: BrokerConfig
-    ) -> None:
+    def __init__(self, session: Session, budget: PublishBudget, config: BrokerConfig) -> None:
         self.entries_in_flight = 0
         self.bytes_in_flight = 0
         self._session = session

@@ -8,8 +8,8 @@ answered with an ERROR.
 Reading pauses for the reasons of `Pause`, so that a client cannot make the broker hold more than
 the limits allow. The module `memory` counts what all connections hold.
 
-The sending side is `Outgoing`, producers and consumers are in `Members`, times in `Liveness`. When
-the broker closes, connections are half-closed and drained first (`Draining`).
+Times are in `Liveness`. When the broker closes, connections are half-closed and drained first
+(`Draining`).
 
 A connection can have twenty thousand consumers. When it ends, its consumers get no more messages,
 and leave their subscriptions in pieces, those of one subscription in one step: so their entries are
@@ -40,7 +40,6 @@ bytes arrive or enough publishes are in flight already.
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import enum
 import fcntl
@@ -50,10 +49,11 @@ import socket
 import struct
 import termios
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ...connection_memory import SHARE_BYTES, InputMemory, OutputMemory, PublishBudget
+from ...connection_memory import SHARE_BYTES
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import ServerError
 from ...tcp import bytes_confirmed, has_ended, keep_alive
@@ -61,15 +61,17 @@ from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported
 from ..configuration.config import BrokerConfig
 from ..cooperative import FairTurns, LongWork
 from ..errors import RefusedError, java_refusal
-from ..memory import Account, KeptMemory, Reservation
+from ..memory import Account, Reservation
 from ..security.authentication import UNAUTHENTICATED, Credentials
-from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import Subscription
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
 from .receipts import Receipts
+
+if TYPE_CHECKING:
+    from .services import Services
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +100,8 @@ class ReadingPauses:
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self._reasons = _NONE
-        self._long_works = 0
+        #: How often each reason holds, of those that may hold several times.
+        self._counts: Counter[Pause] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._reasons)
@@ -131,51 +134,15 @@ class ReadingPauses:
             link = self.transport.get_extra_info("socket")
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
 
-    @property
-    def has_long_work(self) -> bool:
-        """Whether a command runs in pieces."""
-        return self._long_works > 0
+    def begin_one(self, reason: Pause) -> None:
+        """As `begin`; it holds until `end_one` was called as often."""
+        self._counts[reason] += 1
+        self.begin(reason)
 
-    def long_work_begins(self) -> None:
-        """A command runs in pieces. Later commands are read when it is done."""
-        self._long_works += 1
-        self.begin(Pause.LONG_WORK)
-
-    def long_work_ended(self) -> bool:
-        """All pieces of a command are done. Returns what `end` returns."""
-        self._long_works -= 1
-        return not self._long_works and self.end(Pause.LONG_WORK)
-
-
-class Throttling:
-    """The topics whose publish rate one connection exceeds."""
-
-    __slots__ = ("_count", "_pauses", "_unpause")
-
-    def __init__(self, pauses: ReadingPauses, unpause: Callable[[Pause], None]) -> None:
-        self._pauses = pauses
-        self._unpause = unpause
-        self._count = 0
-
-    @property
-    def is_throttled(self) -> bool:
-        """Whether the connection is not read because of a topic's publish rate."""
-        return self._count > 0
-
-    def throttle(self) -> None:
-        """A topic gets messages too fast: read nothing until `unthrottle`."""
-        self._count += 1
-        self._pauses.begin(Pause.RATE)
-
-    def unthrottle(self) -> None:
-        """The topic takes messages again."""
-        self._count -= 1
-        if not self._count:
-            self._unpause(Pause.RATE)
-
-    def close(self) -> None:
-        """The connection has ended: leave no reference cycle with it (see `gc_tuning`)."""
-        self._unpause = lambda reason: None
+    def end_one(self, reason: Pause) -> bool:
+        """`reason` holds once less. Return whether this resumed reading."""
+        self._counts[reason] -= 1
+        return not self._counts[reason] and self.end(reason)
 
 
 #: How long a client that has ended may still be read, if the broker pauses only now and then.
@@ -460,24 +427,10 @@ PARSED_SHARE = 4
 REQUEST_BYTES = 4 * 1024
 
 
-class Requester(Protocol):
-    """A session, as its requests see it."""
-
-    address: str
-
-    def refuse(self, request_id: int, refusal: RefusedError) -> None:
-        """Answer a request with an ERROR."""
-        ...
-
-    def requests_changed(self, count: int) -> None:
-        """The number of running requests is now `count`."""
-        ...
-
-
 class Requests:
     """A connection's running requests."""
 
-    def __init__(self, requester: Requester, kept: Account) -> None:
+    def __init__(self, requester: Session, kept: Account) -> None:
         self._requester = requester
         self._kept = kept
         self._loop = asyncio.get_running_loop()
@@ -585,74 +538,6 @@ def unconfirmed_bytes(transport: asyncio.Transport) -> int:
 JOIN_BELOW_BYTES = 2 * 1024
 
 
-class Outgoing(abc.ABC):
-    """The sending side of a connection."""
-
-    def __init__(self, output: OutputMemory) -> None:
-        self.is_closed = False
-        self._output = output
-        self._transport: asyncio.Transport | None = None
-        self._writable = True
-        self._largest_buffer_bytes = 0
-
-    @abc.abstractmethod
-    def give_up_input(self) -> None:
-        """See `connection_memory.Holder`."""
-
-    @abc.abstractmethod
-    def give_up_output(self) -> None:
-        """See `connection_memory.Holder`."""
-
-    @abc.abstractmethod
-    def output_freed(self) -> None:
-        """See `connection_memory.Holder`."""
-
-    @property
-    def writable(self) -> bool:
-        """Whether unsent data is below the high-water mark."""
-        return self._writable and not self.is_closed and self._output.has_room(self)
-
-    def write(self, data: bytes) -> None:
-        """Send finished frames."""
-        transport = self._transport
-        if transport is not None and data and not self.is_closed and not transport.is_closing():
-            transport.write(data)
-            self._output.wrote(self)
-
-    def write_gathered(self, buffers: Sequence[Buffer]) -> None:
-        """Send buffers in order, without joining them."""
-        transport = self._transport
-        if transport is not None and buffers and not self.is_closed and not transport.is_closing():
-            if sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
-                transport.write(b"".join(buffers))
-            else:
-                self._largest_buffer_bytes = max(map(len, buffers))
-                transport.writelines(buffers)
-            self._output.wrote(self)
-
-    def refuse(self, request_id: int, refusal: RefusedError) -> None:
-        """Answer a request with an ERROR."""
-        self.write(commands.error(request_id, refusal.code, refusal.message))
-
-    @property
-    def peer_certificate(self) -> dict[str, Any] | None:
-        """The client's certificate, which the TLS handshake verified; None without one."""
-        return self._transport.get_extra_info("peercert") or None if self._transport else None
-
-    def unsent_bytes(self) -> int:
-        """Data written that the socket has not accepted yet."""
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
-
-    def untaken_bytes(self) -> int:
-        """Data written that the client's system has not acknowledged."""
-        return self.unsent_bytes() + unconfirmed_bytes(self._transport) if self._transport else 0
-
-    def held_output_bytes(self) -> int:
-        """The memory of that data. A buffer is held until its last byte is sent."""
-        unsent_bytes = self.unsent_bytes()
-        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
-
-
 class Tally:
     """Counts what a client may bring about again and again, so that it fills no log."""
 
@@ -665,88 +550,6 @@ class Tally:
         """Count it once more. Return whether to log it: the first time, the tenth, the 100th..."""
         self.count += 1
         return str(self.count).rstrip("0") == "1"
-
-
-class Members(Outgoing):
-    """A connection with producers and consumers."""
-
-    def __init__(self, output: OutputMemory) -> None:
-        super().__init__(output)
-        #: Who the client is, and by which credentials. Set by CONNECT.
-        self.principal = UNAUTHENTICATED
-        self.credentials: Credentials | None = None
-        self.producers: dict[int, tuple[Producer, Topic]] = {}
-        self.consumers: dict[int, Consumer] = {}
-        #: The topic lists that the client watches.
-        self.watchers: dict[int, TopicWatcher] = {}
-        #: Producers that the broker closed. SENDs that were in flight at that time are dropped.
-        self.producers_closed_by_broker: set[int] = set()
-        #: How often the client was refused a SEND, and how often it could not read a message.
-        self.refused_sends, self.unreadable_messages = Tally(), Tally()
-        #: Producers and consumers that are being opened, by kind and id.
-        self.opening: dict[tuple[str, int], Producer | Consumer] = {}
-
-    def producer_fenced(self, producer: Producer) -> None:
-        """Another producer took over the topic, so this one is fenced.
-
-        A waiting producer gets an ERROR. The next SEND of one that was writing closes the
-        connection, as in Pulsar, and a reconnect with the old epoch is refused.
-        """
-        entry = self.producers.get(producer.producer_id)
-        if producer.is_waiting and entry is not None and entry[0] is producer:
-            del self.producers[producer.producer_id]
-            kind, text = "ProducerFencedException", "Fenced out"
-            refusal = java_refusal(ServerError.ProducerFenced, kind, text)
-            self.refuse(producer.request_id, refusal)
-
-    def producer_ready(self, producer: Producer) -> None:
-        """Tell the client of a waiting producer that it may publish now."""
-        self.write(
-            commands.producer_success(
-                producer.request_id,
-                producer.name,
-                schema_version=producer.schema_version,
-                topic_epoch=producer.topic_epoch,
-            )
-        )
-
-    def close_consumer(self, consumer: Consumer) -> None:
-        """Close a consumer from the broker's side; its client will subscribe again."""
-        if self.consumers.get(consumer.consumer_id) is consumer:
-            del self.consumers[consumer.consumer_id]
-            self.write(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST_ID))
-
-    def close_producer(self, producer: Producer) -> None:
-        """Close a producer from the broker's side; its client will open it again."""
-        if self.forget_producer(producer):
-            self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
-
-    def forget_producer(self, producer: Producer) -> bool:
-        """The broker closes a producer: its client's SENDs are ignored. False if it was closed."""
-        entry = self.producers.get(producer.producer_id)
-        if entry is None or entry[0] is not producer:
-            return False
-        del self.producers[producer.producer_id]
-        self.producers_closed_by_broker.add(producer.producer_id)
-        return True
-
-    def close_opening(self, kind: str, number: int) -> None:
-        """Cancel the opening of a producer or consumer, if one with that id is being opened."""
-        opened = self.opening.pop((kind, number), None)
-        if opened is not None:
-            opened.leave()
-
-    def leave_all(self) -> None:
-        """End every producer, consumer and watcher of this connection."""
-        everything = [*self.opening.values(), *self.consumers.values()]
-        everything += [producer for producer, _ in self.producers.values()]
-        for watcher in self.watchers.values():
-            watcher.leave()
-        self.watchers.clear()
-        self.opening.clear()
-        self.producers.clear()
-        self.consumers.clear()
-        leave_together(everything)
 
 
 #: Input buffer of each connection that is not counted as input memory.
@@ -764,81 +567,31 @@ QUIET_S = 1.0
 LEFT_AT_ONCE = 200
 
 
-class Committer(Protocol):
-    """What commits what was appended; `topics.registry.Topics` is one."""
-
-    def wake_committer(self) -> None:
-        """Have committed what was appended without waking the committer."""
-
-
-class SharedParts(Protocol):
-    """What a session needs of the broker, shared with all other sessions."""
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The configuration in force."""
-
-    @property
-    def budget(self) -> PublishBudget:
-        """The publishes in flight."""
-
-    @property
-    def input(self) -> InputMemory:
-        """The buffers of incomplete frames."""
-
-    @property
-    def output(self) -> OutputMemory:
-        """What is not sent yet."""
-
-    @property
-    def kept(self) -> KeptMemory:
-        """The memory of producers, consumers and requests."""
-
-    @property
-    def storage(self) -> StorageHealth:
-        """Whether the disk takes writes."""
-
-    @property
-    def topics(self) -> Committer:
-        """Where SENDs are appended."""
-
-    def joined(self, session: Session[Any]) -> None:
-        """A client has connected."""
-
-    def left(self, session: Session[Any]) -> None:
-        """A client's connection has ended."""
-
-
 class Commands(Protocol):
     """What is done at each command; the package `handlers` is one."""
 
-    def handle_command(self, session: Session[Any], event: Command, /) -> None:
+    def handle_command(self, session: Session, event: Command, /) -> None:
         """Handle a command that is no SEND; a refusal is answered with an ERROR."""
 
-    def handle_sends(self, session: Session[Any], event: Sends, /) -> None:
+    def handle_sends(self, session: Session, event: Sends, /) -> None:
         """Handle consecutive SENDs of one producer."""
 
-    def handle_unsupported(self, session: Session[Any], event: Unsupported, /) -> None:
+    def handle_unsupported(self, session: Session, event: Unsupported, /) -> None:
         """Answer a command that this broker does not know."""
 
 
-S = TypeVar("S", bound=SharedParts)
-
-
-class Session(Members, asyncio.BufferedProtocol, Generic[S]):
+class Session(asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
-    def __init__(self, services: S, commands: Commands) -> None:
+    def __init__(self, services: Services, commands: Commands) -> None:
         """`services`: what all sessions share; `commands` get each of the client's commands."""
-        super().__init__(services.output)
         self.services = services
         self._commands = commands
         self.config = services.config
         self.address = "-"
         #: The lower of the client's and our protocol version; 0 before CONNECT.
         self.protocol_version = 0
-        self.exposes_entry_metadata = False
-        self.client_version = ""
+        self.exposes_entry_metadata, self.client_version = False, ""
         self.receipts = Receipts(self, services.budget, services.config)
         #: Kept state of this connection.
         self.kept = Account(services.kept)
@@ -849,10 +602,8 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
         self._turns = FairTurns.of_running_loop()
         self._requests = Requests(self, self.kept)
         self._pauses = ReadingPauses()
-        self.throttling = Throttling(self._pauses, self._unpause)
         self._liveness = Liveness(services.config, self._loop.time())
-        self._counts_input = False
-        self._has_rest = False
+        self._counts_input = self._has_rest = False
         #: Whether the latest command was a SEND.
         self._is_publishing = False
         wait_s, set_low_water = self.config.publish_gathering_ms / 1000, self._pauses.set_low_water
@@ -861,6 +612,27 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
         self._room_bytes = 0
         self._next_input = NextInput()
         self._draining: Draining | None = None
+        self.is_closed, self._writable = False, True
+        self._output = services.output
+        self._transport: asyncio.Transport | None = None
+        self._largest_buffer_bytes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """What the client has: nothing yet."""
+        #: Who the client is, and by which credentials. Set by CONNECT.
+        self.principal = UNAUTHENTICATED
+        self.credentials: Credentials | None = None
+        self.producers: dict[int, tuple[Producer, Topic]] = {}
+        self.consumers: dict[int, Consumer] = {}
+        #: The topic lists that the client watches.
+        self.watchers: dict[int, TopicWatcher] = {}
+        #: Producers that the broker closed. SENDs that were in flight at that time are dropped.
+        self.producers_closed_by_broker: set[int] = set()
+        #: How often the client was refused a SEND, and how often it could not read a message.
+        self.refused_sends, self.unreadable_messages = Tally(), Tally()
+        #: Producers and consumers that are being opened, by kind and id.
+        self.opening: dict[tuple[str, int], Producer | Consumer] = {}
 
     # -- asyncio's calls ------------------------------------------------------------------------
 
@@ -932,6 +704,117 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
             if not self.writable:
                 return
             consumer.resume()
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        """Whether unsent data is below the high-water mark."""
+        return self._writable and not self.is_closed and self._output.has_room(self)
+
+    def write(self, data: bytes) -> None:
+        """Send finished frames."""
+        transport = self._transport
+        if transport is not None and data and not self.is_closed and not transport.is_closing():
+            transport.write(data)
+            self._output.wrote(self)
+
+    def write_gathered(self, buffers: Sequence[Buffer]) -> None:
+        """Send buffers in order, without joining them."""
+        transport = self._transport
+        if transport is not None and buffers and not self.is_closed and not transport.is_closing():
+            if sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
+                transport.write(b"".join(buffers))
+            else:
+                self._largest_buffer_bytes = max(map(len, buffers))
+                transport.writelines(buffers)
+            self._output.wrote(self)
+
+    def refuse(self, request_id: int, refusal: RefusedError) -> None:
+        """Answer a request with an ERROR."""
+        self.write(commands.error(request_id, refusal.code, refusal.message))
+
+    @property
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """The client's certificate, which the TLS handshake verified; None without one."""
+        return self._transport.get_extra_info("peercert") or None if self._transport else None
+
+    def unsent_bytes(self) -> int:
+        """Data written that the socket has not accepted yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def untaken_bytes(self) -> int:
+        """Data written that the client's system has not acknowledged."""
+        return self.unsent_bytes() + unconfirmed_bytes(self._transport) if self._transport else 0
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data. A buffer is held until its last byte is sent."""
+        unsent_bytes = self.unsent_bytes()
+        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
+
+    # -- producers and consumers ------------------------------------------------------------------
+
+    def producer_fenced(self, producer: Producer) -> None:
+        """Another producer took over the topic, so this one is fenced.
+
+        A waiting producer gets an ERROR. The next SEND of one that was writing closes the
+        connection, as in Pulsar, and a reconnect with the old epoch is refused.
+        """
+        entry = self.producers.get(producer.producer_id)
+        if producer.is_waiting and entry is not None and entry[0] is producer:
+            del self.producers[producer.producer_id]
+            kind, text = "ProducerFencedException", "Fenced out"
+            refusal = java_refusal(ServerError.ProducerFenced, kind, text)
+            self.refuse(producer.request_id, refusal)
+
+    def producer_ready(self, producer: Producer) -> None:
+        """Tell the client of a waiting producer that it may publish now."""
+        self.write(
+            commands.producer_success(
+                producer.request_id,
+                producer.name,
+                schema_version=producer.schema_version,
+                topic_epoch=producer.topic_epoch,
+            )
+        )
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Close a consumer from the broker's side; its client will subscribe again."""
+        if self.consumers.get(consumer.consumer_id) is consumer:
+            del self.consumers[consumer.consumer_id]
+            self.write(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST_ID))
+
+    def close_producer(self, producer: Producer) -> None:
+        """Close a producer from the broker's side; its client will open it again."""
+        if self.forget_producer(producer):
+            self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
+
+    def forget_producer(self, producer: Producer) -> bool:
+        """The broker closes a producer: its client's SENDs are ignored. False if it was closed."""
+        entry = self.producers.get(producer.producer_id)
+        if entry is None or entry[0] is not producer:
+            return False
+        del self.producers[producer.producer_id]
+        self.producers_closed_by_broker.add(producer.producer_id)
+        return True
+
+    def close_opening(self, kind: str, number: int) -> None:
+        """Cancel the opening of a producer or consumer, if one with that id is being opened."""
+        opened = self.opening.pop((kind, number), None)
+        if opened is not None:
+            opened.leave()
+
+    def leave_all(self) -> None:
+        """End every producer, consumer and watcher of this connection."""
+        everything = [*self.opening.values(), *self.consumers.values()]
+        everything += [producer for producer, _ in self.producers.values()]
+        for watcher in self.watchers.values():
+            watcher.leave()
+        self.watchers.clear()
+        self.opening.clear()
+        self.producers.clear()
+        self.consumers.clear()
+        leave_together(everything)
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -1052,11 +935,25 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
 
     def long_work_begins(self) -> None:
         """A command runs in pieces. Later commands are read when it is done."""
-        self._pauses.long_work_begins()
+        self._pauses.begin_one(Pause.LONG_WORK)
 
     def long_work_ended(self) -> None:
         """All pieces of a command are done."""
-        if self._pauses.long_work_ended():
+        if self._pauses.end_one(Pause.LONG_WORK):
+            self._liveness.reading_resumed(self._loop.time())
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the connection is not read because of a topic's publish rate."""
+        return Pause.RATE in self._pauses
+
+    def throttle(self) -> None:
+        """A topic gets messages too fast: read nothing until `unthrottle`."""
+        self._pauses.begin_one(Pause.RATE)
+
+    def unthrottle(self) -> None:
+        """The topic takes messages again."""
+        if self._pauses.end_one(Pause.RATE):
             self._liveness.reading_resumed(self._loop.time())
 
     def _check_unsent(self) -> None:
@@ -1180,7 +1077,7 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
     @property
     def is_busy(self) -> bool:
         """Whether the client still has to get answers."""
-        works = self.receipts.entries_in_flight or self._requests or self._pauses.has_long_work
+        works = self.receipts.entries_in_flight or self._requests or Pause.LONG_WORK in self._pauses
         return bool(works or self._has_rest) and not self.is_closed
 
     def finish(self) -> None:
@@ -1219,7 +1116,6 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
         self.is_closed = True
         self._writable = False
         self._gathering.close()
-        self.throttling.close()
         self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)

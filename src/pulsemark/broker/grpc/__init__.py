@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..connection.accepting import url_host
+from ..connection.services import Services
 from ..errors import ConfigError, PortInUseError
 from ..ownership import GrpcPlace
-from ..services import Services
 
 if TYPE_CHECKING:
     from ...finder.server import SeekServer

@@ -50,7 +50,6 @@ from ...ledger import (
     TopicNotFoundError,
     TopicStore,
 )
-from ...ledger.cursors.cursor_store import CursorStore
 from ...ledger.local.catalog import Catalog
 from ...maintenance.expected import Expected, LogEnds, ends_of, lost_head
 from ...metadata import StampError
@@ -59,6 +58,7 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
 from ..configuration.security_config import SecurityConfig
+from ..connection.services import Services
 from ..errors import ConfigError, RefusedError
 from ..security.authentication import (
     Authenticated,
@@ -71,7 +71,6 @@ from ..security.authentication import (
 from ..security.authorization import Authorizer, Target
 from ..security.needs import AUTHENTICATED, Need, broker, topic
 from ..security.tls import make_context
-from ..services import Services
 from ..storage import stored
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.registry import Topics
@@ -265,9 +264,7 @@ class _FollowedFolder:
 
 def _followed(services: Services, *, has_others: bool) -> _FollowedFolder | None:
     """None: the broker has no data folder of its own."""
-    topics, cursors = services.topics, services.topics.cursors
-    ledger = cursors.ledger if isinstance(cursors, CursorStore) else None
-    store = ledger.store if isinstance(ledger, ManagedLedger) else None
+    topics, store = services.topics, services.topics.store
     catalog = topics.catalog
     if has_others or not isinstance(catalog, Catalog) or not isinstance(store, TopicStore):
         return None

@@ -20,7 +20,7 @@ from .checks import CommandTable
 from .producing import handle_sends
 
 if TYPE_CHECKING:
-    from ..services import Session
+    from ..connection.session import Session
 
 
 __all__ = ["COMMANDS", "handle_command", "handle_sends", "handle_unsupported"]

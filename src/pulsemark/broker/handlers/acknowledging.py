@@ -28,7 +28,7 @@ from ..subscriptions.subscription import redeliver_pieces, tell_if_ended, tellin
 from .checks import CommandTable
 
 if TYPE_CHECKING:
-    from ..services import Session
+    from ..connection.session import Session
     from ..subscriptions.subscription import Subscription
 
 log = logging.getLogger(__name__)

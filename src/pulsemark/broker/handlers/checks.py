@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...proto.pulsar_api_pb2 import CommandProducer, CommandSubscribe, KeyValue, Schema, ServerError
 from ...wire import TopicName
-from ..cleaning.backlog_quotas import Excess, excess_of
 from ..errors import IncompatibleSchemaError, RefusedError
 from ..ownership import NotOwnedError
-from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
+from ..policies.pulsar_policies import HOLD
 from ..storage import durable
 from ..topics.producers import NAME_SIZE_MAX_BYTES
 
 if TYPE_CHECKING:
-    from ..services import Services, Session
+    from ..connection.services import Services
+    from ..connection.session import Session
     from ..subscriptions.consumer import Consumer
     from ..topics.producers import Producer
     from ..topics.topic import Topic
@@ -125,16 +125,11 @@ async def check_producer(services: Services, topic: Topic, producer: Producer) -
         raise RefusedError(ServerError.MetadataError, reason)
     if not topic.is_persistent:
         return
-    quotas = services.topics.policies.applied(topic.topic_name, BACKLOG_QUOTAS)
-    if not quotas or not services.config.backlog_quota_check_enabled:
-        return
-    now_ms = services.config.clock.now_ms()
-    found: list[Excess] = await services.run_blocking(excess_of, topic, quotas, now_ms)
-    for excess in found:
-        if excess.refuses_producers:
-            held = ServerError.ProducerBlockedQuotaExceededError
-            refused = ServerError.ProducerBlockedQuotaExceededException
-            raise RefusedError(held if excess.policy == HOLD else refused, BACKLOG)
+    excess = await services.lifetimes.backlogs.refusing(topic)
+    if excess is not None:
+        held = ServerError.ProducerBlockedQuotaExceededError
+        refused = ServerError.ProducerBlockedQuotaExceededException
+        raise RefusedError(held if excess.policy == HOLD else refused, BACKLOG)
 
 
 async def last_stored(topic: Topic, producer: Producer) -> int:

@@ -33,6 +33,7 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import Sends, TopicName, commands
 from ..cooperative import at_once
 from ..errors import RefusedError
+from ..policies.own_policies import MIRRORS
 from ..topics.deduplication import DuplicateMessageError
 from ..topics.non_persistent import NOWHERE
 from ..topics.producers import DuplicateError, Mirror, Producer, allows, not_allowed
@@ -52,7 +53,7 @@ from .checks import (
 if TYPE_CHECKING:
     from ...ledger import Appended
     from ...metadata import Buffer
-    from ..services import Session
+    from ..connection.session import Session
     from ..subscriptions.consumer import Consumer
     from ..subscriptions.non_persistent import NonPersistentSubscription
     from ..topics.non_persistent import NonPersistentTopic
@@ -333,7 +334,7 @@ def _append_checked(
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
     if admission is not None:
-        admission.appended(session.throttling, sender, command, body, appended)
+        admission.appended(session, sender, command, body, appended)
     return appended
 
 
@@ -430,8 +431,7 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
     the topic's policy does not allow it, or the log cannot be read.
     """
     cluster = producer.name.removeprefix(MIRROR_PRODUCER_PREFIX)
-    policies = session.services.topics.mirror_policies
-    if not allows(policies.sources_of(topic.topic_name), cluster):
+    if not allows(session.services.topics.policies.applied(topic.topic_name, MIRRORS), cluster):
         raise RefusedError(ServerError.NotAllowedError, not_allowed(cluster))
 
     def find() -> SourceStamp | None:
@@ -463,7 +463,7 @@ def append_mirrored(
     try:
         if command.num_messages < 0:
             raise RefusedError(ServerError.NotAllowedError, "num_messages must not be negative")
-        sources = session.services.topics.mirror_policies.sources_of(topic.topic_name)
+        sources = session.services.topics.policies.applied(topic.topic_name, MIRRORS)
         body, base, position = mirror.admit(sent, sources, command.num_messages)
         appended = topic.ledger.append(
             body,

@@ -31,6 +31,7 @@ from functools import cache
 from urllib.parse import unquote, urlsplit
 
 from ..configuration.config import BrokerConfig
+from ..connection.services import Services
 from ..ownership import INNER_PATH, SIGNATURE_HEADER
 from ..security.authentication import (
     UNAUTHENTICATED,
@@ -41,7 +42,6 @@ from ..security.authentication import (
     Principal,
     check_roles,
 )
-from ..services import Services
 from .messages import HttpError
 
 ORIGINAL_HEADER = "x-original-principal"

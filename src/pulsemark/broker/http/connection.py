@@ -35,7 +35,7 @@ from .messages import HttpError, Request, Response, accepts_gzip
 from .routing import answer
 
 if TYPE_CHECKING:
-    from ..services import Services
+    from ..connection.services import Services
 
 
 class TestControls(Protocol):

@@ -19,9 +19,9 @@ from ...records import record
 from ..security.authentication import UNAUTHENTICATED, Principal
 
 if TYPE_CHECKING:
+    from ..connection.services import Services
     from ..cooperative import Turns
     from ..metrics.stats import Pieces
-    from ..services import Services
 
 
 BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")

@@ -69,9 +69,10 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     settings = await request.services.run_blocking(
         read_settings, _checked_permissions(settings), request.services.config.cluster
     )
-    if full in request.services.topics.namespaces:  # created meanwhile, perhaps at another broker
-        raise HttpError(409, "Namespace already exists")
-    await request.services.topics.namespaces.put(full, settings)
+    async with request.services.topics.locks.held(f"creation of {full}"):
+        if full in request.services.topics.namespaces:  # created meanwhile
+            raise HttpError(409, "Namespace already exists")
+        await request.services.topics.namespaces.put(full, settings)
     return Response()
 
 
@@ -271,12 +272,13 @@ async def create_tenant(request: Request, name: str) -> Response:
     if not is_valid_name(name):
         raise HttpError(412, "Tenant name is not valid")
     settings = _tenant_settings(request)
-    if name in request.services.topics.namespaces.tenants:
-        raise HttpError(409, "Tenant already exist")
-    most = request.services.config.max_tenants
-    if 0 < most <= len(request.services.topics.namespaces.tenants):
-        raise HttpError(412, "Exceed the maximum number of tenants")
-    await request.services.topics.namespaces.put_tenant(name, settings)
+    async with request.services.topics.locks.held("creation of tenants"):
+        if name in request.services.topics.namespaces.tenants:
+            raise HttpError(409, "Tenant already exist")
+        most = request.services.config.max_tenants
+        if 0 < most <= len(request.services.topics.namespaces.tenants):
+            raise HttpError(412, "Exceed the maximum number of tenants")
+        await request.services.topics.namespaces.put_tenant(name, settings)
     return Response()
 
 

@@ -18,7 +18,7 @@ from ...records import record
 from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
-from ..policies.policy import Levels, Place, Policy
+from ..policies.policy import Place, Policy
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     POLICIES,
@@ -32,6 +32,7 @@ from ..policies.pulsar_policies import (
 )
 from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY, revise_entry_format
+from ..topics.policy_store import Levels
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_stored, existing_namespace, existing_topic, int_value
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
@@ -53,7 +54,7 @@ TOO_SMALL = (
 class PolicyOf:
     """One policy of a namespace, or of a topic."""
 
-    levels: Levels[Any]
+    levels: Levels
     namespace: str
     #: None: it is the namespace's.
     topic: TopicName | None = None
@@ -102,7 +103,7 @@ async def show(policy: Policy, place: Place, request: Request, *where: Any) -> R
     if value is None and place.shows_default:
         value = found.levels.default
     if value is not None:
-        return Response.of_json(found.levels.show(value))
+        return Response.of_json(value)
     return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
 
 
@@ -171,7 +172,7 @@ async def _read(request: Request, policy: Policy, place: Place, value: Any) -> A
         stored = policy.read(value)
     if policy.check is not None and stored is not None:
         policy.check(stored, request.services.config, place is policy.topic)
-    return None if stored is None else request.services.topics.policies[policy].parse(stored)
+    return stored
 
 
 def _add_routes(policy: Policy) -> None:
@@ -206,7 +207,7 @@ async def rate_of(request: Request, path: TopicPath, subscription: str) -> Respo
     if is_applied:
         keys = [SUBSCRIPTION_RATES, f"global:{SUBSCRIPTION_RATES}"]
     for key in keys:
-        found = (topics.policy_store.in_topic(name, key) or {}).get(subscription)
+        found = (topics.policies.in_topic(name, key) or {}).get(subscription)
         if found is not None:
             return Response.of_json(found)
     if is_applied:
@@ -242,7 +243,7 @@ async def _revise(request: Request, name: Any, subscription: str, rate: Any) -> 
             left[subscription] = rate
         return left or None
 
-    await request.services.topics.policy_store.revise_in_topic(name, _key(request), revise)
+    await request.services.topics.policies.revise_in_topic(name, _key(request), revise)
 
 
 def _key(request: Request) -> str:
@@ -258,15 +259,12 @@ async def delete_policies(request: Request, path: TopicPath) -> Response:
     name = topics.parse(str(path))
     if name.partition_index >= 0 or not topics.exists(name):
         return Response()
-    theirs = [each for each in POLICIES if not each.is_ours and each is not PROPERTIES]
-    keys = {SUBSCRIPTION_RATES, *(each.key for each in theirs)}
-    stored = topics.policy_store.policies_of_topic(name)
+    theirs = (each.key for each in POLICIES if not each.is_ours and each is not PROPERTIES)
+    keys = {SUBSCRIPTION_RATES, *theirs}
+    stored = topics.policies.policies_of_topic(name)
     gone = [key for key in stored if key.removeprefix("global:") in keys]
     if gone:
-        await topics.policy_store.change_in_topic(name, lambda: dict.fromkeys(gone))
-    for policy in theirs:
-        if {policy.key, f"global:{policy.key}"} & set(gone):
-            await topics.policies[policy].changed_in_topic(name)
+        await topics.policies.change_in_topic(name, lambda: dict.fromkeys(gone))
     return Response()
 
 
@@ -274,7 +272,7 @@ async def delete_policies(request: Request, path: TopicPath) -> Response:
 async def entry_format(request: Request, path: TopicPath) -> Response:
     """A topic's settings of its own."""
     name = policy_topic(request, path)
-    settings = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
+    settings = request.services.topics.policies.in_topic(name, KAFKA_POLICY)
     return Response(200) if settings is None else Response.of_json(settings)
 
 
@@ -309,7 +307,7 @@ def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, 
 async def default_entry_format(request: Request, tenant: str, name: str) -> Response:
     """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
     namespace = existing_namespace(request, tenant, name)
-    store = request.services.topics.policy_store
+    store = request.services.topics.policies
     settings = store.in_namespace(namespace, KAFKA_POLICY)
     if request.method in ("GET", "HEAD"):
         return Response(200) if settings is None else Response.of_json(settings)

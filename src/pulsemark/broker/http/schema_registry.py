@@ -33,6 +33,7 @@ from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import KeyValue, Schema
 from ...wire import TopicName
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
+from ..policies.pulsar_policies import ALLOWS_AUTO_UPDATE, COMPATIBILITY_STRATEGY
 from ..security import needs
 from ..security.authentication import PeerCertificate, Principal
 from ..security.authorization import Target
@@ -54,9 +55,7 @@ from ..topics.schema_ids import (
     subject_place,
 )
 from ..topics.schemas import (
-    ALLOWS_UPDATE,
     MAX_DEFINITION_BYTES,
-    STRATEGY,
     Facts,
     SchemaRules,
     SchemaVersion,
@@ -641,7 +640,7 @@ async def _own(request: Request, found: _Subject) -> dict[str, Any]:
     """What is set for a subject itself, by the names of Pulsar's policies."""
     services = request.services
     if found.topic is not None:
-        return dict(services.topics.policy_store.policies_of_topic(found.topic))
+        return dict(services.topics.policies.policies_of_topic(found.topic))
     writer = services.topics.catalog_writer
     stored = await writer.in_turn(lambda: writer.read(CONFIG_KIND, str(found.place)))
     return cast("dict[str, Any]", json.loads(stored or b"{}"))
@@ -654,10 +653,10 @@ async def _set(request: Request, found: _Subject | None, policy: str, value: Any
         namespace, need = _namespace(request), NEEDS["Administer"]
         if not services.authorizer.allows(request.principal, need, Target.of_namespace(namespace)):
             raise RegistryError(40301, "User is denied operation Administer on all subjects")
-        await services.topics.policy_store.set_in_namespace(namespace, policy, value)
+        await services.topics.policies.set_in_namespace(namespace, policy, value)
     elif found.topic is not None:
         try:
-            await services.topics.policy_store.set_in_topic(found.topic, policy, value)
+            await services.topics.policies.set_in_topic(found.topic, policy, value)
         except RefusedError as error:
             raise RegistryError(40401, f"Subject '{found.name}': {error.message}") from error
     else:
@@ -733,11 +732,12 @@ class _Setting(NamedTuple):
 
 
 COMPATIBILITY = _Setting(
-    STRATEGY, SchemaRules.strategy, "compatibilityLevel", "compatibility", LEVELS, SHOWN_LEVELS,
+    COMPATIBILITY_STRATEGY.key, SchemaRules.strategy, "compatibilityLevel", "compatibility",
+    LEVELS, SHOWN_LEVELS,
     invalid_code=42203, absent_code=40408,
 )  # fmt: skip
 MODE = _Setting(
-    ALLOWS_UPDATE, SchemaRules.allows_update, "mode", "mode", MODES,
+    ALLOWS_AUTO_UPDATE.key, SchemaRules.allows_update, "mode", "mode", MODES,
     {allowed: name for name, allowed in MODES.items()}, invalid_code=42204, absent_code=40409,
 )  # fmt: skip
 for _path, _setting in (("/config", COMPATIBILITY), ("/mode", MODE)):

@@ -48,8 +48,8 @@ from .policies import properties_of, text_properties
 from .route import TOPIC, Routes, TopicPath
 
 if TYPE_CHECKING:
+    from ..connection.services import Services
     from ..ownership import Found
-    from ..services import Services
 
 routes = Routes()
 #: The content type of a number of partitions with properties.
@@ -75,13 +75,19 @@ async def create_topic(request: Request, path: TopicPath) -> Response:
     topics = request.services.topics
     name = topic_name(request, path)
     given = text_properties(request.json())
-    if topics.exists(name):
-        raise HttpError(409, "This topic already exists")
-    _check_partition(request, name)
-    await topics.open(name, create=True, explicit=True)
-    if given:
-        await topics.policies[PROPERTIES].set_for_topic(name, given)
+    async with topics.locks.held(_creation(name)):
+        if topics.exists(name):
+            raise HttpError(409, "This topic already exists")
+        _check_partition(request, name)
+        await topics.open(name, create=True, explicit=True)
+        if given:
+            await topics.policies[PROPERTIES].set_for_topic(name, given)
     return Response()
+
+
+def _creation(name: TopicName) -> str:
+    """The lock of requests that create a topic: one of several is told that it was created."""
+    return f"creation of {name}"
 
 
 def _check_partition(request: Request, name: TopicName) -> None:
@@ -157,13 +163,14 @@ async def create_partitioned(request: Request, path: TopicPath) -> Response:
         raise HttpError(406, "Number of partitions should be more than 0")
     _check_count(request, count)
     check_no_partition(name)
-    if topics.exists(name):
-        raise HttpError(409, "This topic already exists")
-    try:
-        check_room(topics, name.namespace, count)
-    except RefusedError as refusal:
-        raise HttpError(412, refusal.message) from refusal
-    await topics.create_partitioned(name, count, {PROPERTIES.key: given} if given else None)
+    async with topics.locks.held(_creation(name)):
+        if topics.exists(name):
+            raise HttpError(409, "This topic already exists")
+        try:
+            check_room(topics, name.namespace, count)
+        except RefusedError as refusal:
+            raise HttpError(412, refusal.message) from refusal
+        await topics.create_partitioned(name, count, {PROPERTIES.key: given} if given else None)
     return Response()
 
 

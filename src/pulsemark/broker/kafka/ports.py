@@ -36,16 +36,14 @@ from ...kafka.topic_settings import FORMAT_VERSION, SETTINGS, is_name
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName, check_namespace
-from ..cleaning.backlog_quotas import excess_of
 from ..configuration.config import BrokerConfig
-from ..connection.accepting import Listener, PerAddress, Tls
 from ..connection.closing import Ending
+from ..connection.services import Services
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
-from ..ownership import Cluster, KafkaPlace
-from ..policies.policy import Policies
-from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
+from ..ownership import Cluster
+from ..policies.pulsar_policies import HOLD
 from ..security.authentication import (
     UNAUTHENTICATED,
     Authenticated,
@@ -56,7 +54,6 @@ from ..security.authentication import (
 from ..security.authorization import Authorizer, Target
 from ..security.needs import SUPER_USER, tenant_admin, topic
 from ..security.permissions import Action
-from ..services import Services
 from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, revise_entry_format
 from ..topics.registry import MAX_PARTITIONS
@@ -64,7 +61,6 @@ from ..topics.topic import Topic
 
 if TYPE_CHECKING:
     from ...connection_memory import Throttled
-    from ..cleaning.backlog_quotas import Excess
 
 T = TypeVar("T")
 
@@ -98,55 +94,16 @@ async def _translated(work: Awaitable[T]) -> T:
 
 
 class KafkaServer:
-    """The listeners for Kafka's clients, without and with TLS, and their endpoint."""
+    """The endpoint for Kafka's clients. Their ports are bound before it is made."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        has_room: Callable[[int], bool],
-        tls: Tls | None,
-        per_address: PerAddress | None,
-    ) -> None:
-        """Bind the ports. Raises PortInUseError, OSError."""
+    def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._endpoint: Endpoint | None = None
-        self._has_room, self._per_address = has_room, per_address
-        self._plain = self._bind(config.kafka_port, None)
-        try:
-            self._tls = self._bind(config.security.kafka_tls_port, tls)
-        except BaseException:
-            if self._plain is not None:
-                self._plain.drop()
-            raise
 
-    def _bind(self, port: int | None, tls: Tls | None) -> Listener | None:
-        if port is None:
-            return None
-
-        def session() -> asyncio.BaseProtocol:
-            assert self._endpoint is not None, "connections are accepted after `open`"
-            return self._endpoint.session(told or listener.port)
-
-        told = None if tls is not None else self._config.kafka_advertised_port
-        room, per_address = self._has_room, self._per_address
-        listener = Listener(
-            self._config.host, port, session, has_room=room, per_address=per_address, tls=tls
-        )
-        return listener
-
-    @property
-    def port(self) -> int | None:
-        """The bound port without TLS; None: there is none."""
-        return None if self._plain is None else self._plain.port
-
-    @property
-    def port_tls(self) -> int | None:
-        """The bound port with TLS; None: there is none."""
-        return None if self._tls is None else self._tls.port
-
-    def place(self, host: str) -> KafkaPlace:
-        """Where clients reach this broker, for the other brokers of a cluster."""
-        return KafkaPlace(0, host, self.port, self.port_tls)
+    def session(self, port: int) -> asyncio.BaseProtocol:
+        """The protocol of a new connection, whose client is told that port."""
+        assert self._endpoint is not None, "connections are accepted after `open`"
+        return self._endpoint.session(port)
 
     async def open(self, services: Services, host: str, handlers: Mapping[int, Handler]) -> None:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
@@ -166,18 +123,6 @@ class KafkaServer:
 
         services.participants.coordinators.append(has_ended)
         services.kafka = self._endpoint = endpoint
-
-    def start(self) -> None:
-        """Begin to accept."""
-        for listener in (self._plain, self._tls):
-            if listener is not None:
-                listener.start()
-
-    async def stop_accepting(self) -> None:
-        """Accept no more connections."""
-        for listener in (self._plain, self._tls):
-            if listener is not None:
-                await listener.close()
 
     async def close(self) -> None:
         """Answer what was taken, and close the connections, within `shutdown_timeout_ms`."""
@@ -327,15 +272,15 @@ class BrokerTopics:
         self._topics = topics
         self._cluster, self._cleaning = services.cluster, services.cleaning
         self._inner, self._participants = services.inner, services.participants
-        self._run_blocking = run_blocking = services.run_blocking
-        self._policies = topics.policy_store
+        self._run_blocking = services.run_blocking
+        self._backlogs = services.lifetimes.backlogs
+        self._policies = topics.policies
         self._namespace = config.kafka_namespace
         self._format_version = config.kafka_message_format_version
         self._tenant, self._local = check_namespace(self._namespace)
         self._prefix = f"persistent://{self._namespace}/"
         self._creating = asyncio.Lock()
         self._starts = LogStarts(topics.catalog_writer)
-        self._limits = KafkaLimits(topics.policies, config, run_blocking)
 
     async def load(self) -> None:
         """Read what was stored. Raises LedgerError, OSError."""
@@ -392,16 +337,38 @@ class BrokerTopics:
         return opened.has_full_backlog
 
     async def check_backlog(self, opened: Topic) -> None:
-        """Look again whether the topic's backlog is above its quota. Raises KafkaError."""
-        await _translated(self._limits.check_backlog(opened))
+        """Raise KafkaError if the topic's backlog was above its quota, and still is."""
+        if not opened.has_full_backlog:
+            return
+        excess = await _translated(self._backlogs.refusing(opened))
+        opened.has_full_backlog = excess is not None
+        if excess is not None:
+            is_held = excess.policy == HOLD
+            code = Code.NOT_ENOUGH_REPLICAS if is_held else Code.POLICY_VIOLATION
+            raise KafkaError(code, f"the backlog of {opened.name} exceeds its quota")
 
     def check_set(self, opened: Topic, size_bytes: int) -> None:
-        """What the topic's policies say of a record set. Raises KafkaError."""
-        self._limits.check(opened, size_bytes)
+        """Raise KafkaError if the topic does not take a record set of so many bytes."""
+        if opened.terminated_at is not None:
+            raise KafkaError(Code.POLICY_VIOLATION, f"{opened.name} was terminated")
+        if opened.admission is None:
+            return
+        limit_bytes = opened.rules.max_message_size_bytes
+        if limit_bytes and size_bytes > limit_bytes:
+            text = f"{size_bytes} bytes: maxMessageSize is {limit_bytes}"
+            raise KafkaError(Code.MESSAGE_TOO_LARGE, text)
+        if opened.rules.needs_encryption:
+            raise KafkaError(Code.POLICY_VIOLATION, f"{opened.name} takes encrypted messages only")
 
-    def published(self, opened: Topic, connection: object, messages: int, size_bytes: int) -> int:
-        """Count a set for the topic's publish rate."""
-        return self._limits.published(opened, connection, messages, size_bytes)
+    def published(
+        self, opened: Topic, connection: Throttled, messages: int, size_bytes: int
+    ) -> int:
+        """Count a set that was appended; how many milliseconds its connection is not read."""
+        limit = None if opened.admission is None else opened.admission.publish_limit
+        if limit is None:
+            return 0
+        limit.published(connection, messages, size_bytes)
+        return math.ceil(limit.debt_ms()) if limit.is_exceeded() else 0
 
     def epoch_is_due(self, opened: Topic) -> bool:
         """Whether the partition's leader epoch must begin before another set is stored."""
@@ -516,54 +483,6 @@ class BrokerTopics:
         """
         await _translated(self._cleaning.truncate(opened, position))
         await _translated(self._starts.move(opened, offset))
-
-
-class KafkaLimits:
-    """What topics take of Kafka's clients."""
-
-    def __init__(
-        self, policies: Policies, config: BrokerConfig, run_blocking: Callable[..., Awaitable[Any]]
-    ) -> None:
-        self._policies = policies
-        self._config = config
-        self._run_blocking = run_blocking
-
-    async def check_backlog(self, topic: Topic) -> None:
-        """Raise KafkaError if the topic's backlog is above its quota, and still is."""
-        if not topic.has_full_backlog:
-            return
-        quotas = self._policies.applied(topic.topic_name, BACKLOG_QUOTAS)
-        found: list[Excess] = []
-        if quotas and self._config.backlog_quota_check_enabled:
-            now_ms = self._config.clock.now_ms()
-            found = await self._run_blocking(excess_of, topic, quotas, now_ms)
-        refusing = [each for each in found if each.refuses_producers]
-        topic.has_full_backlog = bool(refusing)
-        if refusing:
-            is_held = refusing[0].policy == HOLD
-            code = Code.NOT_ENOUGH_REPLICAS if is_held else Code.POLICY_VIOLATION
-            raise KafkaError(code, f"the backlog of {topic.name} exceeds its quota")
-
-    def check(self, topic: Topic, size_bytes: int) -> None:
-        """Raise KafkaError if the topic does not take a record set of so many bytes."""
-        if topic.terminated_at is not None:
-            raise KafkaError(Code.POLICY_VIOLATION, f"{topic.name} was terminated")
-        if topic.admission is None:
-            return
-        limit_bytes = topic.rules.max_message_size_bytes
-        if limit_bytes and size_bytes > limit_bytes:
-            text = f"{size_bytes} bytes: maxMessageSize is {limit_bytes}"
-            raise KafkaError(Code.MESSAGE_TOO_LARGE, text)
-        if topic.rules.needs_encryption:
-            raise KafkaError(Code.POLICY_VIOLATION, f"{topic.name} takes encrypted messages only")
-
-    def published(self, topic: Topic, connection: object, messages: int, size_bytes: int) -> int:
-        """Count a set that was appended; how many milliseconds its connection is not read."""
-        limit = None if topic.admission is None else topic.admission.publish_limit
-        if limit is None:
-            return 0
-        limit.published(cast("Throttled", connection), messages, size_bytes)
-        return math.ceil(limit.debt_ms()) if limit.is_exceeded() else 0
 
 
 LOG_START_KIND = "kafka-log-start"

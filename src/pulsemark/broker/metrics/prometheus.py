@@ -25,7 +25,7 @@ from ...audit.counts import Key
 from ...audit.trail import Trail
 from ...metadata import headers_parsed
 from ..cleaning.worker import Cleaning
-from ..services import Services
+from ..connection.services import Services
 from ..topics.topic import Topic
 from ..version import SERVER_VERSION
 from .topic_rows import (

@@ -16,10 +16,10 @@ from typing import TypeAlias, TypeVar
 from ...ledger.would_block import in_pieces
 from ..configuration.config import BrokerConfig
 from ..counters import WRITE_LATENCY_LIMITS_MS
-from ..policies.policy import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import Subscription, message_counts
+from ..topics.policy_store import Policies
 from ..topics.topic import Topic
 from .stats import bytes_from, ongoing_transactions, storage_size_bytes
 

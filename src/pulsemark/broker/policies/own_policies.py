@@ -21,8 +21,7 @@ from typing import Any
 from ...metadata import BrokerEntryMetadata, StampContext, StamperChain, StampError, field_number_of
 from ...metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
 from ...records import record
-from ...wire import TopicName
-from .policy import Levels, Place, Policy, PolicyValueError
+from .policy import Place, Policy, PolicyValueError
 
 MIRROR_SOURCES = "mirrorSources"
 MAX_SOURCES = 100
@@ -61,14 +60,6 @@ MIRRORS = Policy(
 )
 
 
-class MirrorPolicies(Levels[list[str]]):
-    """The policy at all levels."""
-
-    def sources_of(self, name: TopicName) -> frozenset[str]:
-        """The clusters from which a topic accepts mirrors."""
-        return frozenset(self.applied(name))
-
-
 # -- leaderEpochs ----------------------------------------------------------------------------------
 
 LEADER_EPOCHS = "leaderEpochs"
@@ -89,6 +80,7 @@ EPOCHS = Policy(
     what="whether a leader epoch begins when a broker takes a topic over",
     read=check_leader_epochs,
     default=lambda config: config.leader_epochs_enabled,
+    default_of_kafkas=True,
     namespace=Place(LEADER_EPOCHS, empty="null"),
     topic=Place(LEADER_EPOCHS, empty="null"),
     is_ours=True,

@@ -18,7 +18,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...records import record
-from ...wire import TopicName
 from ..configuration.config import DELETE_MODES, SCHEMA_STRATEGIES, BrokerConfig
 from ..security.permissions import MODES
 from .own_policies import EPOCHS, MIRRORS, STAMPS
@@ -41,8 +40,6 @@ from .policy import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from .policy import Policies
 
 
 # Limits of how many there may be of something. 0 is without limit.
@@ -826,43 +823,6 @@ COMPACTION_THRESHOLD = Policy(
 )
 #: In the order of Pulsar's refusals, if a namespace is created with several wrong values.
 CLEANING = (MESSAGE_TTL, COMPACTION_THRESHOLD, RETENTION)
-
-
-@record(frozen=True)
-class AppliedPolicies:
-    """The policies that apply to a topic."""
-
-    retention: RetentionPolicy
-    #: 0: messages do not expire.
-    ttl_s: int
-    #: 0: compacted only on request.
-    compaction_threshold_bytes: int
-
-    @property
-    def asks_for_work(self) -> bool:
-        """Whether a topic must be cleaned even if no client uses it."""
-        limited = not (self.retention.is_unlimited or self.retention.is_at_once)
-        return limited or self.ttl_s > 0 or self.compaction_threshold_bytes > 0
-
-
-class CleaningPolicies:
-    """The policies at all levels. Reading needs no lock, and is possible from any thread."""
-
-    def __init__(self, policies: Policies) -> None:
-        self._policies = policies
-
-    def applied(self, name: TopicName) -> AppliedPolicies:
-        """The policies that apply to a topic."""
-        retention = self._policies.applied(name, RETENTION)
-        return AppliedPolicies(
-            RetentionPolicy(retention["retentionTimeInMinutes"], retention["retentionSizeInMB"]),
-            self._policies.applied(name, MESSAGE_TTL),
-            self._policies.applied(name, COMPACTION_THRESHOLD),
-        )
-
-    def is_used(self, policy: Policy) -> bool:
-        """Whether any topic has a TTL or a threshold above 0; 0 switches them off."""
-        return self._policies.is_used(policy)
 
 
 #: All policies, in the order in which a new namespace's values are checked.

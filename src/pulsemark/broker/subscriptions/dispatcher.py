@@ -35,7 +35,7 @@ from ...ledger import LATEST, CorruptEntryError, Entry, EntryKind, LedgerError, 
 from ...ledger.errors import WouldBlockError
 from ...ledger.would_block import arrival
 from ...metadata import Buffer
-from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
+from ...proto.pulsar_api_pb2 import CommandActiveConsumerChange, CommandSubscribe, KeySharedMode
 from ...wire import commands
 from ..cooperative import Due, FairTurns
 from .consumer import Consumer, FailoverRing, Rank, RankedConsumers
@@ -593,6 +593,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _tell_active(self, consumer: Consumer) -> None:
         if consumer.connection.protocol_version >= ACTIVE_CONSUMER_CHANGE_SINCE:
-            consumer.connection.write(
-                commands.active_consumer_change(consumer.consumer_id, consumer is self.active)
+            change = CommandActiveConsumerChange(
+                consumer_id=consumer.consumer_id, is_active=consumer is self.active
             )
+            consumer.connection.write(commands.frame(change))

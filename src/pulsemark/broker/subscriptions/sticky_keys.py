@@ -20,12 +20,14 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
+from abc import ABC, abstractmethod
+from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...metadata import MessageFormatError, partition_key_of, read_message_metadata
 from ...metadata.crc import Buffer
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from .consumer import Consumer
 
 SLOTS = 65_536
-#: Bits of one word of a `SlotSet`.
-WORD_BITS = 256
 _NUMBER = struct.Struct("<Q")
 #: Slots that are cleaned of consumers that left, in one piece.
 SWEPT_AT_ONCE = 1_000
@@ -98,35 +98,35 @@ HashRange = tuple["Consumer", int, int]
 """A consumer, and the first and last of some slots that it has."""
 
 
-class Selector(Protocol):
+class Selector(ABC):
     """Assigns slots to consumers."""
 
+    @abstractmethod
     def add(self, consumer: Consumer) -> None:
         """Add a consumer, or raise `RefusedError`."""
-        ...
 
+    @abstractmethod
     def remove(self, consumers: Iterable[Consumer]) -> None:
         """Remove consumers; unknown ones are ignored."""
-        ...
 
     def sweeping(self) -> Iterator[None]:
-        """Remove the data of consumers that left, in pieces."""
-        ...
+        """Remove what `remove` has left of consumers, in pieces."""
+        return iter(())
 
+    @abstractmethod
     def select(self, slot: int) -> Consumer | None:
         """The consumer of a slot, if it has one."""
-        ...
 
     def slot_of(self, sticky_hash: int) -> int:
-        """The slot of a sticky key's hash."""
-        ...
+        """The slot of a sticky key's hash. Slot 0 is not used."""
+        return sticky_hash % SLOTS or 1
 
+    @abstractmethod
     def ranges(self) -> Iterator[HashRange]:
         """The slots of each consumer, in order. Consumers may come and go meanwhile."""
-        ...
 
 
-class AutoSplit:
+class AutoSplit(Selector):
     """Consistent hashing over the consumers.
 
     Two consumers may have a point on the same slot; the slot belongs to the one that came first.
@@ -134,15 +134,15 @@ class AutoSplit:
     removed, its points stay and are ignored. They are deleted when `select` meets them, or by
     `sweeping`.
 
-    Points are kept as bytes and not as lists: Python's collector visits every list. With 20,000
+    Points are kept as numbers in arrays: Python's collector visits every list. With 20,000
     consumers, lists for all slots made one `add` block the event loop for 61 ms.
     """
 
     def __init__(self, points: int = 100) -> None:
         """Each consumer gets this many points."""
         self._points_per_consumer = points
-        #: Slots with points.
-        self._points = SlotSet()
+        #: Slots with points, in order.
+        self._points = array("H")
         #: The consumers with a point on a slot, as arrival numbers (`_NUMBER`) in order; some may
         #: have left.
         self._numbers: dict[int, bytearray] = {}
@@ -169,7 +169,7 @@ class AutoSplit:
                 numbers += packed
             else:
                 self._numbers[slot] = bytearray(packed)
-                self._points.add(slot)
+                insort(self._points, slot)
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
         """Remove consumers."""
@@ -191,11 +191,16 @@ class AutoSplit:
 
     def select(self, slot: int) -> Consumer | None:
         """The consumer of the next point at or after the slot."""
-        while (at := self._points.next_from(slot)) is not None:
-            owner = self._owner_at(at)
+        while self._points:
+            owner = self._owner_at(self._point_from(slot))
             if owner is not None:
                 return owner
         return None
+
+    def _point_from(self, slot: int) -> int:
+        """The first point at or after a slot, else the first of all."""
+        at = bisect_left(self._points, slot)
+        return self._points[at if at < len(self._points) else 0]
 
     def slot_of(self, sticky_hash: int) -> int:
         """The slot of a sticky key's hash."""
@@ -207,9 +212,9 @@ class AutoSplit:
         at = 1
         while before is not None and at < SLOTS:
             owner = self.select(at)
-            point = self._points.next_from(at)
-            if owner is None or point is None:
+            if owner is None:
                 return
+            point = self._point_from(at)
             if owner is not before:
                 yield before, first, at - 1
                 first, before = at, owner
@@ -234,7 +239,7 @@ class AutoSplit:
             left = [one for (one,) in _NUMBER.iter_unpack(numbers) if one in self._members]
             if not left:
                 del self._numbers[slot]
-                self._points.discard(slot)
+                del self._points[bisect_left(self._points, slot)]
                 return None
             numbers[:] = b"".join(map(_NUMBER.pack, left))
             owner = self._members[left[0]]
@@ -260,7 +265,7 @@ class _Labels:
         return len(self._free) == self._next
 
 
-class StickyRanges:
+class StickyRanges(Selector):
     """Slot ranges that the consumers name themselves, with both ends included."""
 
     def __init__(self) -> None:
@@ -325,14 +330,6 @@ class StickyRanges:
             gone = set(ranges)
             self._ranges = [one for one in self._ranges if one not in gone]
 
-    def slot_of(self, sticky_hash: int) -> int:
-        """The slot of a sticky key's hash. Slot 0 is not used."""
-        return sticky_hash % SLOTS or 1
-
-    def sweeping(self) -> Iterator[None]:
-        """Nothing to do: `remove` leaves no data."""
-        return iter(())
-
     def select(self, slot: int) -> Consumer | None:
         """The consumer whose range contains the slot."""
         at = bisect_left(self._ranges, (slot + 1,)) - 1
@@ -358,55 +355,7 @@ def _described(owner: Consumer) -> str:
     )
 
 
-class SlotSet:
-    """Slots from 0 to 65,535: bits in 256 integers of 256 bits; the next one in constant time.
-
-    One more integer has a bit for each of these that is not zero. No operation gets slower with
-    the number of members.
-    """
-
-    __slots__ = ("_used", "_words")
-
-    def __init__(self) -> None:
-        self._words = [0] * (SLOTS // WORD_BITS)
-        #: Which words are not zero.
-        self._used = 0
-
-    def add(self, slot: int) -> None:
-        """Add a slot."""
-        word, bit = divmod(slot, WORD_BITS)
-        self._words[word] |= 1 << bit
-        self._used |= 1 << word
-
-    def discard(self, slot: int) -> None:
-        """Remove a slot, if it is in the set."""
-        word, bit = divmod(slot, WORD_BITS)
-        self._words[word] &= ~(1 << bit)
-        if not self._words[word]:
-            self._used &= ~(1 << word)
-
-    def next_from(self, slot: int) -> int | None:
-        """The first member at or after a slot, else the first of all; None if the set is empty."""
-        word, bit = divmod(slot, WORD_BITS)
-        rest = self._words[word] >> bit
-        if rest:
-            return slot + _lowest(rest)
-        after = self._used >> word + 1
-        if after:
-            word += 1 + _lowest(after)
-        elif self._used:
-            word = _lowest(self._used)
-        else:
-            return None
-        return word * WORD_BITS + _lowest(self._words[word])
-
-
-def _lowest(bits: int) -> int:
-    """The number of the lowest bit that is set."""
-    return (bits & -bits).bit_length() - 1
-
-
-class AutoSplitRanges:
+class AutoSplitRanges(Selector):
     """AUTO_SPLIT without consistent hashing: one range of slots for each consumer.
 
     A range is known by its end, which is included.
@@ -449,20 +398,12 @@ class AutoSplitRanges:
                 del self._ends[at], self._owners[end]
             self._note_sizes(end)
 
-    def sweeping(self) -> Iterator[None]:
-        """Nothing to do: `remove` leaves no data that grows."""
-        return iter(())
-
     def select(self, slot: int) -> Consumer | None:
         """The consumer whose range contains the slot."""
         at = bisect_left(self._ends, slot)
         return self._owners[self._ends[at]] if at < len(self._ends) else None
 
-    def slot_of(self, sticky_hash: int) -> int:
-        """The slot of a sticky key's hash. Slot 0 is not used."""
-        return sticky_hash % SLOTS or 1
-
-    def ranges(self) -> Iterator[tuple[Consumer, int, int]]:
+    def ranges(self) -> Iterator[HashRange]:
         """See `Selector.ranges`."""
         first = 1
         for end in tuple(self._ends):

@@ -26,31 +26,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import (
     Callable,
     Generator,
     Iterable,
     Iterator,
     Mapping,
-    MutableMapping,
     Sequence,
 )
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from ...ledger import Cursor, Entry, ManagedLedger, Position
+from ...ledger import LATEST, Cursor, Entry, ManagedLedger, Position
 from ...ledger.would_block import in_pieces, when_read
 from ...metadata import PrefixError, printable, tags_of
-from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
+from ...proto.pulsar_api_pb2 import (
+    CommandReachedEndOfTopic,
+    CommandSubscribe,
+    KeySharedMeta,
+    MessageIdData,
+    ServerError,
+)
 from ...records import record
 from ...wire import commands
 from ..cooperative import PIECE_IDS, LongWork
+from ..counters import Flows, TopicCounters
 from ..errors import RefusedError
 from ..policies.rate_limits import DispatchLimit, dispatch_limit
+from ..policies.topic_rules import NO_RULES, TopicRules
 from ..storage import durable
 from .consumer import CLOSED_AT_ONCE, Consumer, closing
 from .dispatcher import Dispatcher, SingleActiveDispatcher
+from .kafka_entries import Conversions
 from .key_shared_dispatcher import KeySharedDispatcher
 from .pending_acks import WORD_BITS, Acked, Part, PendingAcks, check_cumulative, check_single
 from .seek import count_open, position_of
@@ -62,10 +71,7 @@ if TYPE_CHECKING:
     from ...ledger import Commit
     from ...wire import MessageId, TopicName
     from ..configuration.config import BrokerConfig
-    from ..counters import Flows, TopicCounters
-    from ..policies.topic_rules import TopicRules
     from .delayed import DelayedTotal
-    from .kafka_entries import Conversions
 
 log = logging.getLogger(__name__)
 
@@ -82,56 +88,91 @@ FILTER_PROPERTY = "pulsemark.filter"
 PAUSED_WAIT_S = 0.02
 
 
-class HomeTopic(Protocol):
-    """What a subscription needs of its topic; `topics.topic.Topic` is one."""
+class HomeTopic(ABC):
+    """A topic, as its subscriptions need it; it is a `topics.topic.Topic`."""
 
-    topic_name: TopicName
-    name: str
-    #: -1: it is no partition.
-    partition_index: int
-    config: BrokerConfig
+    is_persistent = True
     ledger: ManagedLedger
-    counters: TopicCounters
-    flows: Flows
-    conversions: Conversions
     delayed_total: DelayedTotal
-    rules: TopicRules
-    dispatch_limit: DispatchLimit | None
-    #: The last entry of a terminated topic; None: the topic goes on.
-    terminated_at: Position | None
-    #: The property that makes a message of Pulsar's a tombstone.
-    tombstone_property: str | None
-    #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
-    schema_numbers: Mapping[int, int] | None
-    #: Prefix fields that clients get in addition to time and index.
-    delivered_fields: frozenset[int]
-    is_persistent: bool
-    is_open: bool
-    #: When the broker opened it.
-    opened_ms: int
+    #: Its subscriptions by name.
+    subscriptions: dict[str, Subscription]
 
-    @property
-    def subscriptions(self) -> MutableMapping[str, Subscription]:
-        """The topic's subscriptions by name."""
+    def __init__(self, topic_name: TopicName, config: BrokerConfig) -> None:
+        self.topic_name = topic_name
+        self.name = str(topic_name)
+        self.partition_index = topic_name.partition_index
+        self.config = config
+        self.counters = TopicCounters()
+        self.flows = Flows()
+        self.conversions = Conversions()
+        #: The compacted form, where that is the topic's log (`read_compacted`).
+        self.cleaned: CompactedLog | None = None
+        self.is_open = True
+        #: When the broker opened it; when it was created is not stored.
+        self.opened_ms = config.clock.now_ms()
+        #: The last entry of a terminated topic; None: the topic goes on.
+        self.terminated_at: Position | None = None
+        #: The policies that apply (see `policy_store`).
+        self.rules: TopicRules = NO_RULES
+        self.dispatch_limit: DispatchLimit | None = None
+        # What depends on the entry format, the stamp policy and the schemas, before they are known.
+        #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
+        self.schema_numbers: Mapping[int, int] | None = None
+        #: The property that makes a message of Pulsar's a tombstone (see `policy_store`).
+        self.tombstone_property: str | None = None
+        #: Prefix fields that clients get in addition to time and index (see `policy_store`).
+        self.delivered_fields: frozenset[int] = frozenset()
+
+    def check_is_open(self) -> None:
+        """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
+        if not self.is_open:
+            text = f"{self.name} is being closed; try again"
+            raise RefusedError(ServerError.ServiceNotReady, text)
+
+    def _consumer_count(self) -> int:
+        return sum(len(each.consumers) for each in tuple(self.subscriptions.values()))
+
+    def check_consumers(self, subscription: Subscription | None = None) -> None:
+        """Raise `RefusedError` (ConsumerBusy) if there are all consumers that there may be."""
+        most = self.rules.max_consumers
+        if most and self._consumer_count() >= most:
+            raise RefusedError(ServerError.ConsumerBusy, "Topic reached max consumers limit")
+        most = self.rules.max_consumers_per_subscription
+        if most and subscription is not None and len(subscription.consumers) >= most:
+            raise RefusedError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
 
     @property
     def read_log(self) -> ManagedLedger | CompactedLog:
         """What readers get: the log, or the compacted form of a log that is cleaned."""
-
-    def check_is_open(self) -> None:
-        """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
-
-    def check_consumers(self, subscription: Subscription | None = None) -> None:
-        """Raise `RefusedError` (ConsumerBusy) if there are all consumers that there may be."""
+        return self.ledger if self.cleaned is None else self.cleaned
 
     def clamp(self, position: Position, compacted: CompactedLog | None = None) -> Position:
-        """`position`, or the first or end position if it is outside of the topic."""
+        """`position`, or the first or end position if it is outside of the log or `compacted`."""
+        log = self.ledger if compacted is None else compacted
+        first, end = log.first_position, log.end_position
+        if position >= end or position == LATEST:
+            return end
+        return max(position, first) if first is not None else end
 
     def remove_subscription(
         self, subscription: Subscription, *, asked_by: Consumer | None = None
     ) -> Commit:
-        """Disconnect and delete a subscription; the deletion is durable with the commit."""
+        """Disconnect and delete a subscription; the deletion is durable with the commit.
 
+        The clients of its consumers are notified, except that of `asked_by`. Raises `RefusedError`
+        if it does not exist any more, and `LedgerError`; then nothing has changed.
+        """
+        subscription.check_exists()
+        commit = self.ledger.delete_cursor(subscription.name)
+        del self.subscriptions[subscription.name]
+        self.counters.removed_messages_out += subscription.messages_out
+        self.counters.removed_bytes_out += subscription.bytes_out
+        # All consumers are disconnected in this step; their clients are notified in pieces.
+        consumers = subscription.detach_all()
+        subscription.work.add(closing(consumers, but=asked_by))
+        return commit
+
+    @abstractmethod
     def finding_last_id(
         self, compacted: CompactedLog | None = None
     ) -> Generator[object, None, MessageId]:
@@ -675,7 +716,8 @@ def telling(subscription: Subscription) -> Iterator[object]:
         return
     for number, consumer in enumerate(tuple(subscription.consumers), start=1):
         if consumer.subscription is subscription:
-            consumer.connection.write(commands.reached_end_of_topic(consumer.consumer_id))
+            end = CommandReachedEndOfTopic(consumer_id=consumer.consumer_id)
+            consumer.connection.write(commands.frame(end))
         if number % CLOSED_AT_ONCE == 0:
             yield None
 

@@ -24,8 +24,6 @@ from ..policies.pulsar_policies import MIB, MINUTE_MS, RETENTION
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
     from ...compaction.compacted_log import CompactedLog
-    from .partitioned_topics import PartitionedTopics
-    from .policy_store import PolicyStore
     from .registry import Topics
     from .topic import Topic
 
@@ -33,42 +31,20 @@ KAFKA_POLICY = "kafka"
 TOMBSTONE_STAGE = "pulsemark.tombstone.stage"
 
 
-class EntryFormats:
-    """Tells open topics what their policy says about deleting keys."""
+def apply_settings(topic: Topic, settings: Mapping[str, str]) -> None:
+    """Show a topic what its settings say of deleting keys; {}: it is not for Kafka's clients."""
+    topic.tombstone_stage = int(settings.get(TOMBSTONE_STAGE, "1"))
+    topic.cleaner_rules = cleaner_rules_of(settings) if settings else None
 
-    def __init__(
-        self, store: PolicyStore, open_topics: Mapping[str, Topic], partitioned: PartitionedTopics
-    ) -> None:
-        self._store = store
-        self._open_topics = open_topics
-        self._partitioned = partitioned
-        store.of_topic_changed.append(self._changed)
 
-    def apply_to(self, topic: Topic) -> None:
-        """Tell a topic what its settings are."""
-        settings = self._store.in_topic(topic.topic_name, KAFKA_POLICY) or {}
-        topic.tombstone_stage = int(settings.get(TOMBSTONE_STAGE, "1"))
-        topic.cleaner_rules = cleaner_rules_of(settings) if settings else None
-
-    async def opened(self, topic: Topic, run_blocking: Callable[..., Awaitable[Any]]) -> None:
-        """Tell a topic that was just opened, and let it read its form. Raises RefusedError."""
-        self.apply_to(topic)
-        if self._store.in_topic(topic.topic_name, KAFKA_POLICY) is None:
-            return
-        try:
-            form = await run_blocking(cleaned_form, topic)
-        except (LedgerError, OSError) as error:
-            raise RefusedError(ServerError.PersistenceError, str(error)) from error
-        if form is not None:
-            topic.read_compacted(form)
-
-    def _changed(self, policy: str, name: TopicName) -> None:
-        """A topic's policy has changed: tell it and its partitions."""
-        if policy != KAFKA_POLICY:
-            return
-        for full in self._partitioned.with_partitions(name):
-            if (topic := self._open_topics.get(full)) is not None:
-                self.apply_to(topic)
+async def open_cleaned_form(topic: Topic, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+    """Let a topic that is being opened read its compacted form. Raises RefusedError."""
+    try:
+        form = await run_blocking(cleaned_form, topic)
+    except (LedgerError, OSError) as error:
+        raise RefusedError(ServerError.PersistenceError, str(error)) from error
+    if form is not None:
+        topic.read_compacted(form)
 
 
 async def revise_entry_format(
@@ -82,7 +58,7 @@ async def revise_entry_format(
     """
 
     def changes() -> dict[str, Any]:
-        policies = topics.policy_store.policies_of_topic(name)
+        policies = topics.policies.policies_of_topic(name)
         before = policies.get(KAFKA_POLICY) or {}
         changed = policies_of(revise(before))
         if (
@@ -92,8 +68,7 @@ async def revise_entry_format(
             del changed[RETENTION.key]
         return changed
 
-    await topics.policy_store.change_in_topic(name, changes)
-    await topics.leader_epochs.begin_in_topic(name)
+    await topics.policies.change_in_topic(name, changes)
 
 
 def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -139,9 +114,9 @@ def cleaner_rules_of(settings: Mapping[str, str]) -> CleanerRules | None:
 
 def cleaned_form(topic: Topic) -> CompactedLog | None:
     """What everyone reads of a topic that is cleaned, or was once; None: its log. Blocks."""
-    from ...compaction.current_view import cleaner_state, compacted_log
+    from ...compaction.current_view import compacted_log, state_of
 
-    if topic.cleaner_rules is None and cleaner_state(topic.ledger) is None:
+    if topic.cleaner_rules is None and state_of(topic.ledger).cleaner is None:
         return None
     return compacted_log(topic.ledger)
 

@@ -22,6 +22,7 @@ from ..configuration.config import BrokerConfig
 from ..counters import DropMeter
 from ..errors import RefusedError
 from ..subscriptions.non_persistent import NonPersistentSubscription
+from ..subscriptions.subscription import HomeTopic
 from .producers import TopicProducers
 from .topic import Topic
 
@@ -35,7 +36,8 @@ class NonPersistentTopic(Topic):
     is_persistent = False
 
     def __init__(self, topic_name: TopicName, config: BrokerConfig) -> None:
-        self._begin(topic_name, config)
+        HomeTopic.__init__(self, topic_name, config)
+        self._begin()
         self.drop_meter = DropMeter()
         self.producers = TopicProducers(None, _store_nothing)
         self.subscriptions = {}

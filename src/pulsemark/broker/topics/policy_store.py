@@ -1,18 +1,20 @@
 """The policies of namespaces and topics: how they are stored, and put in force on open topics.
 
-In the catalog, the policies of a namespace are among its settings, and those of a topic are under
-the kind `topic-policy`, by the topic's full name. Partitions have no own policies: those of the
-partitioned topic apply. The caller checks a change, `PolicyStore` makes it durable, and only then
-calls the listeners with the topics that the change concerns.
+A policy has a value as JSON at up to three levels: the broker's configuration, a namespace and a
+topic. The most specific value that is set applies. In the catalog, the policies of a namespace are
+among its settings, and those of a topic are under the kind `topic-policy`, by the topic's full
+name. Partitions have no own policies: those of the partitioned topic apply. The caller checks a
+change, `Policies` makes it durable, and only then calls the listeners with the topics that the
+change concerns.
 
-`RuleKeeping` applies policies when a topic is opened, and when one changes: that of a topic in the
-step that shows it, that of a namespace to all its open topics, in pieces. `Admission` checks each
-message by them.
+`RuleKeeping` applies all policies to a topic that is opened, and again when one of them changes:
+at once while the loop's turn has time, and in later turns to the rest of many topics. The caller of
+a change waits for that. `Admission` checks each message by them.
 
-`StampPolicies` does the same for `brokerEntryMetadata`. A change holds for all later entries. If a
-stamper of a stored policy is missing at the next start, because its plugin was uninstalled, the
-topic can be read and the policy changed, but nothing can be appended (`StampingError` has the
-reason): entries without stamps would deceive users who rely on them.
+A change of the stampers holds for all later entries. If a stamper of a stored policy is missing at
+the next start, because its plugin was uninstalled, the topic can be read and the policy changed,
+but nothing can be appended (`StampingError` has the reason): entries without stamps would deceive
+users who rely on them.
 
 Everything here runs on the event loop, except functions that are documented as blocking.
 """
@@ -30,21 +32,47 @@ from ...ledger import Appended, LedgerError, ManagedLedger, Position
 from ...metadata import Buffer, MessageFormatError, StamperChain, read_message_metadata
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import TopicName
-from ..cooperative import Background, Turns
+from ..cooperative import Background
 from ..errors import RefusedError
 from ..policies.own_policies import POLICY_NAME, STAMPS, InvalidPolicyError, StampPolicy
-from ..policies.policy import Levels
+from ..policies.pulsar_policies import (
+    AUTO_SUBSCRIPTION_CREATION,
+    BACKLOG_QUOTAS,
+    DEDUPLICATION,
+    DELAYED_DELIVERY,
+    DISPATCH_RATE,
+    ENCRYPTION,
+    MAX_CONSUMERS,
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_MESSAGE_SIZE,
+    MAX_PRODUCERS,
+    MAX_SUBSCRIPTIONS,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+    MESSAGE_AGE,
+    POLICIES,
+    PUBLISH_RATE,
+    STORAGE,
+    SUBSCRIBE_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIPTION_RATES,
+    SUBSCRIPTION_TYPES,
+    TYPES,
+)
 from ..policies.rate_limits import dispatch_limit, publish_limit
-from ..policies.topic_rules import RULED, TopicRules, rules_of
+from ..policies.topic_rules import STANDALONE_BYTES, UNLIMITED, Rate, TopicRules
 from ..subscriptions.delayed import deliver_at_ms
 from ..subscriptions.seek import messages_in
 from .catalog_writer import CatalogWriter
 from .deduplication import SNAPSHOT_KIND, Deduplication, Snapshot, recovered
+from .entry_formats import KAFKA_POLICY, apply_settings, open_cleaned_form
 
 if TYPE_CHECKING:
     from ...connection_memory import Throttled
     from ...ledger.store import MetadataStore
     from ...metadata import Clock
+    from ..configuration.config import BrokerConfig
+    from ..policies.policy import Policy
     from ..policies.rate_limits import PublishLimit
     from .namespaces import Namespaces
     from .partitioned_topics import PartitionedTopics
@@ -64,16 +92,18 @@ Concerns = Callable[[TopicName], bool]
 """Whether a change concerns a topic."""
 
 
-class PolicyStore:
-    """The policies of one registry's namespaces and topics."""
+class Policies:
+    """The policies of one broker's namespaces and topics."""
 
     def __init__(
         self,
+        config: BrokerConfig,
         namespaces: Namespaces,
         names: TopicNames,
         partitioned: PartitionedTopics,
         writer: CatalogWriter,
     ) -> None:
+        self._levels = {each.key: Levels(each, each.default(config), self) for each in POLICIES}
         self._namespaces = namespaces
         self._names = names
         self._partitioned = partitioned
@@ -82,20 +112,30 @@ class PolicyStore:
         self.of_topics: dict[str, dict[str, Any]] = {}
         #: Called after each change with the policy's name and the topics that it concerns.
         self.listeners: list[Callable[[str, Concerns], None]] = []
-        #: Called with the policy's name and the topic, in the same turn as the change.
-        self.of_topic_changed: list[Callable[[str, TopicName], None]] = []
+        #: What listeners do later, of the change that they were told of.
+        self.background = Background()
+
+    def __getitem__(self, policy: Policy) -> Levels:
+        return self._levels[policy.key]
 
     def _exists(self, name: TopicName) -> bool:
         return str(name) in self._names or name in self._partitioned
 
     def load(self, catalog: MetadataStore) -> None:
-        """Read the policies from the catalog. Blocks."""
+        """Read the policies from the catalog, and import the stampers that they name. Blocks."""
         for name, value in catalog.items(TOPIC_POLICY_KIND):
             if self._exists(TopicName.parse(name)):
                 self.of_topics[name] = json.loads(value)
             else:
                 # Left by a crash while the topic was being deleted.
                 catalog.delete(TOPIC_POLICY_KIND, name)
+        for owner, settings in self.owners():
+            if POLICY_NAME in settings:
+                try:
+                    StampPolicy.from_json(settings[POLICY_NAME])
+                except InvalidPolicyError as error:
+                    text = "%s: nothing can be appended, as a stored policy is not valid: %s; %s"
+                    log.error(text, owner, error, "install the stamper or change the policy")
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -120,7 +160,25 @@ class PolicyStore:
         keys = (policy, f"global:{policy}")
         return any(key in values for _, values in self.owners() for key in keys)
 
+    def applied(self, name: TopicName, policy: Policy) -> Any:
+        """The value that applies to a topic."""
+        return self._levels[policy.key].applied(name)
+
+    def is_used(self, policy: Policy) -> bool:
+        """Whether the broker, a namespace or a topic has a value that is not 0, false or empty."""
+        keys = (policy.key, f"global:{policy.key}")
+        found = (values.get(key) for _, values in self.owners() for key in keys)
+        return bool(self[policy].default) or any(found)
+
     # -- changing -------------------------------------------------------------------------------
+
+    def use_defaults(self, config: BrokerConfig) -> None:
+        """Use another configuration's values where no namespace and no topic has one."""
+        for key, levels in self._levels.items():
+            default = levels.policy.default(config)
+            if default != levels.default:
+                levels.default = default
+                self.announce(key, lambda _: True)
 
     async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
@@ -134,6 +192,7 @@ class PolicyStore:
             namespace, lambda old: _with(old, policy, revise(old.get(policy)))
         )
         self.announce(policy, lambda name: name.namespace == namespace)
+        await self.background.settle_running()
 
     async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
@@ -151,6 +210,7 @@ class PolicyStore:
         also as `changes`.
         """
         await self._writer.revising(lambda: self._change(name, changes))
+        await self.background.settle_running()
 
     async def revise_in_topic(
         self, name: TopicName, policy: str, revise: Callable[[Any], Any]
@@ -204,8 +264,6 @@ class PolicyStore:
 
     def _announce_all(self, name: TopicName, policies: Iterable[str]) -> None:
         for policy in policies:
-            for changed in self.of_topic_changed:
-                changed(policy, name)
             self.announce(policy, lambda other: other.partitioned == name)
 
     def announce(self, policy: str, concerns: Concerns) -> None:
@@ -231,95 +289,139 @@ def _with(settings: dict[str, Any], policy: str, value: Any) -> dict[str, Any]:
     return changed
 
 
+class Levels:
+    """One policy at all levels."""
+
+    def __init__(self, policy: Policy, default: Any, policies: Policies) -> None:
+        """`default` is the broker's value."""
+        self.policy = policy
+        self.default = default
+        self._policies = policies
+
+    def of_namespace(self, namespace: str) -> Any:
+        """The value set for a namespace; None if none is set."""
+        return self._policies.in_namespace(namespace, self.policy.key)
+
+    def of_topic(self, name: TopicName, *, is_global: bool = False) -> Any:
+        """The value set for a topic; None if none is set.
+
+        A topic may have a second, global value (PIP-92). It applies if the first one is not set.
+        """
+        return self._policies.in_topic(name, self._key(is_global))
+
+    def _key(self, is_global: bool) -> str:
+        return f"global:{self.policy.key}" if is_global else self.policy.key
+
+    def applied(self, name: TopicName) -> Any:
+        """The value that applies to a topic."""
+        policies = self._policies.policies_of_topic(name)
+        key = self.policy.key
+        stored = policies.get(key)
+        if stored is None:
+            stored = policies.get(f"global:{key}")
+        if stored is None:
+            stored = self.of_namespace(name.namespace)
+        if stored is None and KAFKA_POLICY in policies:
+            stored = self.policy.default_of_kafkas
+        return self.default if stored is None else stored
+
+    async def set_for_namespace(self, namespace: str, value: Any) -> None:
+        """Set a namespace's value; None unsets it. Raises `RefusedError`, `LedgerError`."""
+        await self._policies.set_in_namespace(namespace, self.policy.key, value)
+
+    async def set_for_topic(self, name: TopicName, value: Any, *, is_global: bool = False) -> None:
+        """Set a topic's value, not a partition's; None unsets it.
+
+        Raises `RefusedError` if the topic does not exist, and `LedgerError`.
+        """
+        await self._policies.set_in_topic(name, self._key(is_global), value)
+
+    async def revise(
+        self, place: str | TopicName, revise: Callable[[Any], Any], *, is_global: bool = False
+    ) -> None:
+        """Set a namespace's or topic's value to what `revise` makes of it, one after the other."""
+        if isinstance(place, str):
+            await self._policies.revise_in_namespace(place, self.policy.key, revise)
+        else:
+            await self._policies.revise_in_topic(place, self._key(is_global), revise)
+
+
 @lru_cache(maxsize=256)
 def _at_broker(chain: StamperChain, broker_name: str) -> StamperChain:
     """One chain for all topics that have the same policy."""
     return chain.at_broker(broker_name)
 
 
-class StampPolicies(Levels[StampPolicy]):
-    """The policy at all levels, for the topics of one registry."""
+def rules_of(policies: Policies, name: TopicName) -> TopicRules:
+    """The rules that apply to a topic."""
+    applied = policies.applied
+    delay = applied(name, DELAYED_DELIVERY)
+    quotas = applied(name, BACKLOG_QUOTAS) or {}
+    creation = applied(name, AUTO_SUBSCRIPTION_CREATION)
+    return TopicRules(
+        max_producers=applied(name, MAX_PRODUCERS),
+        max_consumers=applied(name, MAX_CONSUMERS),
+        max_consumers_per_subscription=applied(name, MAX_CONSUMERS_PER_SUBSCRIPTION),
+        max_subscriptions=applied(name, MAX_SUBSCRIPTIONS),
+        max_unacked_per_consumer=applied(name, MAX_UNACKED_PER_CONSUMER) or UNLIMITED,
+        max_unacked_per_subscription=applied(name, MAX_UNACKED_PER_SUBSCRIPTION) or UNLIMITED,
+        max_message_size_bytes=applied(name, MAX_MESSAGE_SIZE),
+        needs_encryption=applied(name, ENCRYPTION),
+        deduplicates=applied(name, DEDUPLICATION),
+        creates_subscriptions=creation["allowAutoSubscriptionCreation"],
+        subscription_types=_types(policies, name),
+        delays_delivery=delay["active"],
+        max_delay_ms=max(delay["maxDeliveryDelayInMillis"], 0),
+        backlog_limit_bytes=quotas.get(STORAGE, {}).get("limitSize") or STANDALONE_BYTES,
+        backlog_limit_s=quotas.get(MESSAGE_AGE, {}).get("limitTime") or -1,
+        publish_rate=_rate(applied(name, PUBLISH_RATE)),
+        dispatch_rate=_rate(applied(name, DISPATCH_RATE)),
+        subscription_dispatch_rate=_rate(applied(name, SUBSCRIPTION_DISPATCH_RATE)),
+        subscription_rates=_rates_of_subscriptions(policies, name),
+        subscribe_rate=_rate(applied(name, SUBSCRIBE_RATE)),
+    )
 
-    def __init__(
-        self,
-        default: StampPolicy,
-        store: PolicyStore,
-        open_topics: Mapping[str, Topic],
-        names: TopicNames,
-        partitioned: PartitionedTopics,
-        turns: Turns,
-        *,
-        broker_name: str = "",
-    ) -> None:
-        super().__init__(STAMPS, default, store)
-        self._open_topics = open_topics
-        self._names = names
-        self._partitioned = partitioned
-        self._turns = turns
-        self.broker_name = broker_name
-        store.of_topic_changed.append(self._changed)
 
-    def check_stored(self) -> None:
-        """Import the stampers of all stored policies, and log those that are missing. Blocks."""
-        for owner, settings in self._store.owners():
-            if POLICY_NAME in settings:
-                try:
-                    StampPolicy.from_json(settings[POLICY_NAME])
-                except InvalidPolicyError as error:
-                    text = "%s: nothing can be appended, as a stored policy is not valid: %s; %s"
-                    log.error(text, owner, error, "install the stamper or change the policy")
+def _types(policies: Policies, name: TopicName) -> tuple[str, ...]:
+    """The allowed types; an empty list is as if it were not set."""
+    levels = policies[SUBSCRIPTION_TYPES]
+    found = levels.of_topic(name) or levels.of_namespace(name.namespace) or levels.default
+    return tuple(found) or TYPES
 
-    # -- reading --------------------------------------------------------------------------------
 
-    def parse(self, stored: Any) -> StampPolicy:
-        """The policy from its stored value."""
-        return StampPolicy.stored(stored)
+def _rates_of_subscriptions(policies: Policies, name: TopicName) -> tuple[tuple[str, Rate], ...]:
+    rates: dict[str, Any] = {}
+    for key in (f"global:{SUBSCRIPTION_RATES}", SUBSCRIPTION_RATES):
+        rates |= policies.in_topic(name, key) or {}
+    return tuple((each, _rate(rate)) for each, rate in sorted(rates.items()))
 
-    def show(self, value: StampPolicy) -> Any:
-        """The policy's JSON."""
-        return value.to_json()
 
-    def apply_to(self, topic: Topic) -> None:
-        """Apply its policy to a topic: its stampers, delivered fields and tombstone property."""
-        policy = self.applied(topic.topic_name)
-        topic.ledger.stampers = _at_broker(policy.chain, self.broker_name)
-        topic.delivered_fields = policy.delivered_fields
-        topic.tombstone_property = policy.chain.tombstone_property
-
-    # -- changing -------------------------------------------------------------------------------
-
-    async def changed_in_namespace(self, namespace: str) -> None:
-        """Apply the new policy to a namespace's topics."""
-        # A topic that is opened meanwhile already gets the new policy.
-        await self._turns.work(map(self._apply, self._names.of(namespace)))
-
-    def _changed(self, policy: str, name: TopicName) -> None:
-        """A topic's policy has changed: a new one holds for it and its partitions."""
-        if policy == POLICY_NAME:
-            for full in self._partitioned.with_partitions(name):
-                self._apply(full)
-
-    def _apply(self, full: str) -> None:
-        topic = self._open_topics.get(full)
-        if topic is not None:
-            self.apply_to(topic)
+def _rate(rate: dict[str, Any]) -> Rate:
+    return tuple(rate.items())
 
 
 class RuleKeeping:
-    """The rules of one registry's open topics."""
+    """Applies the policies to one registry's open topics."""
 
-    def __init__(self, topics: Topics, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(
+        self, topics: Topics, run_blocking: Callable[..., Awaitable[Any]], broker_name: str
+    ) -> None:
+        """`broker_name`: the name that stamps may have."""
         self._topics = topics
         self._run_blocking = run_blocking
-        self._background = Background()
+        self._broker_name = broker_name
+        self._background = topics.policies.background
         self._shared: dict[TopicRules, TopicRules] = {}
         self._loop = asyncio.get_running_loop()
-        topics.policy_store.listeners.append(self._policy_changed)
+        topics.policies.listeners.append(self._policy_changed)
 
     # -- opening and changing -------------------------------------------------------------------
 
     async def opened(self, topic: Topic) -> None:
-        """Apply its rules to a topic that is being opened. Raises `RefusedError`."""
+        """Apply its policies to a topic that is being opened. Raises `RefusedError`."""
+        self._format(topic)
+        if KAFKA_POLICY in self._topics.policies.policies_of_topic(topic.topic_name):
+            await open_cleaned_form(topic, self._run_blocking)
         topic.rules = self._rules(topic.topic_name)
         self._watch(topic.ledger)
         if topic.rules.deduplicates:
@@ -350,16 +452,22 @@ class RuleKeeping:
         return self._shared.setdefault(rules, rules)
 
     def _policy_changed(self, policy: str, concerns: Concerns) -> None:
-        if policy.removeprefix("global:") not in RULED:
-            return
-        opened = tuple(self._topics.open_topics.values())
-        concerned = [topic for topic in opened if concerns(topic.topic_name)]
-        if len(concerned) == 1:
-            self._apply(concerned[0])
-        elif concerned:
-            self._background.start(self._topics.turns.work(map(self._apply, concerned)))
+        opened, turns = tuple(self._topics.open_topics.values()), self._topics.turns
+        pieces = map(self._apply, [topic for topic in opened if concerns(topic.topic_name)])
+        if not turns.run_now(pieces):
+            self._background.start(turns.work(pieces))
+
+    def _format(self, topic: Topic) -> None:
+        """Show a topic its stampers, and what its settings of Kafka's say."""
+        policies = self._topics.policies
+        stamps = StampPolicy.stored(policies.applied(topic.topic_name, STAMPS))
+        topic.ledger.stampers = _at_broker(stamps.chain, self._broker_name)
+        topic.delivered_fields = stamps.delivered_fields
+        topic.tombstone_property = stamps.chain.tombstone_property
+        apply_settings(topic, policies.in_topic(topic.topic_name, KAFKA_POLICY) or {})
 
     def _apply(self, topic: Topic) -> None:
+        self._format(topic)
         rules = self._rules(topic.topic_name)
         if rules is topic.rules or not topic.is_open:
             return
@@ -419,10 +527,6 @@ class RuleKeeping:
         if topic is not None and topic.deduplication is not None:
             work = self.store_snapshot(topic)
             asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def settled(self) -> None:
-        """Return when no change is being applied."""
-        await self._background.settled()
 
 
 class Admission:

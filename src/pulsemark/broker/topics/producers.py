@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -353,7 +353,7 @@ class Mirror:
         self._refused = ""
 
     def admit(
-        self, sent: Buffer, sources: frozenset[str], message_count: int
+        self, sent: Buffer, sources: Sequence[str], message_count: int
     ) -> tuple[memoryview, BrokerEntryMetadata, tuple[int, int]]:
         """The producer's bytes, the fields to store beside the stamp, and the source's position.
 
@@ -406,7 +406,7 @@ def _check_record_set(stamp: SourceStamp, body: memoryview, message_count: int) 
         raise RefusedError(ServerError.ChecksumError, reason) from error
 
 
-def allows(sources: frozenset[str], cluster: str) -> bool:
+def allows(sources: Sequence[str], cluster: str) -> bool:
     """Whether a policy's list of clusters allows this one."""
     return cluster in sources or "*" in sources
 

@@ -20,25 +20,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError
+from ...ledger import Cursor, LedgerError, ManagedLedger, Position, TopicNotFoundError
 from ...ledger.store import NAMESPACE_KIND, PARTITIONED_KIND, TENANT_KIND, MetadataStore
-from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background, Turns
 from ..errors import LimitReachedError, RefusedError
-from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
-from ..policies.policy import Policies
-from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS, POLICIES
-from ..policies.topic_rules import TopicRules, rules_of
+from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS
 from ..storage import Storage, durable
 from ..subscriptions.delayed import DelayedTotal
 from .catalog_writer import CatalogWriter
 from .deduplication import SNAPSHOT_KIND
-from .entry_formats import EntryFormats
 from .namespaces import Namespaces
 from .partitioned_topics import (
     RETIRED_KIND,
@@ -48,13 +44,7 @@ from .partitioned_topics import (
     open_all,
     share_subscriptions,
 )
-from .policy_store import (
-    TOPIC_POLICY_KIND,
-    PolicyStore,
-    RuleKeeping,
-    StampPolicies,
-    stored_policies,
-)
+from .policy_store import TOPIC_POLICY_KIND, Policies, RuleKeeping, rules_of, stored_policies
 from .schemas import STORED_KINDS
 from .topic_marks import EPOCH_KIND, TERMINATED_KIND, LeaderEpochs, TopicMarks, leader_name
 from .topic_names import NameLocks, TopicNames, invalid_name
@@ -77,98 +67,77 @@ TOPIC_KIND = "topic"
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `cursors` of all durable
-    subscriptions; `turns` runs long work of the whole broker, in time slices; `on_open` is called
-    with each topic that is opened, and `before_open` before that: it may raise `RefusedError`.
+    Attributes: `open_topics` by full name; `names` of all topics; `turns` runs long work of the
+    whole broker, in time slices; `on_open` is called with each topic that is opened, and
+    `before_open` before that: it may raise `RefusedError`.
     """
 
     def __init__(
         self,
         store: Storage,
         config: BrokerConfig,
-        stampers: StamperChain,
         run_blocking: RunBlocking,
         catalog_writer: CatalogWriter,
-        *,
-        before_delete: DeletionHook,
-        after_delete: DeletionHook,
         broker_name: str = "",
     ) -> None:
-        """`before_delete` gets the name of a topic that is closed and will be deleted.
-
-        `after_delete` gets the name after the deletion.
-        """
         self.config = config
+        self.run_blocking = run_blocking
         self.open_topics: dict[str, Topic] = {}
         self.on_open: list[Callable[[Topic], None]] = []
         self.before_open: list[Callable[[Topic], Awaitable[None]]] = []
+        #: Called with the name of a topic that is closed and will be deleted, and after that.
+        self.before_delete: list[DeletionHook] = []
+        self.after_delete: list[DeletionHook] = []
         self.names = TopicNames()
         self.turns = Turns()
-        self.cursors = store.cursors
         #: Raises `NotOwnedError` for a topic of another broker.
         self.check_owned: Callable[[TopicName], None] = lambda name: None
-        self.delete_elsewhere: DeletionHook = before_delete
+        #: Deletes a topic of another broker; None: this broker serves all.
+        self.delete_elsewhere: DeletionHook | None = None
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self.partitioned = PartitionedTopics(store.catalog, catalog_writer)
-        self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
-        self.non_persistent = NonPersistentTopics(
-            config, partitioned, self._check_namespace, lambda name: rules_of(self.policies, name)
-        )
-        self._store = store
-        self._run_blocking = run_blocking
+        self.policies = Policies(config, self.namespaces, self.names, partitioned, catalog_writer)
+        self.non_persistent = NonPersistentTopics(self)
+        self.store = store
         self._additions = Additions(store, run_blocking)
         self.marks = TopicMarks(catalog_writer, run_blocking)
         self.locks = NameLocks()
-        self._before_delete = before_delete
-        self._after_delete = after_delete
         self._background = Background()
         self._delayed_total = DelayedTotal(config.max_delayed_entries)
-        self._make_policies(stampers, broker_name)
+        self.rule_keeping = RuleKeeping(self, run_blocking, broker_name)
+        leader = leader_name(broker_name, store.owner_id)
+        self.leader_epochs = LeaderEpochs(self, run_blocking, self._background, leader=leader)
         self.names.watchers.run = self._run_soon
 
     def _run_soon(self, pieces: Iterator[None]) -> None:
         if not self.turns.run_now(pieces):
             self._background.start(self.turns.work(pieces))
 
-    def _make_policies(self, stampers: StamperChain, broker_name: str) -> None:
-        config, store = self.config, self.policy_store
-        self.policies = Policies(POLICIES, config, store)
-        places = (store, self.open_topics, self.names, self.partitioned, self.turns)
-        default = StampPolicy(tuple(config.stampers), stampers)
-        self.stamp_policies = StampPolicies(default, *places, broker_name=broker_name)
-        self.entry_formats = EntryFormats(store, self.open_topics, self.partitioned)
-        self.mirror_policies = MirrorPolicies(MIRRORS, list(config.mirror_sources), store)
-        leader = leader_name(broker_name, self._store.owner_id)
-        self.leader_epochs = LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
-        self.rule_keeping = RuleKeeping(self, self._run_blocking)
-        self.policies.use(self.stamp_policies, self.mirror_policies, self.leader_epochs)
-
     async def load(self) -> None:
         """Read the catalog; a new folder gets public/default."""
-        await self._run_blocking(self._load)
+        await self.run_blocking(self._load)
 
     def _load(self) -> None:
-        for name in sorted(self._store.topic_names()):
+        for name in sorted(self.store.topic_names()):
             self.names.add(name)
         self.partitioned.load()
-        if self._store.is_whole:
-            finish_deletions(self, self._store)
+        if self.store.is_whole:
+            finish_deletions(self, self.store)
         self.marks.load(self.catalog, self.names)
         self.namespaces.load()
-        self.policy_store.load(self.catalog)
-        self.stamp_policies.check_stored()
+        self.policies.load(self.catalog)
 
     @property
     def catalog(self) -> MetadataStore:
         """The store's catalog; its calls block."""
-        return self._store.catalog
+        return self.store.catalog
 
     # -- names ----------------------------------------------------------------------------------
 
     def wake_committer(self) -> None:
         """As `Storage.wake_committer`."""
-        self._store.wake_committer()
+        self.store.wake_committer()
 
     def parse(self, name: str) -> TopicName:
         """Parse a topic's name. Raises `RefusedError` if its namespace does not exist."""
@@ -176,10 +145,11 @@ class Topics:
             parsed = TopicName.parse(name)
         except InvalidTopicNameError as error:
             raise invalid_name(name, error) from None
-        self._check_namespace(parsed)
+        self.check_namespace(parsed)
         return parsed
 
-    def _check_namespace(self, name: TopicName) -> None:
+    def check_namespace(self, name: TopicName) -> None:
+        """Raise `RefusedError` if the topic's namespace does not exist."""
         if not self.namespaces.may_have_topics(name.namespace):
             raise RefusedError(ServerError.TopicNotFound, f"Namespace not found: {name.namespace}")
 
@@ -199,6 +169,10 @@ class Topics:
     def partitioned_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's partitioned topics, sorted."""
         return self.partitioned.in_namespace(namespace)
+
+    def changed_cursors(self) -> Iterator[Cursor]:
+        """The durable cursors with changes that are not stored yet."""
+        return chain.from_iterable(one.cursors.changed() for one in self.store.distinct())
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -227,7 +201,7 @@ class Topics:
         self.check_owned(name)
         if not name.is_persistent:
             raise RefusedError(ServerError.NotAllowedError, f"{name} is not stored")
-        self._check_namespace(name)
+        self.check_namespace(name)
         if self.partitions_of(name):
             text = f"{name} is partitioned: use one of its partitions"
             raise RefusedError(ServerError.NotAllowedError, text)
@@ -245,7 +219,7 @@ class Topics:
         if full not in self.names:
             await self._additions.add(full)
         try:
-            ledger = await self._run_blocking(self._store.open_topic, full)
+            ledger = await self.run_blocking(self.store.open_topic, full)
         except TopicNotFoundError as error:
             raise RefusedError(ServerError.TopicNotFound, str(error)) from error
         except (LedgerError, OSError) as error:
@@ -261,8 +235,6 @@ class Topics:
             delayed_total=self._delayed_total,
         )
         await self.marks.take_over(topic)
-        self.stamp_policies.apply_to(topic)
-        await self.entry_formats.opened(topic, self._run_blocking)
         await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
         for prepare in self.before_open:
@@ -280,12 +252,12 @@ class Topics:
 
     async def open_internal(self, name: str) -> ManagedLedger:
         """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
-        ledger: ManagedLedger = await self._run_blocking(self._store.open_internal, name)
+        ledger: ManagedLedger = await self.run_blocking(self.store.open_internal, name)
         return ledger
 
     def metadata_of(self, name: str) -> MetadataStore:
         """Where what goes with a topic is stored. Raises LedgerError if another broker has it."""
-        return self._store.metadata_of(name)
+        return self.store.metadata_of(name)
 
     # -- creating and deleting ------------------------------------------------------------------
 
@@ -309,7 +281,7 @@ class Topics:
         self, name: TopicName, partitions: int, policies: dict[str, Any] | None, *, only_adds: bool
     ) -> None:
         async with self.locks.held(str(name)):
-            self._check_namespace(name)
+            self.check_namespace(name)
             if only_adds and name not in self.partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
             policies = {key: value for key, value in (policies or {}).items() if value is not None}
@@ -318,7 +290,7 @@ class Topics:
             else:
                 change = TOPIC_POLICY_KIND, str(name), stored_policies(policies)
                 await self.partitioned.put(name, partitions, change)
-                self.policy_store.show(name, policies)
+                self.policies.show(name, policies)
         if name.is_persistent:
             await share_subscriptions(await open_all(self, name, partitions))
 
@@ -352,8 +324,8 @@ class Topics:
             for index in indexes:
                 if self.exists(name.partition(index)):
                     await self._delete_partition(name.partition(index))
-            await self.policy_store.forget(name)
-            await self._after_delete(name)
+            await self.policies.forget(name)
+            await self._deleted(name)
             await self.partitioned.forget(name)
 
     async def terminate(self, topic: Topic) -> Position:
@@ -365,12 +337,12 @@ class Topics:
         self.check_owned(name)
         if not name.is_persistent:
             await self.turns.work(self.non_persistent.remove(name, force=force))
-            await self._after_delete(name)
+            await self._deleted(name)
             return
         await self._background.run_to_end(self._delete_alone(name, force=force))
 
     async def _delete_partition(self, name: TopicName) -> None:
-        if is_owned(self, name):
+        if self.delete_elsewhere is None or is_owned(self, name):
             await self._delete_alone(name, force=True)
         else:
             await self.delete_elsewhere(name)
@@ -386,12 +358,17 @@ class Topics:
                     topic.check_is_unused()
                 await self.turns.work(self.close_topic(topic))
                 await topic.producers.settled()
-            await self._before_delete(name)
-            await self._run_blocking(self._store.delete_topic, full)
+            for prepare in self.before_delete:
+                await prepare(name)
+            await self.run_blocking(self.store.delete_topic, full)
             await self.marks.forget(full, (SNAPSHOT_KIND, full, None))
             self.names.discard(full)
-            await self.policy_store.forget(name)
-            await self._after_delete(name)
+            await self.policies.forget(name)
+            await self._deleted(name)
+
+    async def _deleted(self, name: TopicName) -> None:
+        for forget in self.after_delete:
+            await forget(name)
 
     def close_topic(self, topic: Topic) -> Iterator[None]:
         """Close a topic for its users; return what notifies their clients, in pieces."""
@@ -512,40 +489,32 @@ class Additions:
 class NonPersistentTopics:
     """The open non-persistent topics of a broker. All of them are in memory only."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        partitioned: PartitionedTopics,
-        check_namespace: Callable[[TopicName], None],
-        rules_of: Callable[[TopicName], TopicRules],
-    ) -> None:
+    def __init__(self, topics: Topics) -> None:
         self.open_topics: dict[str, NonPersistentTopic] = {}
         self.names = TopicNames()
-        self._config = config
-        self._partitioned = partitioned
-        self._check_namespace = check_namespace
-        self._rules_of = rules_of
+        self._topics = topics
 
     def open(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
         """The open topic; created if `create` allows that. Raises `RefusedError`."""
         topic = self.open_topics.get(str(name))
         if topic is not None:
             # Producers and consumers that come from now on meet the present policies.
-            topic.rules = self._rules_of(name)
+            topic.rules = rules_of(self._topics.policies, name)
             return topic
-        self._check_namespace(name)
+        self._topics.check_namespace(name)
+        partitions_of = self._topics.partitions_of
         if name.partition_index >= 0:
-            self._partitioned.check_partition(name, exists=False, explicit=create)
-        if self._partitioned.count_of(name) and not create:
+            self._topics.partitioned.check_partition(name, exists=False, explicit=create)
+        if partitions_of(name) and not create:
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-        is_partition = self._partitioned.count_of(name.partitioned) and name.partition_index >= 0
+        is_partition = partitions_of(name.partitioned) and name.partition_index >= 0
         if not create and not is_partition:
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-        _check_limit(name, len(self.open_topics), self._config)
+        _check_limit(name, len(self.open_topics), self._topics.config)
         from .non_persistent import NonPersistentTopic
 
-        topic = NonPersistentTopic(name, self._config)
-        topic.rules = self._rules_of(name)
+        topic = NonPersistentTopic(name, self._topics.config)
+        topic.rules = rules_of(self._topics.policies, name)
         self.open_topics[topic.name] = topic
         self.names.add(topic.name)
         return topic
@@ -585,7 +554,7 @@ class Refreshing:
             TOPIC_KIND: self._topic,
             PARTITIONED_KIND: partial(partitioned.take, PARTITIONED_KIND),
             RETIRED_KIND: partial(partitioned.take, RETIRED_KIND),
-            TOPIC_POLICY_KIND: topics.policy_store.take,
+            TOPIC_POLICY_KIND: topics.policies.take,
             EPOCH_KIND: partial(topics.marks.take, EPOCH_KIND),
             TERMINATED_KIND: partial(topics.marks.take, TERMINATED_KIND),
             **dict.fromkeys(STORED_KINDS, lambda key, value: schemas.take(key)),
@@ -602,7 +571,7 @@ class Refreshing:
         before = topics.namespaces.get(namespace, {})
         topics.namespaces.take(NAMESPACE_KIND, namespace, value)
         after = topics.namespaces.get(namespace, {})
-        topics.policy_store.took_namespace(namespace, before, after)
+        topics.policies.took_namespace(namespace, before, after)
 
     def _topic(self, full: str, value: bytes | None) -> None:
         if value is None:

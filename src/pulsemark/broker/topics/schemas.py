@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,12 +32,16 @@ from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
 from ...records import record
 from ...wire import TopicName
-from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
-from ..policies.pulsar_policies import AUTO_UPDATE_STRATEGIES
-from .catalog_writer import CatalogWriter, Change
-from .policy_store import PolicyStore
+from ..policies.pulsar_policies import (
+    ALLOWS_AUTO_UPDATE,
+    AUTO_UPDATE_STRATEGIES,
+    AUTO_UPDATE_STRATEGY,
+    COMPATIBILITY_STRATEGY,
+    VALIDATION_ENFORCED,
+)
+from .catalog_writer import Change
 from .schema_definitions import (
     ALWAYS_COMPATIBLE,
     AVRO_KINDS,
@@ -51,6 +55,8 @@ from .schema_definitions import (
 from .schema_ids import SUBJECT, Reference, SchemaIds
 
 if TYPE_CHECKING:
+    from .policy_store import Policies
+    from .registry import Topics
     from .topic import Topic
 
 #: Memory of a schema without its definition, rounded up.
@@ -61,12 +67,6 @@ MAX_VERSIONS = 1_000
 #: When each version was registered, which ones are deletions, and their fingerprints: JSON.
 FACTS_KIND = "schema-facts"
 STORED_KINDS = (SCHEMA_KIND, FACTS_KIND)
-#: The names of the policies about schemas.
-STRATEGY = "schema_compatibility_strategy"
-OLD_STRATEGY = "schema_auto_update_compatibility_strategy"
-ALLOWS_UPDATE = "is_allow_auto_update_schema"
-ENFORCED = "schema_validation_enforced"
-UNDEFINED = "UNDEFINED"
 
 T = TypeVar("T")
 Facts = list[dict[str, Any]]
@@ -112,17 +112,13 @@ class IdNumbers(dict[int, int]):
 class Schemas:
     """Registered schemas; those of the most recently used topics stay in memory."""
 
-    def __init__(
-        self,
-        writer: CatalogWriter,
-        config: BrokerConfig,
-        run_blocking: Callable[..., Awaitable[Any]],
-    ) -> None:
-        self._writer = writer
-        self._config = config
-        self._run_blocking = run_blocking
+    def __init__(self, topics: Topics) -> None:
+        writer = self._writer = topics.catalog_writer
+        config = self._config = topics.config
+        self._run_blocking = topics.run_blocking
         self._comparing = asyncio.Lock()
-        self._rules: SchemaRules | None = None
+        #: The rules of topics and namespaces.
+        self.rules = SchemaRules(topics.policies)
         #: The most recently used topic is last.
         self._by_topic: dict[str, list[SchemaVersion]] = {}
         self._sizes_bytes: dict[str, int] = {}
@@ -132,22 +128,9 @@ class Schemas:
         self.ids: SchemaIds | None = None
         if config.schema_registry_port is not None:
             self.ids = SchemaIds(writer, config.kafka_namespace, config.max_registered_schemas)
+            topics.before_open.append(self.opening)
         self._are_identified = False
         self._numbers: WeakValueDictionary[str, IdNumbers] = WeakValueDictionary()
-
-    def use_rules(
-        self, rules: SchemaRules, before_open: list[Callable[[Topic], Awaitable[None]]]
-    ) -> None:
-        """Go by these rules from now on; `before_open` is called with each topic."""
-        self._rules = rules
-        if self.ids is not None:
-            before_open.append(self.opening)
-
-    @property
-    def rules(self) -> SchemaRules:
-        """The rules of topics and namespaces."""
-        assert self._rules is not None, "rules are set before the first command"
-        return self._rules
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -537,34 +520,25 @@ def _copy(schema: Schema) -> Schema:
 class SchemaRules:
     """The rules for the schemas of any topic, as they are now."""
 
-    def __init__(self, config: BrokerConfig, store: PolicyStore) -> None:
-        self._config = config
-        self._store = store
+    def __init__(self, policies: Policies) -> None:
+        self._policies = policies
 
     def strategy(self, name: TopicName) -> str:
         """The compatibility strategy, one of `policies.pulsar_policies.STRATEGIES`."""
-        namespace = name.namespace
-        for found in (
-            self._store.in_topic(name, STRATEGY),
-            self._store.in_namespace(namespace, STRATEGY),
-            AUTO_UPDATE_STRATEGIES.get(self._store.in_namespace(namespace, OLD_STRATEGY) or ""),
-            self._config.schema_compatibility_strategy,
-        ):
-            if found is not None and found != UNDEFINED:
-                return str(found)
-        return "FULL"
+        levels, namespace = self._policies[COMPATIBILITY_STRATEGY], name.namespace
+        older = self._policies[AUTO_UPDATE_STRATEGY].of_namespace(namespace)
+        return str(
+            levels.of_topic(name)
+            or levels.of_namespace(namespace)
+            or AUTO_UPDATE_STRATEGIES.get(older or "")
+            or levels.default
+        )
 
     def allows_update(self, name: TopicName) -> bool:
         """Whether a producer or consumer may add a schema."""
-        update = self._config.is_allow_auto_update_schema_enabled
-        return bool(self._set(name, ALLOWS_UPDATE, update))
+        return bool(self._policies.applied(name, ALLOWS_AUTO_UPDATE))
 
     def is_enforced(self, name: TopicName) -> bool:
         """Whether a producer needs a schema where the topic has one."""
-        return self._config.is_schema_validation_enforced or bool(self._set(name, ENFORCED, False))
-
-    def _set(self, name: TopicName, key: str, default: bool) -> Any:
-        found = self._store.in_topic(name, key)
-        if found is None:
-            found = self._store.in_namespace(name.namespace, key)
-        return default if found is None else found
+        levels = self._policies[VALIDATION_ENFORCED]
+        return bool(levels.default or levels.applied(name))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING
 
 from ...ledger import (
     EARLIEST,
-    LATEST,
-    Commit,
     CorruptEntryError,
     Entry,
     EntryKind,
@@ -36,15 +34,13 @@ from ...metadata import Clock
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
 from ..configuration.config import BrokerConfig
-from ..counters import Flows, RateMeter, TopicCleaning, TopicCounters
+from ..counters import RateMeter, TopicCleaning
 from ..errors import LimitReachedError, RefusedError
-from ..policies.rate_limits import DispatchLimit, TokenBucket
-from ..policies.topic_rules import NO_RULES, TopicRules
-from ..subscriptions.consumer import Consumer, closing
+from ..policies.rate_limits import TokenBucket
 from ..subscriptions.delayed import DelayedTotal
-from ..subscriptions.kafka_entries import BeingConvertedError, Conversions, read_entries
+from ..subscriptions.kafka_entries import BeingConvertedError, read_entries
 from ..subscriptions.seek import batch_size_of, position_of
-from ..subscriptions.subscription import Subscription
+from ..subscriptions.subscription import HomeTopic, Subscription
 from .deduplication import Deduplication
 from .participants import Joined
 from .policy_store import Admission
@@ -70,10 +66,9 @@ class TopicInUseError(Exception):
         self.users = producers + consumers
 
 
-class Topic:
+class Topic(HomeTopic):
     """An open persistent topic."""
 
-    is_persistent = True
     #: Whether the last check of its backlog quotas found that producers are to be refused.
     has_full_backlog = False
 
@@ -88,7 +83,8 @@ class Topic:
         delayed_total: DelayedTotal | None = None,
     ) -> None:
         """`delayed_total` counts the delayed entries of all topics; None: of this one alone."""
-        self._begin(topic_name, config)
+        super().__init__(topic_name, config)
+        self._begin()
         self.ledger = ledger
         self.joined = Joined()
         #: What is stored of the acknowledgements that open transactions have made.
@@ -97,7 +93,7 @@ class Topic:
         self.keeps_asked = self.keeps_done = 0
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
-        self.subscriptions: dict[str, Subscription] = {
+        self.subscriptions = {
             name: Subscription(self, name, cursor, durable=True, is_stored=True)
             for name, cursor in ledger.cursors.items()
         }
@@ -107,40 +103,17 @@ class Topic:
         self._last_id: tuple[Position, MessageId, int] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 
-    def _begin(self, topic_name: TopicName, config: BrokerConfig) -> None:
-        """What topics have whether they are stored or not."""
-        self.topic_name = topic_name
-        self.name = str(topic_name)
-        self.partition_index = topic_name.partition_index
-        self.config = config
-        self.counters = TopicCounters()
-        self.rate_meter, self.flows = RateMeter(), Flows()
-        self.conversions = Conversions()
+    def _begin(self) -> None:
+        """What topics have for other parts of the broker, whether they are stored or not."""
+        self.rate_meter = RateMeter()
         self.cleaning = TopicCleaning()
-        #: The compacted form, where that is the topic's log (`read_compacted`).
-        self.cleaned: CompactedLog | None = None
-        self.is_open = True
-        #: When the broker opened it; when it was created is not stored.
-        self.opened_ms = config.clock.now_ms()
-        #: The last entry of a terminated topic; None: the topic goes on.
-        self.terminated_at: Position | None = None
-        #: The policies that apply, and what they make necessary (see rule_keeping).
-        self.rules: TopicRules = NO_RULES
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
-        self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
-        # What depends on the entry format, the stamp policy and the schemas, before they are known.
-        #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
-        self.schema_numbers: Mapping[int, int] | None = None
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
         #: How its log is cleaned: Kafka's cleanup policy "compact"; None: it has another one.
         self.cleaner_rules: CleanerRules | None = None
-        #: The property that makes a message of Pulsar's a tombstone (see stamp_policies).
-        self.tombstone_property: str | None = None
-        #: Prefix fields that clients get in addition to time and index (see stamp_policies).
-        self.delivered_fields: frozenset[int] = frozenset()
 
     def close(self) -> None:
         """Refuse new producers and consumers and stop all dispatch.
@@ -154,30 +127,12 @@ class Topic:
             self.admission.publish_limit.end()
         self.ledger.on_confirmed.remove(self._entries_confirmed)
 
-    def check_is_open(self) -> None:
-        """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
-        if not self.is_open:
-            text = f"{self.name} is being closed; try again"
-            raise RefusedError(ServerError.ServiceNotReady, text)
-
     def check_is_unused(self) -> None:
         """Raise `TopicInUseError` if producers or consumers are connected."""
         producers = len(self.producers.by_name) + len(self.producers.waiting)
         consumers = self._consumer_count()
         if producers or consumers:
             raise TopicInUseError(self.name, producers, consumers)
-
-    def _consumer_count(self) -> int:
-        return sum(len(each.consumers) for each in tuple(self.subscriptions.values()))
-
-    def check_consumers(self, subscription: Subscription | None = None) -> None:
-        """Raise `RefusedError` (ConsumerBusy) if there are all consumers that there may be."""
-        most = self.rules.max_consumers
-        if most and self._consumer_count() >= most:
-            raise RefusedError(ServerError.ConsumerBusy, "Topic reached max consumers limit")
-        most = self.rules.max_consumers_per_subscription
-        if most and subscription is not None and len(subscription.consumers) >= most:
-            raise RefusedError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
 
     def disconnect(self) -> Iterator[None]:
         """Disconnect every producer and consumer at once.
@@ -233,18 +188,13 @@ class Topic:
             subscription.entries_removed(first)
 
     @property
-    def read_log(self) -> ManagedLedger | CompactedLog:
-        """What readers get: the log, or the compacted form of a log that is cleaned."""
-        return self.ledger if self.cleaned is None else self.cleaned
-
-    @property
     def first_index(self) -> int:
         """The index at which the topic begins."""
         if self.cleaned is None:
             return self.ledger.first_index
-        from ...compaction.current_view import cleaner_state
+        from ...compaction.current_view import state_of
 
-        state = cleaner_state(self.ledger)
+        state = state_of(self.ledger).cleaner
         return self.ledger.first_index if state is None else state.first_index
 
     def read_compacted(self, form: CompactedLog) -> None:
@@ -349,32 +299,6 @@ class Topic:
         if command.initialPosition == CommandSubscribe.Earliest:
             return self.clamp(EARLIEST, compacted)
         return self.ledger.end_position
-
-    def clamp(self, position: Position, compacted: CompactedLog | None = None) -> Position:
-        """`position`, or the first or end position if it is outside of the log or `compacted`."""
-        log = self.ledger if compacted is None else compacted
-        first, end = log.first_position, log.end_position
-        if position >= end or position == LATEST:
-            return end
-        return max(position, first) if first is not None else end
-
-    def remove_subscription(
-        self, subscription: Subscription, *, asked_by: Consumer | None = None
-    ) -> Commit:
-        """Disconnect and delete a subscription; the deletion is durable with the commit.
-
-        The clients of its consumers are notified, except that of `asked_by`. Raises `RefusedError`
-        if it does not exist any more, and `LedgerError`; then nothing has changed.
-        """
-        subscription.check_exists()
-        commit = self.ledger.delete_cursor(subscription.name)
-        del self.subscriptions[subscription.name]
-        self.counters.removed_messages_out += subscription.messages_out
-        self.counters.removed_bytes_out += subscription.bytes_out
-        # All consumers are disconnected in this step; their clients are notified in pieces.
-        consumers = subscription.detach_all()
-        subscription.work.add(closing(consumers, but=asked_by))
-        return commit
 
     # -- reading --------------------------------------------------------------------------------
 

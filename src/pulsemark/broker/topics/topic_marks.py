@@ -34,11 +34,9 @@ from typing import TYPE_CHECKING, Any
 from ...ledger import LedgerError, Position, StaleEpochError
 from ...metadata import StampError
 from ...proto.pulsar_api_pb2 import ServerError
-from ...wire import TopicName
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..policies.own_policies import EPOCHS
-from ..policies.policy import Levels
 from ..storage import durable
 from .catalog_writer import CatalogWriter, Change
 from .entry_formats import KAFKA_POLICY
@@ -48,6 +46,7 @@ from .topic_names import NameLocks
 if TYPE_CHECKING:
     from ...ledger.store import MetadataStore
     from ..cooperative import Turns
+    from .policy_store import Concerns
     from .registry import Topics
     from .topic import Topic
     from .topic_names import TopicNames
@@ -165,8 +164,8 @@ TOPICS_AT_ONCE = 64
 MAX_NAME_CHARACTERS = 60
 
 
-class LeaderEpochs(Levels[bool]):
-    """The policy at all levels, and the epochs of the topics of one registry."""
+class LeaderEpochs:
+    """The epochs of the topics of one registry, by the policy `leaderEpochs`."""
 
     def __init__(
         self,
@@ -177,49 +176,37 @@ class LeaderEpochs(Levels[bool]):
         leader: str,
     ) -> None:
         """`leader` names this broker in the epochs that it begins, in the `background`."""
-        super().__init__(EPOCHS, topics.config.leader_epochs_enabled, topics.policy_store)
         self.leader = leader
         self._topics = topics
         self._run_blocking = run_blocking
         self._background = background
         self._beginning = NameLocks()
+        topics.policies.listeners.append(self._policy_changed)
 
-    # -- the policy -----------------------------------------------------------------------------
+    def _policy_changed(self, policy: str, concerns: Concerns) -> None:
+        """Begin the epochs that are due now in the topics that a change concerns."""
+        if policy.removeprefix("global:") in (EPOCHS.key, KAFKA_POLICY):
+            opened = tuple(self._topics.open_topics.values())
+            concerned = [topic for topic in opened if concerns(topic.topic_name)]
+            self._topics.policies.background.start(self._begin_in(concerned))
 
-    def default_of(self, name: TopicName) -> bool:
-        """The broker's value; topics that take Kafka's record sets have epochs."""
-        return self.default or self._store.in_topic(name, KAFKA_POLICY) is not None
+    async def _begin_in(self, topics: list[Topic]) -> None:
+        for at in range(0, len(topics), TOPICS_AT_ONCE):
+            await asyncio.gather(*map(self.try_to_begin, topics[at : at + TOPICS_AT_ONCE]))
 
-    async def changed_in_namespace(self, namespace: str) -> None:
-        """Begin the epochs that are due in a namespace."""
-        await self._begin_in(self._topics.names_in(namespace))
-
-    async def changed_in_topic(self, name: TopicName) -> None:
-        """Begin the epochs that are due in a topic and its partitions."""
-        await self.begin_in_topic(name)
-
-    async def begin_in_topic(self, name: TopicName) -> None:
-        """Begin the epochs that are due in a topic and its partitions. A failure is logged."""
-        await self._begin_in(self._topics.partitioned.with_partitions(name))
-
-    async def _begin_in(self, names: list[str]) -> None:
-        """Begin the epochs of those topics that are open. Each one that fails is logged."""
-        for at in range(0, len(names), TOPICS_AT_ONCE):
-            found = (self._topics.open_topics.get(full) for full in names[at : at + TOPICS_AT_ONCE])
-            await asyncio.gather(*(self.try_to_begin(topic) for topic in found if topic))
-
-    # -- the epochs -----------------------------------------------------------------------------
+    def _has_epochs(self, topic: Topic) -> bool:
+        return bool(self._topics.policies.applied(topic.topic_name, EPOCHS))
 
     def is_due(self, topic: Topic) -> bool:
         """Whether the broker took the topic over, and has to begin an epoch."""
-        return topic.ledger.was_taken_over and self.applied(topic.topic_name)
+        return topic.ledger.was_taken_over and self._has_epochs(topic)
 
     async def begin_if_due(self, topic: Topic) -> None:
         """Begin an epoch if the broker took the topic over and has not begun one. Durable.
 
         Raises `RefusedError` if the control entry cannot be stored; then no epoch has begun.
         """
-        if topic.terminated_at is None and self.applied(topic.topic_name):
+        if topic.terminated_at is None and self._has_epochs(topic):
             # To its end: the next caller must not begin another one while this one is stored.
             await self._background.run_to_end(self._begin_alone(topic))
 

@@ -33,8 +33,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from itertools import islice
 
-from ..deadlines import Deadline
-from .group import OVERHEAD_BYTES, Joining
+from .group import OVERHEAD_BYTES, Joining, Timer
 from .offsets import Partition
 
 Subscriptions = Mapping[str, tuple[str, frozenset[str]]]
@@ -179,9 +178,9 @@ class ConsumerMember:
     names_bytes: int = 0
     #: What it sent as a member of the classic protocol; None: it uses this one.
     classic: Joining | None = None
-    session: Deadline | None = None
+    session: Timer | None = None
     #: When it must have let go what it is to let go.
-    rebalance: Deadline | None = None
+    rebalance: Timer | None = None
 
     @property
     def reads(self) -> frozenset[str]:
@@ -206,9 +205,9 @@ class ConsumerMember:
 
     def cancel(self) -> None:
         """Expect nothing of it any more."""
-        for deadline in (self.session, self.rebalance):
-            if deadline is not None:
-                deadline.cancel()
+        for timer in (self.session, self.rebalance):
+            if timer is not None:
+                timer.cancel()
 
 
 @dataclass(slots=True, eq=False)

@@ -137,7 +137,7 @@ class ConsumerGroups:
             was_due = group.is_due
             group.look(self.partitions_of)
             if was_due:
-                self._clock.after(REFRESH_S, partial(setattr, group, "is_due", True))
+                self._clock.call_later(REFRESH_S, partial(setattr, group, "is_due", True))
 
     def _member(self, group: ConsumerGroup, beat: Beat) -> ConsumerMember:
         """The member that sends a heartbeat. Raises KafkaError."""
@@ -284,7 +284,7 @@ class ConsumerGroups:
             else classic.session_timeout_ms
         )
         expired = partial(self._expired, group, member)
-        member.session = self._clock.after(timeout_ms / 1000, expired)
+        member.session = self._clock.call_later(timeout_ms / 1000, expired)
 
     def _expect_release(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """What a member has to let go it must let go within its time for rebalances."""
@@ -294,7 +294,7 @@ class ConsumerGroups:
         elif member.revoking and member.rebalance is None:
             expired = partial(self._expired, group, member)
             delay_s = max(member.rebalance_timeout_ms, 0) / 1000
-            member.rebalance = self._clock.after(delay_s, expired)
+            member.rebalance = self._clock.call_later(delay_s, expired)
 
     def _expired(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         if group.members.get(member.member_id) is member:
@@ -342,12 +342,9 @@ class ConsumerGroups:
             each.answer_sync(SyncResult(code=Code.REBALANCE_IN_PROGRESS))
             classic.remove(each)
             self._expect(group, member)
-        for pending in classic.pending.values():
-            pending.cancel()
+        classic.cancel()
         classic.pending.clear()
-        if classic.rebalance is not None:
-            classic.rebalance.cancel()
-            classic.rebalance = None
+        classic.rebalance = None
         classic.state = State.DEAD
         return group
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from ...ledger import LedgerError
-from ..deadlines import Deadlines
 from ..errors import Code, KafkaError
 from ..ports import ClusterPort, KafkaOptions, Ports
 from .consumer_group import ConsumerGroup, ConsumerMember
@@ -76,7 +75,7 @@ class Coordinator:
     def __init__(
         self,
         options: KafkaOptions,
-        clock: Clock | Deadlines,
+        clock: Clock,
         offsets: Offsets,
         partitions_of: Callable[[str], int],
     ) -> None:
@@ -475,6 +474,10 @@ class Coordinator:
             for member in group.members.values():
                 member.answer_join(JoinResult(member.member_id, Code.COORDINATOR_NOT_AVAILABLE))
                 member.answer_sync(SyncResult(code=Code.COORDINATOR_NOT_AVAILABLE))
+            group.cancel()
+        for consumers in self.consumers.groups.values():
+            for each in consumers.members.values():
+                each.cancel()
 
 
 def _check_member(group: Group, member_id: str, instance_id: str | None) -> Code:
@@ -507,7 +510,7 @@ class Coordination:
         self,
         ports: Ports,
         options: KafkaOptions,
-        deadlines: Deadlines,
+        loop: asyncio.AbstractEventLoop,
         cluster: ClusterPort,
         producer_ids: ProducerIds,
     ) -> None:
@@ -515,7 +518,7 @@ class Coordination:
         self._producer_ids = producer_ids
         self.transactions: TransactionCoordinator | None = None
         self._options = options
-        self._deadlines = deadlines
+        self._loop = loop
         self._cluster = cluster
         self._is_here = False
         self._loading: asyncio.Task[None] | None = None
@@ -551,7 +554,7 @@ class Coordination:
             if self._is_here:
                 self._leave()
         elif not self._is_here and self._loading is None and not self._is_over:
-            self._loading = asyncio.get_running_loop().create_task(self._load())
+            self._loading = self._loop.create_task(self._load())
 
     def _leave(self) -> None:
         self.coordinator.close()
@@ -567,14 +570,14 @@ class Coordination:
 
     def _coordinator(self, offsets: Offsets) -> Coordinator:
         partitions_of = self._ports.topics.partitions_of
-        return Coordinator(self._options, self._deadlines, offsets, partitions_of)
+        return Coordinator(self._options, self._loop, offsets, partitions_of)
 
     async def _load(self) -> None:
         try:
             await self.load()
         except (LedgerError, OSError) as error:
             log.warning("committed offsets could not be read: %s", error)
-            self._deadlines.after(AGAIN_S, self.moved)
+            self._loop.call_later(AGAIN_S, self.moved)
         finally:
             if self._loading is asyncio.current_task():
                 self._loading = None

@@ -7,7 +7,7 @@
     Preparing -> Empty       no member is left
 
 `Group` answers what the state allows, and `Rebalancing` makes the transitions. Time comes in
-through `Deadlines`. Nothing here waits: a JoinGroup or SyncGroup that has to wait for other members
+through a `Clock`. Nothing here waits: a JoinGroup or SyncGroup that has to wait for other members
 is answered by its callback.
 """
 
@@ -20,7 +20,6 @@ from enum import Enum
 from functools import partial
 from typing import Protocol
 
-from ..deadlines import Deadline
 from ..errors import Code
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -29,6 +28,20 @@ OVERHEAD_BYTES = 1_000
 """What a member takes beside its own bytes."""
 #: A new member that waits for its first generation is dropped after this time, as in Kafka.
 NEW_MEMBER_TIMEOUT_S = 300.0
+
+
+class Timer(Protocol):
+    """A call that is still to come."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+class Clock(Protocol):
+    """Calls things later; an event loop is one."""
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
+        """Call after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +102,7 @@ class Member:
     join_reply: Callable[[JoinResult], None] | None = None
     #: Set while its SyncGroup waits for the leader's.
     sync_reply: Callable[[SyncResult], None] | None = None
-    session: Deadline | None = None
+    session: Timer | None = None
 
     @property
     def instance_id(self) -> str | None:
@@ -149,16 +162,23 @@ class Group:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         #: Ids that were given to members that have not joined with them yet.
-        self.pending: dict[str, Deadline] = {}
+        self.pending: dict[str, Timer] = {}
         #: Static members: instance id to member id.
         self.static: dict[str, str] = {}
         #: When the rebalance is completed without the members that have not joined.
-        self.rebalance: Deadline | None = None
+        self.rebalance: Timer | None = None
         #: How long the first rebalance of an empty group may still be put off.
         self.initial_rest_ms = 0
         self.is_initial = False
         #: Whether a member has come since that delay began.
         self.has_new_member = False
+
+    def cancel(self) -> None:
+        """Expect nothing of its members any more."""
+        sessions = (member.session for member in self.members.values())
+        for timer in (*sessions, *self.pending.values(), self.rebalance):
+            if timer is not None:
+                timer.cancel()
 
     @property
     def size_bytes(self) -> int:
@@ -252,14 +272,6 @@ class Group:
         )
 
 
-class Clock(Protocol):
-    """Calls things later; `Deadlines` is one."""
-
-    def after(self, delay_s: float, call: Callable[[], None]) -> Deadline:
-        """Call after a time."""
-        ...
-
-
 class Rebalancing:
     """Changes the groups of one coordinator."""
 
@@ -273,7 +285,7 @@ class Rebalancing:
 
     def wait_for(self, group: Group, member_id: str, timeout_ms: int) -> None:
         """A member got this id, and must join with it in time."""
-        group.pending[member_id] = self._clock.after(
+        group.pending[member_id] = self._clock.call_later(
             timeout_ms / 1000, partial(self.forget_pending, group, member_id)
         )
 
@@ -337,13 +349,13 @@ class Rebalancing:
             group.initial_rest_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             group.is_initial, group.has_new_member = True, False
             later = partial(self._put_off, group)
-            group.rebalance = self._clock.after(delay_ms / 1000, later)
+            group.rebalance = self._clock.call_later(delay_ms / 1000, later)
             return
         self._wait_for_members(group)
         self._complete_if_all_joined(group)
 
     def _wait_for_members(self, group: Group) -> None:
-        group.rebalance = self._clock.after(
+        group.rebalance = self._clock.call_later(
             group.rebalance_timeout_ms / 1000, partial(self._complete, group)
         )
 
@@ -354,7 +366,7 @@ class Rebalancing:
             delay_ms = min(self._initial_delay_ms, group.initial_rest_ms)
             group.initial_rest_ms -= delay_ms
             later = partial(self._put_off, group)
-            group.rebalance = self._clock.after(delay_ms / 1000, later)
+            group.rebalance = self._clock.call_later(delay_ms / 1000, later)
             return
         self._complete(group)
 
@@ -408,7 +420,7 @@ class Rebalancing:
         """Expect a sign of life of a member within a time."""
         if member.session is not None:
             member.session.cancel()
-        member.session = self._clock.after(within_s, partial(self._expired, group, member))
+        member.session = self._clock.call_later(within_s, partial(self._expired, group, member))
 
     def _expired(self, group: Group, member: Member) -> None:
         if group.members.get(member.member_id) is not member:

@@ -20,7 +20,6 @@ from typing import Any
 from kafka.protocol.consumer import FetchResponse
 
 from ...metadata import Buffer
-from ..deadlines import Deadline
 from ..endpoint import Handler, KafkaSession, parts_of
 from ..errors import Code, KafkaError
 from ..fetch_sessions import NO_SESSION, FetchContext, Key, Wanted
@@ -196,7 +195,7 @@ class FetchWork:
             is_committed=self._is_committed,
         )
         self._min_bytes: int = body.min_bytes
-        self._deadline: Deadline | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._is_woken = False
         #: Reads in later turns, or converts a large entry.
         self._task: asyncio.Task[None] | None = None
@@ -235,11 +234,10 @@ class FetchWork:
 
     def begin(self) -> None:
         """Answer if there is enough, or something is wrong; else begin to wait."""
-        deadlines, unsent = self._session.endpoint.deadlines, self._session.unsent_records
-        now_s = deadlines.now_s()
-        max_wait_ms = unsent.wait_ms(self.asked, self._request.body.max_wait_ms, now_s)
+        loop, unsent = self._session.endpoint.loop, self._session.unsent_records
+        max_wait_ms = unsent.wait_ms(self.asked, self._request.body.max_wait_ms, loop.time())
         if max_wait_ms > 0:
-            self._deadline = deadlines.after(max_wait_ms / 1000, self._over)
+            self._deadline = loop.call_later(max_wait_ms / 1000, self._over)
         else:
             self._is_over = True
         self._look()
@@ -299,7 +297,7 @@ class FetchWork:
             self._is_woken = True
             # A client that waits for many bytes has them read again at each look.
             delay_s = 0.0 if self._min_bytes <= 1 else LOOKS_SHARE * self._reader.look_s
-            self._session.endpoint.deadlines.after(delay_s, self._look)
+            self._session.endpoint.loop.call_later(delay_s, self._look)
 
     def _over(self) -> None:
         """The time is over: answer what there is."""
@@ -308,7 +306,7 @@ class FetchWork:
 
     def _finish(self, reads: list[Read]) -> None:
         self._stop_waiting()
-        now_s = self._session.endpoint.deadlines.now_s()
+        now_s = self._session.endpoint.loop.time()
         self._session.unsent_records.answered(self.asked, reads, now_s)
         self._count(reads)
         work = None

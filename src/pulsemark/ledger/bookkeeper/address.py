@@ -1,11 +1,20 @@
-"""Where a store is: `zk://HOST:PORT[,HOST:PORT...]/ledgers`."""
+"""Where a store is, `zk://HOST:PORT[,HOST:PORT...]/ledgers`, and the sessions with it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...coordination import Coordination, connect
+
+if TYPE_CHECKING:
+    from .client import BookieTls, BookKeeperClient
 
 _SCHEME = "zk://"
 DEFAULT_ROOT = "/pulsemark"
+Connection: TypeAlias = "tuple[Coordination, BookKeeperClient]"
+Connect: TypeAlias = Callable[[], Coroutine[Any, Any, Connection]]
 
 
 class StoreAddressError(ValueError):
@@ -40,6 +49,30 @@ class StoreAddress:
 
     def __str__(self) -> str:
         return f"{_SCHEME}{self.hosts}{self.ledgers_root}"
+
+
+async def connected(
+    address: StoreAddress, tls: BookieTls | None, *, session_timeout_ms: int = 6_000
+) -> Connection:
+    """Sessions with ZooKeeper and bookies. Raises CoordinationError, BookKeeperError."""
+    from .client import BookKeeperClient
+
+    coordination = await connect(address.hosts, session_timeout_ms=session_timeout_ms)
+    try:
+        client = BookKeeperClient(coordination, address.ledgers_root, tls=tls)
+        await client.check_cluster()
+    except BaseException:
+        await coordination.close()
+        raise
+    return coordination, client
+
+
+async def disconnected(coordination: Coordination, client: BookKeeperClient) -> None:
+    """End both sessions."""
+    try:
+        await client.close()
+    finally:
+        await coordination.close()
 
 
 def is_store_address(text: str) -> bool:

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ...coordination import Delete, Operation
 from ...metadata import Buffer
 from ..commit.batch import Batch, EntryWriter, Group, Outcome, Owner
-from ..commit.group_commit import GroupCommit
 from ..errors import CatalogError, LedgerError, OwnershipLostError, StoreClosedError
 from ..run import Run, RunHeader
+from ..store import LedgerStore
+from .address import disconnected
 from .client.errors import FAILURES, BackPressureError, NotEnoughBookiesError
 from .logs import Logs
 from .metadata import ZooKeeperMetadata
@@ -151,8 +152,10 @@ class LedgerOptions:
             )
 
 
-class BookKeeperLedgers:
+class BookKeeperLedgers(LedgerStore):
     """Ledgers on bookies, owned when made. Raises CatalogError, UnsupportedVersionError."""
+
+    metadata: ZooKeeperMetadata
 
     def __init__(
         self,
@@ -195,9 +198,6 @@ class BookKeeperLedgers:
         except CatalogError:  # unknown; each change asks again
             return True
 
-    def start(self, committer: GroupCommit) -> None:
-        """Nothing to do: what fails is fenced by the batch that fails."""
-
     # Ledgers
 
     def create(self, header: RunHeader) -> BookKeeperRun:
@@ -232,7 +232,7 @@ class BookKeeperLedgers:
         mine.is_sealed = True
         mine.assigned_count = 0
         with suppress(StoreClosedError):  # the next owner finds it
-            self._begin(self._void(mine))
+            self.begin(self._void(mine))
 
     async def _void(self, run: BookKeeperRun) -> None:
         await self.creation.forget(run)
@@ -241,29 +241,6 @@ class BookKeeperLedgers:
         if self.logs.has(topic_id, run):
             await self.logs.remove(topic_id, [run])
             await self.logs.delete_gone(self.access)
-
-    # Writing: on the loop
-
-    def prepare(self, runs: Sequence[BookKeeperRun], prepared: Callable[[], None]) -> None:
-        """As `EntryWriter.prepare`."""
-        try:
-            self._begin(self._prepare(runs, prepared))
-        except StoreClosedError:
-            prepared()  # what is written to them then says so
-
-    async def _prepare(self, runs: Sequence[BookKeeperRun], prepared: Callable[[], None]) -> None:
-        try:
-            await self.creation.make_ready(runs)
-        finally:
-            prepared()
-
-    def writer_of(self, run: BookKeeperRun) -> LedgerWriter:
-        """What adds entries to a run's ledger."""
-        return self.creation.writers[run.ledger_id]
-
-    async def end_failed(self, runs: Sequence[BookKeeperRun]) -> None:
-        """Entries after those that are shown do not count, also if bookies have them."""
-        await self.logs.end([run for run in runs if self.logs.has(run.header.topic_id, run)])
 
     def close_if_sealed(self, run: BookKeeperRun) -> None:
         """Close a run's ledger in the background if nothing more is to be written."""
@@ -278,7 +255,7 @@ class BookKeeperLedgers:
             for each in self._begun.get(run.ledger_id, ())
         ):
             self._begun.pop(run.ledger_id, None)
-            self._begin(self._close(run.ledger_id))
+            self.begin(self._close(run.ledger_id))
 
     async def _close(self, ledger_id: int) -> None:
         writer = self.creation.writers.pop(ledger_id, None)
@@ -291,9 +268,8 @@ class BookKeeperLedgers:
             return
         self.logs.closed(ledger_id)
 
-    # Background work
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this in the background. Raises StoreClosedError."""
         try:
             future = self.thread.begin(_logged(work))
         except StoreClosedError:
@@ -335,10 +311,6 @@ class BookKeeperLedgers:
     def cut_run(self, run: BookKeeperRun, rows: int) -> None:
         """As `RunOwner.cut_run`."""
         self.thread.run(self.logs.cut(run, rows))
-
-    def freeing(self, work: Callable[[], T]) -> T:
-        """Only calls ``work``: what is removed here needs no space on bookies."""
-        return work()
 
     # The whole
 
@@ -387,15 +359,9 @@ class BookKeeperLedgers:
         if self.thread.is_over:
             return
         try:
-            self.thread.run(self._end())
+            self.thread.run(disconnected(self.tree.coordination, self.client))
         finally:
             self.thread.stop()
-
-    async def _end(self) -> None:
-        try:
-            await self.client.close()
-        finally:
-            await self.tree.coordination.close()
 
 
 async def _nothing() -> None:
@@ -413,8 +379,7 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
 class BookKeeperWriter(EntryWriter):
     """The `EntryWriter` of a `BookKeeperLedgers`."""
 
-    is_waiting: bool = False
-    """Whether entries are on their way to bookies."""
+    is_waiting = False  # True while entries are on their way to bookies
 
     def __init__(self, ledgers: BookKeeperLedgers) -> None:
         self._ledgers = ledgers
@@ -466,7 +431,7 @@ class BookKeeperWriter(EntryWriter):
             adds.failure = OSError(errno.EIO, f"ledger {run.ledger_id} failed before")
         else:
             try:
-                writer = self._ledgers.writer_of(run)
+                writer = self._ledgers.creation.writers[run.ledger_id]
                 for part in _parts(payloads(group)):
                     adds.futures.append(await _append(writer, part))
             except FAILURES as error:
@@ -490,7 +455,9 @@ class BookKeeperWriter(EntryWriter):
         for run in failed:
             run.is_failed = True
         try:
-            await self._soon(ledgers.end_failed(failed))
+            # Entries after those that are shown do not count, also if bookies have them.
+            listed = [run for run in failed if ledgers.logs.has(run.header.topic_id, run)]
+            await self._soon(ledgers.logs.end(listed))
         except OwnershipLostError:
             raise
         except LedgerError as failure:
@@ -517,13 +484,16 @@ class BookKeeperWriter(EntryWriter):
 
     def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
         """Create the runs' ledgers: see `EntryWriter.prepare`."""
-        self._ledgers.prepare([cast("BookKeeperRun", run) for run in runs], prepared)
+        try:
+            self._ledgers.begin(self._prepare(cast("Sequence[BookKeeperRun]", runs), prepared))
+        except StoreClosedError:
+            prepared()  # what is written to them then says so
 
-    def sync(self) -> None:
-        """Nothing to do: bookies sync before they acknowledge."""
-
-    def shown(self, groups: Sequence[Group]) -> None:
-        """Nothing to do."""
+    async def _prepare(self, runs: Sequence[BookKeeperRun], prepared: Callable[[], None]) -> None:
+        try:
+            await self._ledgers.creation.make_ready(runs)
+        finally:
+            prepared()
 
 
 class _Adds:

@@ -10,52 +10,38 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import quote_plus, unquote_plus
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
-from ...coordination import Coordination, CoordinationError, NodeMissingError, connect
+from ...coordination import CoordinationError, NodeMissingError
 from ...metadata import PrefixError, peek
 from ...metadata.compression import DecompressionError, decompress
-from ...proto.managed_ledger_pb2 import InfoCompression, ManagedCursorInfo, ManagedLedgerInfo
+from ...proto.managed_ledger_pb2 import InfoCompression, ManagedLedgerInfo
 from ..entry import EntryKind
 from ..errors import CatalogError, TopicNotFoundError
-from ..run import DamagedRecordError, Run, RunHeader, chain_of
+from ..run import Columns, DamagedRecordError, Run, RunHeader, chain_of
 from ..store import TRANSACTIONS_NOTE_KIND
 from ..topic_log import TopicLog
-from .address import DEFAULT_ROOT, StoreAddress
+from .address import DEFAULT_ROOT, Connect, StoreAddress, connected, disconnected
 from .client.entries import LedgerEntry
-from .client.errors import FAILURES, BookKeeperError, LedgerMissingError
+from .client.errors import BookKeeperError, LedgerMissingError
 from .loop_thread import LoopThread
 from .nodes import Paths, unpack_log
 from .read_ahead import LedgerAccess, UnreadableEntryError
-from .run import BookKeeperRun, RunOwner, WrittenRows, end_offset
+from .run import BookKeeperRun, RunOwner, end_offset
 from .stored_entry import BadEntryError, Facts, own_facts, read_facts
 
 if TYPE_CHECKING:
-    from .client import BookieTls, BookKeeperClient
+    from .client import BookieTls
 
-Connect: TypeAlias = "Callable[[], Coroutine[Any, Any, tuple[Coordination, BookKeeperClient]]]"
 T = TypeVar("T")
 _AT_ONCE = 32
 _DEPTH = 5
 """So deep below the root may the stores of bundles be: bundles/TENANT/NAMESPACE/RANGE."""
-
-
-@dataclass(frozen=True, slots=True)
-class PulsarCursor:
-    """What Pulsar stores of a subscription, as far as its node says it."""
-
-    name: str
-    mark_delete_ledger_id: int
-    mark_delete_entry_id: int
-    cursors_ledger_id: int
-    """The ledger with newer positions; -1: there is none."""
 
 
 class StoredLog(TopicLog):
@@ -99,7 +85,7 @@ class BookKeeperReader:
         """A reader of `zk://HOST:PORT/ledgers`. Raises StoreAddressError, CatalogError."""
         where = StoreAddress.parse(address)
         chroot = where.ledgers_root.rpartition("/")[0]
-        return cls(partial(_sessions, where, tls), address, chroot, root)
+        return cls(partial(connected, where, tls), address, chroot, root)
 
     @classmethod
     def open_with(
@@ -111,7 +97,7 @@ class BookKeeperReader:
     def close(self) -> None:
         """End the sessions. A second call does nothing."""
         if not self._thread.is_over:
-            self._thread.run(_end(self._coordination, self._client))
+            self._thread.run(disconnected(self._coordination, self._client))
             self._thread.stop()
 
     def __enter__(self) -> Self:
@@ -183,27 +169,6 @@ class BookKeeperReader:
                 paths = Paths(own.rsplit("/", 2)[0])
                 note = await self._get(paths.value(TRANSACTIONS_NOTE_KIND, str(log.topic_id)))
                 found |= {} if note is None else {key: note}
-        return found
-
-    def cursors(self, topic: str) -> list[PulsarCursor]:
-        """What Pulsar stores of a topic's subscriptions. Raises CatalogError."""
-        return self._run(self._cursors(topic))
-
-    async def _cursors(self, topic: str) -> list[PulsarCursor]:
-        path = topic_path(topic, self._chroot)
-        found = []
-        for node in await self._children(path):
-            data = await self._get(f"{path}/{node}")
-            if data is not None:
-                info = cursor_info(f"{path}/{node}", data)
-                found.append(
-                    PulsarCursor(
-                        unquote_plus(node),
-                        info.mark_delete_ledger_id,
-                        info.mark_delete_entry_id,
-                        info.cursors_ledger_id,
-                    )
-                )
         return found
 
     # This package's own stores
@@ -361,42 +326,18 @@ class BookKeeperReader:
             return []
 
 
-async def _sessions(
-    where: StoreAddress, tls: BookieTls | None
-) -> tuple[Coordination, BookKeeperClient]:
-    from .client import BookKeeperClient
-
-    coordination = await connect(where.hosts)
-    try:
-        client = BookKeeperClient(coordination, where.ledgers_root, tls=tls)
-        await client.check_cluster()
-    except BaseException:
-        await coordination.close()
-        raise
-    return coordination, client
-
-
-async def _end(coordination: Coordination, client: BookKeeperClient) -> None:
-    with suppress(*FAILURES):
-        await client.close()
-    await coordination.close()
-
-
 MANAGED_LEDGERS = "/managed-ledgers"
 MAX_NODE_BYTES = 64 * 1024 * 1024
 _HEADER = struct.Struct(">HI")
 _COMPRESSED_MAGIC = 0x4778
-M = TypeVar("M", bound=Message)
 
 
 def ledger_info(path: str, data: bytes) -> ManagedLedgerInfo:
     """A topic's list of ledgers. Raises CatalogError."""
-    return _parsed(path, data, ManagedLedgerInfo())
-
-
-def cursor_info(path: str, data: bytes) -> ManagedCursorInfo:
-    """What a cursor's node says. Raises CatalogError."""
-    return _parsed(path, data, ManagedCursorInfo())
+    try:
+        return ManagedLedgerInfo.FromString(_plain(data))
+    except (DecodeError, DecompressionError, struct.error) as error:
+        raise CatalogError(Path(path), f"it is not a ManagedLedgerInfo: {error}") from error
 
 
 def topic_path(topic: str, chroot: str = "") -> str:
@@ -407,14 +348,6 @@ def topic_path(topic: str, chroot: str = "") -> str:
         raise ValueError(f"{topic!r} is not persistent://TENANT/NAMESPACE/NAME")
     *namespace, name = parts
     return f"{chroot}{MANAGED_LEDGERS}/{'/'.join(namespace)}/persistent/{quote_plus(name)}"
-
-
-def _parsed(path: str, data: bytes, into: M) -> M:
-    try:
-        into.ParseFromString(_plain(data))
-    except (DecodeError, DecompressionError, struct.error) as error:
-        raise CatalogError(Path(path), f"it is not a {type(into).__name__}: {error}") from error
-    return into
 
 
 def _plain(data: bytes) -> bytes:
@@ -440,11 +373,11 @@ class PulsarRun(BookKeeperRun):
 
     def __init__(self, header: RunHeader, owner: RunOwner) -> None:
         super().__init__(header, owner)
-        self._table: WrittenRows | None = None
+        self._table: Columns | None = None
 
     def count_messages(self, entry_count: int) -> None:
         """Read a ledger without stamps, and count its messages. Raises OSError."""
-        table, time_ms, messages = WrittenRows(), self.header.entry_time_floor_ms, 0
+        table, time_ms, messages = Columns(), self.header.entry_time_floor_ms, 0
         self.entry_count = entry_count
         while len(table) < entry_count:
             for entry in self._fetch(len(table), entry_count - 1, _READ_BYTES):

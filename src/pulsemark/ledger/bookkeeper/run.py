@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ..commit.batch import ROW_FIELDS
 from ..entry import HEAD, Entry, RecordHead, stamp_ms_of
 from ..position import Position
-from ..run import DamagedRecordError, IoCount, Probe, Row, Run, RunHeader
+from ..run import ROW_FIELDS, Columns, DamagedRecordError, IoCount, Probe, Row, Run, RunHeader
 from ..tail_cache import Lru
 from .read_ahead import LedgerAccess, UnreadableEntryError
 from .stored_entry import BadEntryError, Facts, as_given, own_facts, read_facts
@@ -21,93 +19,14 @@ if TYPE_CHECKING:
     from .client import LedgerEntry
 
 
-# The rows of a ledger: in memory for what this process writes, else read from the entries.
-
-
 BLOCK_ROWS = 64
-
-
-class WrittenRows:
-    """Rows of the entries that this process wrote. Appended by one thread; readers take no lock."""
-
-    first_row = 0
-    next_before = 0
-
-    def __init__(self) -> None:
-        self.times: array[int] = array("Q")
-        self.nexts: array[int] = array("I")
-        self.offsets: array[int] = array("I")
-        self.ends: array[int] = array("I")
-        self.append_times: array[int] = array("Q")
-
-    def add(self, rows: Sequence[int]) -> None:
-        """Add a group's rows."""
-        ends = rows[3::ROW_FIELDS]
-        self.append_times.extend(rows[0::ROW_FIELDS])
-        self.nexts.extend(rows[2::ROW_FIELDS])
-        self.offsets.extend([self.ends[-1] if self.ends else 0, *ends[:-1]])
-        self.ends.extend(ends)
-        self.times.extend(rows[1::ROW_FIELDS])  # last: its length says how many rows there are
-
-    def first(self, count: int) -> WrittenRows:
-        """The first rows only."""
-        part = WrittenRows()
-        for name in ("append_times", "nexts", "offsets", "ends", "times"):
-            setattr(part, name, getattr(self, name)[:count])
-        return part
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-
-class Block:
-    """Some rows that were read from their entries, as columns."""
-
-    def __init__(self, first_row: int, next_before: int) -> None:
-        self.first_row = first_row
-        self.next_before = next_before
-        self.times: array[int] = array("Q")
-        self.nexts: array[int] = array("I")
-        self.offsets: array[int] = array("I")
-        self.ends: array[int] = array("I")
-        self.append_times: array[int] = array("Q")
-
-    def add(
-        self, time_ms: int, next_message: int, append_time_ms: int, end: int, size: int
-    ) -> None:
-        """Add the next row."""
-        self.nexts.append(next_message)
-        self.append_times.append(append_time_ms)
-        self.offsets.append(end - size)
-        self.ends.append(end)
-        self.times.append(time_ms)
-
-    def row(self, row: int) -> Row:
-        """One row of the block."""
-        at = row - self.first_row
-        return Row(self.times[at], self.nexts[at], self.offsets[at], self.ends[at])
+"""So many rows are read at once from the entries of a ledger that this process did not write."""
+_BLOCKS_KEPT = 64
 
 
 def end_offset(length: int, entry_id: int) -> int:
     """Where an entry ends in its ledger, as a packed entry would: with the head of each."""
     return length + HEAD.size * (entry_id + 1)
-
-
-class Blocks:
-    """Blocks of one ledger's rows, read when they are needed; the last used ones are kept."""
-
-    def __init__(self, read: Callable[[int, IoCount | None], Block], kept: int = 64) -> None:
-        self._read = read
-        self._kept: Lru[int, Block] = Lru(kept)
-
-    def block(self, row: int, io: IoCount | None = None) -> Block:
-        """The block that has ``row``."""
-        number = row // BLOCK_ROWS
-        found = self._kept.get(number)
-        if found is None or row >= found.first_row + len(found.times):
-            found = self._read(number * BLOCK_ROWS, io)
-            self._kept.put(number, found)
-        return found
 
 
 _READ_BYTES = 4 << 20
@@ -117,9 +36,9 @@ _FACTS_KEPT = 4096
 class _Place(NamedTuple):
     """What one row's entry says."""
 
+    append_time_ms: int
     time_ms: int
     next_message: int
-    append_time_ms: int
     end_offset: int
     size_bytes: int
 
@@ -144,10 +63,10 @@ class BookKeeperRun(Run):
         super().__init__(header)
         self._owner = owner
         self.is_ready = False  # its ledger is still to be made
-        self._written: WrittenRows | None = WrittenRows()
+        self._written: Columns | None = Columns()
         self._time_max_ms = header.entry_time_floor_ms
         self._places: Lru[int, _Place] = Lru(_FACTS_KEPT)
-        self._blocks = Blocks(self._read_block)
+        self._blocks: Lru[int, Columns] = Lru(_BLOCKS_KEPT)
         self._cut_place: tuple[int, int] | None = None
         """Where the head is cut: the row, and the messages before it."""
         self.is_sealed = False
@@ -192,9 +111,7 @@ class BookKeeperRun(Run):
     def row(self, row: int, io: IoCount | None = None) -> Row:
         written = self._written
         if written is not None:
-            return Row(
-                written.times[row], written.nexts[row], written.offsets[row], written.ends[row]
-            )
+            return written.row(row)
         place = self._place(row, io)
         return Row(
             place.time_ms, place.next_message, place.end_offset - place.size_bytes, place.end_offset
@@ -209,21 +126,28 @@ class BookKeeperRun(Run):
             return self.first_index + cut[1]
         return super().index_before(row)
 
-    def chunk(self, row: int, io: IoCount | None = None) -> WrittenRows | Block:
+    def chunk(self, row: int, io: IoCount | None = None) -> Columns:
         """All rows that are in memory, or a block of rows, read from its entries."""
-        return self._written or self._blocks.block(row, io)
+        if self._written:
+            return self._written
+        number = row // BLOCK_ROWS
+        block = self._blocks.get(number)
+        if block is None or row >= block.first_row + len(block):
+            block = self._read_block(number * BLOCK_ROWS, io)
+            self._blocks.put(number, block)
+        return block
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
         """As `Run.find_time`: one small read for each step of a bisection."""
         written = self._written
         if written is not None:
-            return bisect_left(written.times, time_ms, 0, limit)
+            return written.find_time(time_ms, limit)
         return bisect_left(range(limit), time_ms, key=lambda row: self._place(row, io).time_ms)
 
     def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
         written = self._written
         if written is not None:
-            return bisect_right(written.nexts, message, 0, limit)
+            return written.find_message(message, limit)
         return bisect_right(
             range(limit), message, key=lambda row: self._place(row, io).next_message
         )
@@ -240,9 +164,9 @@ class BookKeeperRun(Run):
     def _keep_place(self, row: int, entry: LedgerEntry, facts: Facts) -> _Place:
         end = end_offset(entry.length, entry.entry_id)
         place = _Place(
+            facts.append_time_ms,
             facts.time_max_ms,
             facts.index + 1 - self.first_index,
-            facts.append_time_ms,
             end,
             len(entry.payload) + HEAD.size,
         )
@@ -263,22 +187,22 @@ class BookKeeperRun(Run):
         except DamagedRecordError:
             return facts.index + 1 - self.first_index - own_facts(entry.payload)[1]
 
-    def _read_block(self, first_row: int, io: IoCount | None) -> Block:
-        block = Block(first_row, self._next_before(first_row))
+    def _read_block(self, first_row: int, io: IoCount | None) -> Columns:
+        next_before = self._next_before(first_row)
         last = min(first_row + BLOCK_ROWS, self.entry_count) - 1
-        row = first_row
-        while row <= last:
+        places: list[_Place] = []
+        while (row := first_row + len(places)) <= last:
             # What an earlier attempt has read, which had to stop (WouldBlockError), counts.
             place = self._places.get(row)
             if place is not None:
-                block.add(*place)
-                row += 1
+                places.append(place)
                 continue
-            for entry in self._fetch(row, last, _READ_BYTES):
+            for number, entry in enumerate(self._fetch(row, last, _READ_BYTES), row):
                 if io is not None:
                     io.add(len(entry.payload))
-                block.add(*self._keep_place(row, entry, self._facts(row, entry)))
-                row += 1
+                places.append(self._keep_place(number, entry, self._facts(number, entry)))
+        block = Columns(first_row, next_before, places[0].end_offset - places[0].size_bytes)
+        block.add([fact for place in places for fact in place[:ROW_FIELDS]])
         return block
 
     # Entries
@@ -385,24 +309,25 @@ class BookKeeperRun(Run):
 
     def truncate(self, entry_count: int) -> None:
         last = self._last_place(entry_count)
-        written = self._written
-        if written is not None:
-            self._written = written.first(entry_count)
+        if self._written is not None:
+            kept = Columns()
+            kept.keep_first(self._written, entry_count)
+            self._written = kept
         self._sample = self._own_times = None
         self._time_max_ms = last.time_ms
         self.entry_count = min(self.entry_count, entry_count)
         self.show_group(entry_count, last.next_message, last.append_time_ms)
-        self._blocks = Blocks(self._read_block)
+        self._blocks.clear()
 
     def _last_place(self, entry_count: int) -> _Place:
         """Of the last of so many entries."""
         header, written = self.header, self._written
         if not entry_count:
-            return _Place(header.entry_time_floor_ms, 0, header.stamp_floor_ms, 0, 0)
+            return _Place(header.stamp_floor_ms, header.entry_time_floor_ms, 0, 0, 0)
         if written is None:
             return self._place(entry_count - 1)
         row = entry_count - 1
-        return _Place(written.times[row], written.nexts[row], written.append_times[row], 0, 0)
+        return _Place(written.append_times[row], written.times[row], written.nexts[row], 0, 0)
 
     def cut_head(self, rows: int) -> None:
         with suppress(DamagedRecordError):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from ...coordination import Coordination, CoordinationError, connect
+from ...coordination import Coordination, CoordinationError
 from ...metadata import Clock, SystemClock
 from ..commit.group_commit import Notify
 from ..errors import CatalogError, OwnershipLostError
 from ..store_core import StoreOptions, StoreSetup
 from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
-from .address import DEFAULT_ROOT, StoreAddress
+from .address import DEFAULT_ROOT, Connect, Connection, StoreAddress, connected, disconnected
 from .client.errors import BookKeeperError
 from .ledgers import BookKeeperLedgers, LedgerOptions
 from .loop_thread import LoopThread
@@ -31,9 +30,6 @@ MAX_ENTRY_SIZE_BYTES = 5 * 1024 * 1024
 """Bookies take frames up to 5 MiB and a little: as Pulsar's largest message."""
 MAX_LEDGER_ENTRIES = 50_000
 """As Pulsar's managedLedgerMaxEntriesPerLedger: what recovery and a retention step work with."""
-
-Connection: TypeAlias = "tuple[Coordination, BookKeeperClient]"
-Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
 class BookKeeperStore(TopicStore):
@@ -70,7 +66,7 @@ class BookKeeperStore(TopicStore):
         """
         where = StoreAddress.parse(address)
         return cls.open_with(
-            partial(_connected, where, session_timeout_ms, tls),
+            partial(connected, where, tls, session_timeout_ms=session_timeout_ms),
             ledgers_root=where.ledgers_root,
             root=root,
             ledger_options=ledger_options,
@@ -111,7 +107,7 @@ class BookKeeperStore(TopicStore):
         try:
             engine = engine_on(thread, coordination, client, ledgers_root, root, ledger_options)
         except BaseException:
-            thread.run(_ended(coordination, client))
+            thread.run(disconnected(coordination, client))
             thread.stop()
             raise
         try:
@@ -121,7 +117,7 @@ class BookKeeperStore(TopicStore):
             raise
 
     def never_wait_here(self) -> None:
-        """As `StoreCore.never_wait_here`: entries are on bookies."""
+        """As `TopicStore.never_wait_here`: entries are on bookies."""
         self.engine.access.never_wait_here()
 
     def abandon(self) -> None:
@@ -168,25 +164,3 @@ async def _connecting(connecting: Connect, root: str) -> Connection:
         return await connecting()
     except (CoordinationError, BookKeeperError) as error:
         raise CatalogError(Path(root), str(error)) from error
-
-
-async def _connected(
-    address: StoreAddress, session_timeout_ms: int, tls: BookieTls | None
-) -> Connection:
-    from .client import BookKeeperClient
-
-    coordination = await connect(address.hosts, session_timeout_ms=session_timeout_ms)
-    try:
-        client = BookKeeperClient(coordination, address.ledgers_root, tls=tls)
-        await client.check_cluster()
-        return coordination, client
-    except BaseException:
-        await coordination.close()
-        raise
-
-
-async def _ended(coordination: Coordination, client: BookKeeperClient) -> None:
-    try:
-        await client.close()
-    finally:
-        await coordination.close()

@@ -3,14 +3,8 @@
 In memory an entry is *packed* (`ledger.entry.unpack`), with a head that has its facts. On a bookie
 is no head. An ordinary entry is stored as Pulsar stores it, because everything about it can be had
 without: append time and index are in its stamp, and its count is the difference to the index before
-it. Any other entry gets one more field at the end of its prefix, number 121, which says it all:
-
-    0xca 0x07 0x1d   field 121, 29 bytes
-    u8    kind; bit 7: the entry has no prefix of its own
-    u32   messages
-    u64   append time, milliseconds
-    u64   highest entry time of the topic up to and with this entry, milliseconds
-    i64   index of the last message
+it. Any other entry gets one more field at the end of its prefix, number 121, which has all of it
+(docs/formats.md).
 
 So each entry says its place in time and index by itself. A search needs no index of the ledger.
 """
@@ -30,8 +24,9 @@ from ...metadata import (
     peek,
     strip,
 )
-from ..commit.batch import ROW_FIELDS, Group
+from ..commit.batch import Group
 from ..entry import HEAD, KINDS, LAST_KIND, EntryKind
+from ..run import ROW_FIELDS
 
 _FACTS = struct.Struct(">BIQQq")
 _FACTS_TAG = b"\xca\x07" + bytes([_FACTS.size])

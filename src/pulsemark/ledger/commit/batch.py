@@ -37,7 +37,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from ...metadata import Buffer
 from ..errors import FencedError
 from ..position import Position
-from ..run import Run
+from ..run import ROW_FIELDS, Run
 from ..store_state import StoreState
 from ..tail_cache import RecentEntries
 
@@ -64,10 +64,6 @@ class Wakeup:
 
 _JOIN_BELOW_BYTES = 16 * 1024
 """Buffers smaller than this on average are joined: one copy is cheaper than a long gather."""
-
-ROW_FIELDS = 4
-"""The numbers of each entry: its append time, the highest entry time up to it, the run's
-messages up to it (both including the entry), and where its record ends in the run."""
 
 DoneCallback = Callable[[BaseException | None], None]
 _Callback = TypeVar("_Callback")
@@ -325,6 +321,7 @@ class EntryWriter(Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether it waits for a disk or a network just now, so that readers may run."""
+        return False
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """Append the groups' entries to their runs and make them durable, but do not show them.
@@ -349,9 +346,11 @@ class EntryWriter(Protocol):
         """Make durable what was written without a sync. After an OSError it may be lost: the store
         stops.
         """
+        return
 
     def shown(self, groups: Sequence[Group]) -> None:
         """These groups are visible now, and their receipts are on the way: do the upkeep now."""
+        return
 
 
 class PendingLedgers:

@@ -63,29 +63,6 @@ from .read_throttle import ReadThrottle
 _log = logging.getLogger(__name__)
 
 
-class Unsynced:
-    """The time by which what was written without a sync must be synced."""
-
-    def __init__(self, interval_ms: int) -> None:
-        self._interval_s = interval_ms / 1000
-        self._since_s: float | None = None
-
-    def add(self) -> None:
-        """A batch was written without a sync."""
-        if self._since_s is None:
-            self._since_s = time.monotonic()
-
-    def seconds_left(self) -> float | None:
-        """Time left until the oldest batch must be synced; None: all batches are synced."""
-        if self._since_s is None:
-            return None
-        return max(0.0, self._since_s + self._interval_s - time.monotonic())
-
-    def end(self) -> None:
-        """All batches are synced."""
-        self._since_s = None
-
-
 CALLBACKS_TIMEOUT_S = 30.0
 """How long a store that is closed waits for callbacks that do not return."""
 
@@ -299,9 +276,7 @@ class CommitterThread:
             if self._wakeup.is_urgent or (not self._wakeup.is_led and self._committer.has_work):
                 return True
             with suppress(Empty):
-                timeout_s = (
-                    _LOOK_IN_S if self._wakeup.is_led else self._committer.unsynced.seconds_left()
-                )
+                timeout_s = _LOOK_IN_S if self._wakeup.is_led else self._committer.seconds_to_sync()
                 if not self.is_stopping:
                     self._wakeup.signals.get(timeout=timeout_s)
                 return True
@@ -351,7 +326,8 @@ class GroupCommit:
         self.state = state
         self._delivery = delivery
         self.interval_ms = interval_ms
-        self.unsynced = Unsynced(interval_ms)
+        self._unsynced_since_s: float | None = None
+        """When the oldest batch was written that is not synced."""
         self.wakeup = Wakeup()
         pending_ledgers = PendingLedgers(self, writer, self.wakeup)
         self.pending = Pending(self, self.wakeup, pending_ledgers, max_bytes=max_pending_bytes)
@@ -571,7 +547,8 @@ class GroupCommit:
     def _commit_groups(self, batch: Batch, groups: Sequence[Group]) -> None:
         outcome = self._writer.write(batch, groups, sync=not self.interval_ms)
         if self.interval_ms:
-            self.unsynced.add()
+            if self._unsynced_since_s is None:
+                self._unsynced_since_s = time.monotonic()
             if not self.thread.is_absent:  # this is another thread: the committer's keeps the time
                 self.wakeup.wake()
         self._show_or_fence(outcome)
@@ -675,12 +652,19 @@ class GroupCommit:
         if self.state.has_failed:
             raise self.state.error()
 
+    def seconds_to_sync(self) -> float | None:
+        """Time left until the oldest batch must be synced; None: all batches are synced."""
+        since_s = self._unsynced_since_s
+        if since_s is None:
+            return None
+        return max(0.0, since_s + self.interval_ms / 1000 - time.monotonic())
+
     def sync_if_due(self, *, at_once: bool) -> None:
         """In interval mode: sync what was acknowledged without. If it fails, the store stops."""
-        left_s = self.unsynced.seconds_left()
+        left_s = self.seconds_to_sync()
         if left_s is None or (left_s > 0 and not at_once):
             return
-        self.unsynced.end()
+        self._unsynced_since_s = None
         try:
             self._writer.sync()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on

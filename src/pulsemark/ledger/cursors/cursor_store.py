@@ -71,27 +71,14 @@ class CursorLedger(Protocol):
     """The methods of a managed ledger that the cursor store uses."""
 
     @property
-    def ledger_id(self) -> int:
-        """The ledger that the next entry goes to."""
-
+    def ledger_id(self) -> int: ...  # noqa: D102
     @property
-    def end_position(self) -> Position:
-        """One past the last durable entry."""
-
-    def segments(self) -> list[Run]:
-        """The runs with visible entries."""
-
-    def read(self, start: Position, *, max_entries: int = 100) -> list[Entry]:
-        """Entries from ``start`` on."""
-
-    def append(self, body: bytes, *, kind: EntryKind) -> Appended:
-        """Add an entry."""
-
-    def roll(self) -> None:
-        """End the current ledger."""
-
-    def trim(self, before: Position) -> int:
-        """Remove the runs before a position."""
+    def end_position(self) -> Position: ...  # noqa: D102
+    def segments(self) -> list[Run]: ...  # noqa: D102
+    def read(self, start: Position, *, max_entries: int = 100) -> list[Entry]: ...  # noqa: D102
+    def append(self, body: bytes, *, kind: EntryKind) -> Appended: ...  # noqa: D102
+    def roll(self) -> None: ...  # noqa: D102
+    def trim(self, before: Position) -> int: ...  # noqa: D102
 
 
 class SubscribedLog(TopicLog):

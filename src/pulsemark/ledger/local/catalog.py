@@ -37,7 +37,7 @@ from ...metadata import crc32c
 from ...sqlite_transactions import DoubtfulCommitError, transaction
 from ..errors import CatalogError, CatalogFullError, CorruptCatalogError, UnsupportedVersionError
 from ..store import DELETING_KIND, MetadataStore
-from .io.files import Files, OsFiles, shared_with
+from .io.files import Files, shared_with
 from .io.folder import SegmentId
 
 CATALOG_VERSION = 1
@@ -79,7 +79,7 @@ class Catalog(MetadataStore):
             group_bits = shared_with(path.parent.stat().st_mode) & 0o040
             path.touch(0o600 | group_bits, exist_ok=False)
         try:
-            self.db = (files or OsFiles()).connect(path)
+            self.db = (files or Files()).connect(path)
         except sqlite3.Error as error:
             raise catalog_error(path, error) from error
         try:

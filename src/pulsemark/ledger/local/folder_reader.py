@@ -22,7 +22,7 @@ from ..errors import CorruptFileError, TopicNotFoundError
 from ..run import Run
 from ..topic_log import LogSnapshot, TopicLog, full_topic_name
 from .io.fd_cache import FdCache
-from .io.files import Files, OsFiles
+from .io.files import Files, size_of
 from .io.folder import (
     SegmentId,
     check_marker,
@@ -109,7 +109,7 @@ class FolderReader:
         is relative and the process changes its working directory.
         """
         self._folder = Path(path).absolute()
-        self._files = files or OsFiles()
+        self._files = files or Files()
         check_marker(self._files, self._folder)
         self._folder_fd = self._files.hold_folder(self._folder)
         self._fds = FdCache(self._files, flags=os.O_RDONLY)
@@ -296,20 +296,10 @@ class FolderReader:
         return damaged
 
     def _salvage(self, damaged: Sequence[tuple[int, int]]) -> None:
-        sizes = {each: self._size(segment_path(self._folder, *each)) for each in damaged}
+        sizes = {each: size_of(self._files, self._filer.path(each)) for each in damaged}
         tried = [each for each in damaged if self._unsalvageable.get(each) != sizes[each]]
-        self._headers |= salvage_headers(self._files, self._folder, tried, self._headers.values())
+        self._headers |= salvage_headers(self._files, self._folder, tried)
         self._unsalvageable = {e: size for e, size in sizes.items() if e not in self._headers}
-
-    def _size(self, path: Path) -> int:
-        try:
-            fd = self._files.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            return -1
-        try:
-            return self._files.size(fd)
-        finally:
-            self._files.close(fd)
 
     def close(self) -> None:
         """Close all files. A second call does nothing."""

@@ -18,6 +18,7 @@ from ..commit.group_commit import GroupCommit
 from ..cursors.cursor_store import CURSOR_TOPIC
 from ..errors import CatalogError
 from ..run import Run, RunHeader
+from ..store import LedgerStore
 from ..store_core import StoreSetup
 from ..store_state import ForeignCatalog, StoreState
 from .catalog import Catalog
@@ -36,8 +37,11 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class LocalLedgers:
+class LocalLedgers(LedgerStore):
     """Ledgers in one data folder, which this process has locked."""
+
+    metadata: Catalog
+    writer: BatchWriter
 
     def __init__(
         self, files: Files, state: StoreState, setup: StoreSetup, reserve: Reserve, lock: FolderLock

@@ -17,11 +17,11 @@ from ...metadata import Clock, SystemClock
 from ..commit.group_commit import Notify
 from ..errors import FollowerFolderError
 from ..store import FOLLOWS_KIND, FOLLOWS_PLACE
-from ..store_core import LEDGER_IDS_AT_ONCE, StoreOptions, StoreSetup
+from ..store_core import StoreOptions, StoreSetup
 from ..store_state import StoreState, make_uninterrupted
-from ..topic_store import TopicStore
+from ..topic_store import LEDGER_IDS_AT_ONCE, TopicStore
 from .catalog import Catalog
-from .io.files import Files, OsFiles
+from .io.files import Files
 from .io.folder import Reserve, lock_folder, prepare_folder, warn_if_public
 from .ledgers import LocalLedgers
 
@@ -54,7 +54,7 @@ class LocalStore(TopicStore):
         the store is then closed again as soon as it is open.
         """
         setup = StoreSetup(clock or SystemClock(), options or StoreOptions(), notify, threaded)
-        opening = partial(cls._open, Path(folder).absolute(), files or OsFiles(), setup)
+        opening = partial(cls._open, Path(folder).absolute(), files or Files(), setup)
         return make_uninterrupted(opening, cls.close) if threaded else opening()
 
     @classmethod

@@ -8,55 +8,31 @@ effect, as those of a fenced writer in BookKeeper.
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import CatalogError, OwnershipLostError
-from ..run import RunHeader, chain_of
+from ..run import Columns, RunHeader, chain_of
 
 
-class Content:
-    """The `Rows` of one run, read without a lock. It only grows; a cut makes another one."""
-
-    first_row = 0
-    next_before = 0
+class Content(Columns):
+    """The entries of one run with their rows. It only grows; a cut makes another one."""
 
     def __init__(self, header: RunHeader) -> None:
+        super().__init__()
         self.header = header
         self.entries: list[bytes] = []
         """Each entry after its head (see `run`); b"" if it was removed."""
-        self.times: array[int] = array("Q")
-        self.nexts: array[int] = array("I")
-        self.offsets: array[int] = array("I")
-        self.ends: array[int] = array("I")
-        """Where each entry begins and ends, as if all stood one after another."""
-        self.append_times: array[int] = array("Q")
         self.cut_rows = 0
-
-    def add(self, data: bytes, append_time_ms: int, time_ms: int, next_message: int) -> None:
-        """Add an entry; ``time_ms`` is the running maximum of times."""
-        self.entries.append(data)
-        self.times.append(time_ms)
-        self.nexts.append(next_message)
-        self.append_times.append(append_time_ms)
-        start = self.ends[-1] if self.ends else 0
-        self.offsets.append(start)
-        self.ends.append(start + len(data))
 
     def first(self, rows: int) -> Content:
         """A new content with the first rows only."""
         part = Content(self.header)
         part.entries = self.entries[:rows]
-        part.times, part.nexts = self.times[:rows], self.nexts[:rows]
-        part.offsets, part.ends = self.offsets[:rows], self.ends[:rows]
-        part.append_times = self.append_times[:rows]
+        part.keep_first(self, rows)
         part.cut_rows = min(self.cut_rows, rows)
         return part
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
 
 class MemoryFolder:

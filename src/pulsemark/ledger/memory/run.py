@@ -6,7 +6,6 @@ would store it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 from ..entry import HEAD, KINDS, Entry, RecordHead, stamp_ms_of, unpack
@@ -42,23 +41,20 @@ class MemoryRun(Run):
     def written_count(self) -> int:
         return len(self.content.times)
 
-    # Appending
-
     # Rows
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
-        content = self.content
-        return Row(content.times[row], content.nexts[row], content.offsets[row], content.ends[row])
+        return self.content.row(row)
 
     def chunk(self, row: int, io: IoCount | None = None) -> Content:
         """All rows, since all are in memory."""
         return self.content
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
-        return bisect_left(self.content.times, time_ms, 0, limit)
+        return self.content.find_time(time_ms, limit)
 
     def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
-        return bisect_right(self.content.nexts, message, 0, limit)
+        return self.content.find_message(message, limit)
 
     # Entries
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 from ...metadata import Clock, SystemClock
-from ..commit.batch import ROW_FIELDS, Batch, EntryWriter, Group, Outcome, Owner
-from ..commit.group_commit import GroupCommit, Notify
-from ..run import Run, RunHeader
-from ..store import MetadataStore
+from ..commit.batch import Batch, EntryWriter, Group, Outcome, Owner
+from ..commit.group_commit import Notify
+from ..run import ROW_FIELDS, Run, RunHeader
+from ..store import LedgerStore, MetadataStore
 from ..store_core import StoreOptions, StoreSetup
 from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
@@ -66,9 +66,6 @@ class MemoryStore(TopicStore):
     def memory(self) -> MemoryFolder:
         """The store's content."""
         return self.engine.folder
-
-
-T = TypeVar("T")
 
 
 class MemoryMetadata(MetadataStore):
@@ -123,8 +120,6 @@ class MemoryMetadata(MetadataStore):
 class MemoryWriter(EntryWriter):
     """Appends entries to the ledgers of a `MemoryFolder`."""
 
-    is_waiting = False
-
     def __init__(self, folder: MemoryFolder, owner: object) -> None:
         self._folder = folder
         self._owner = owner
@@ -145,14 +140,8 @@ class MemoryWriter(EntryWriter):
                 outcome.good.append(group)
         return outcome
 
-    def sync(self) -> None:
-        """Nothing to do."""
 
-    def shown(self, groups: Sequence[Group]) -> None:
-        """Nothing to do."""
-
-
-class MemoryLedgers:
+class MemoryLedgers(LedgerStore):
     """Ledgers in a `MemoryFolder`, which this engine takes over."""
 
     def __init__(self, folder: MemoryFolder) -> None:
@@ -160,9 +149,6 @@ class MemoryLedgers:
         folder.take_over(self)
         self.metadata = MemoryMetadata(folder, self)
         self.writer = MemoryWriter(folder, self)
-
-    def start(self, committer: GroupCommit) -> None:
-        """Nothing to do: this engine has no background work."""
 
     # Ledgers
 
@@ -182,12 +168,6 @@ class MemoryLedgers:
     def _replace(self, old: Content, new: Content) -> None:
         with self.folder.owned_by(self):
             self.folder.replace(old, new)
-
-    def began(self, run: Run) -> None:
-        """Nothing to do."""
-
-    def sealed(self, run: Run) -> None:
-        """Nothing to do."""
 
     def void(self, run: Run) -> None:
         """Nothing to do: the folder does not have the run yet."""
@@ -214,22 +194,12 @@ class MemoryLedgers:
             folder.forget_topic(topic_id)
         return partial(_drop, cast("Sequence[MemoryRun]", runs))
 
-    def freeing(self, work: Callable[[], T]) -> T:
-        """Only calls ``work``: memory has no reserve."""
-        return work()
-
     # The whole
 
     def probe(self) -> None:
         """Raise the OSError that a test has set, if any."""
         if self.folder.refusal is not None:
             raise self.folder.refusal
-
-    def checkpoint(self) -> None:
-        """Nothing to do: everything is in its place."""
-
-    def finish(self) -> None:
-        """Nothing to do: this engine has no background work."""
 
     def close(self) -> None:
         """Give up the ownership of the folder."""
@@ -239,11 +209,10 @@ class MemoryLedgers:
 def _add(content: Content, group: Group) -> None:
     """Add the group's entries: its bytes, cut at the ends of its rows."""
     data, start = b"".join(group.buffers), group.offset
-    rows = iter(group.rows)
-    for append_time_ms, time_ms, next_message, end in zip(*[rows] * ROW_FIELDS, strict=True):
-        entry = data[start - group.offset : end - group.offset]
-        content.add(entry, append_time_ms, time_ms, next_message)
+    for end in group.rows[ROW_FIELDS - 1 :: ROW_FIELDS]:
+        content.entries.append(data[start - group.offset : end - group.offset])
         start = end
+    content.add(group.rows)
 
 
 def _drop(runs: Sequence[MemoryRun]) -> None:

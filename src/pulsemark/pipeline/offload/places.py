@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from ...ledger.local.io.files import OsFiles
+from ...ledger.local.io.files import Files
 from ...ledger.local.io.folder import make_folder_durably
 from ...metadata import crc32c
 from ..errors import OptionError
@@ -192,7 +192,7 @@ class LocalPlace(Place):
         import pyarrow as pa
 
         final = self.folder / path
-        make_folder_durably(OsFiles(), final.parent)
+        make_folder_durably(Files(), final.parent)
         temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
         try:
             with temporary.open("wb") as file:

@@ -24,15 +24,11 @@ def request_in(frame: bytes) -> Request:
 
 
 def test_reads() -> None:
-    """A fencing read, a waiting one and READ_LAC."""
+    """A fencing read and READ_LAC."""
     fence = read_request(5, -1, timeout_ms=1, master_key=b"k", fence=True, high_priority=True)
     read = request_in(frame_start(fence, 9) + fence.parts[0])
     assert (read.readRequest.entryId, read.readRequest.flag) == (-1, 1)
     assert (read.readRequest.masterKey, read.header.priority) == (b"k", 100)
-    waiting = read_request(5, -1, timeout_ms=7, beyond=3, wait_ms=50)
-    read = request_in(frame_start(waiting, 9) + waiting.parts[0])
-    assert (read.readRequest.flag, read.readRequest.previousLAC) == (2, 3)
-    assert (read.readRequest.timeOut, waiting.timeout_ms) == (50, 57)
     lac = read_lac_request(5, timeout_ms=1)
     assert request_in(frame_start(lac, 1) + lac.parts[0]).readLacRequest.ledgerId == 5
 

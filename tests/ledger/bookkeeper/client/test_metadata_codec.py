@@ -1,4 +1,4 @@
-"""Ledger metadata as bytes: three versions of the format, and what is refused."""
+"""Ledger metadata as bytes: two versions of the format, and what is refused."""
 
 from __future__ import annotations
 
@@ -37,16 +37,6 @@ def test_protobuf_versions(state: LedgerMetadata, version: int) -> None:
     metadata = dataclasses.replace(state, format_version=version)
     expected = metadata if version == 3 else dataclasses.replace(metadata, creation_token=None)
     assert decode_metadata(7, encode_metadata(metadata)) == expected
-
-
-@pytest.mark.parametrize("state", [OPEN, OPEN.in_recovery(), OPEN.closed(20, 999)])
-def test_lines(state: LedgerMetadata) -> None:
-    """Version 1 keeps state, segments and one quorum."""
-    metadata = dataclasses.replace(
-        state, format_version=1, ack_quorum_size=2, digest_type=DigestType.CRC32, password=b"",
-        created_ms=None, custom_metadata={}, creation_token=None,
-    )  # fmt: skip
-    assert decode_metadata(7, encode_metadata(metadata)) == metadata
 
 
 def test_text_of_java() -> None:

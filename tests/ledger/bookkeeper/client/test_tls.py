@@ -34,6 +34,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
 )
 from pulsemark.ledger.bookkeeper.client.frames import START_TLS, read_request
 from pulsemark.ledger.bookkeeper.client.options import ClientOptions
+from pulsemark.ledger.bookkeeper.client.registry import BookieRegistry
 from pulsemark.ledger.bookkeeper.client.tls import TlsContexts
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
@@ -282,13 +283,12 @@ def test_changed_files_are_read_again(bookie_certificates: Path, tmp_path: Path)
 async def all_registered(peer: BookKeeperPeer) -> None:
     """Wait until ZooKeeper names all three bookies: a little later than they serve."""
     session = await connect(peer.zookeeper)
-    client = BookKeeperClient(session)
+    registry = BookieRegistry(session, "/ledgers", ClientOptions())
     try:
         async with asyncio.timeout(60):
-            while len(await client.writable_bookies()) < 3:  # noqa: ASYNC110 - nothing tells of it
+            while len(await registry.writable()) < 3:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.1)
     finally:
-        await client.close()
         await session.close()
 
 

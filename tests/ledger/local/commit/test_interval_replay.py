@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pulsemark.ledger.local.commit.journal import GroupRef, Journal, replay
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.io.folder import journal_folder, journal_path
 
 
 @pytest.mark.parametrize(("interval_ms", "kept"), [(0, [b"one", b"three"]), (50, [b"one"])])
 def test_lost_block_ends_the_journal_only_with_a_sync_interval(tmp_path, interval_ms, kept):
     """After a lost block later blocks count, but not with a sync interval."""
-    files = OsFiles()
+    files = Files()
     journal_folder(tmp_path).mkdir()
     journal = Journal(files, tmp_path, sync_interval_ms=interval_ms)
     ends = []

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.ledger.local.io import files as files_module
-from pulsemark.ledger.local.io.files import OsFiles, write_all
+from pulsemark.ledger.local.io.files import Files, write_all
 
 
-class RecordingFiles(OsFiles):
+class RecordingFiles(Files):
     """Keeps how many buffers and bytes each write had, and takes at most ``most`` of them."""
 
     def __init__(self, most):
@@ -52,4 +52,4 @@ def test_write_all_keeps_each_call_within_its_limits(target, buffers, offset, mo
 def test_a_folder_that_cannot_be_made_is_one_error() -> None:
     """Where the system itself says that the parent is not there though it is, as in /proc."""
     with pytest.raises(FileNotFoundError):
-        OsFiles().mkdir(Path("/proc/nowhere/x"))
+        Files().mkdir(Path("/proc/nowhere/x"))

@@ -17,7 +17,7 @@ from pulsemark.ledger import (
     Position,
     UnsupportedVersionError,
 )
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.io.folder import (
     LOCK_NAME,
     MARKER_NAME,
@@ -30,7 +30,7 @@ from pulsemark.ledger.local.io.folder import (
 from pulsemark.testing.faulty_files import FaultyFiles
 from tests.support.simulated_disk import SimulatedDisk
 
-FILES = OsFiles()
+FILES = Files()
 ORDERS = "persistent://public/default/orders"
 
 OWNER = """

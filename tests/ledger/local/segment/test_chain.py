@@ -8,7 +8,7 @@ import pytest
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader
-from pulsemark.ledger.run import UNKNOWN_COUNT, chain_of
+from pulsemark.ledger.run import chain_of
 from pulsemark.ledger.topic_log import read_on
 
 TOPIC = "persistent://public/default/orders"
@@ -55,12 +55,6 @@ def test_the_chain_ends_where_the_log_was_trimmed():
     """Segments before a missing ledger are not part of the log."""
     assert stated(chain_of([header(1), header(5, previous=(3, 8))])) == [(5, 0, None, None)]
     assert chain_of([]) == []
-
-
-def test_unknown_count_is_found_by_the_first_index():
-    """After a lost header, the first index of the next segment says where the ledger ends."""
-    headers = [header(1), header(2, first_index=30, previous=(1, UNKNOWN_COUNT))]
-    assert stated(chain_of(headers)) == [(1, 0, None, 30), (2, 0, None, None)]
 
 
 def test_ring_of_ledgers_is_walked_once():

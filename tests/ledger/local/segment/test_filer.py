@@ -10,7 +10,7 @@ import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, LocalStore, ManagedLedger, Position
 from pulsemark.ledger.local.io.fd_cache import FdCache
-from pulsemark.ledger.local.io.files import OsFiles, write_file_durably
+from pulsemark.ledger.local.io.files import Files, write_file_durably
 from pulsemark.ledger.local.io.folder import ledgers_folder, make_folder_durably
 from pulsemark.ledger.local.ledgers import LocalLedgers
 from pulsemark.ledger.local.segment.filer import Filer
@@ -169,7 +169,7 @@ def test_calls_of_the_filer_out_of_order(store: LocalStore) -> None:
     assert segment.removed
 
 
-class SlowSeal(OsFiles):
+class SlowSeal(Files):
     """Lets a test stop the last step of sealing an index file."""
 
     def __init__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,23 +11,22 @@ import pytest
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions
 from pulsemark.ledger.local import ledgers
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.io.folder import list_segments, segment_path
 from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_record_head
 from pulsemark.ledger.local.segment.salvage import (
     correct_header,
     read_named_header,
-    salvage_headers,
 )
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.ledger.local.segment.segment_format import SegmentHeader, version_1_key
+from pulsemark.ledger.local.segment.segment_format import version_1_key
 from pulsemark.ledger.topic_log import read_on
 from pulsemark.testing.faulty_files import flipped
 from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"
-FILES = OsFiles()
+FILES = Files()
 
 
 def fill(store, clock):
@@ -117,116 +115,30 @@ def test_every_flipped_bit_of_a_header_is_corrected(folder):
     assert correct_header(os.urandom(200), path) is None
 
 
-@pytest.mark.parametrize("with_index", [True, False])
-@pytest.mark.parametrize("number", range(7))
-def test_zeroed_header_is_rebuilt(old_folder, number, with_index):
-    """Whichever segment of the topic lost its header, readers see everything that was there."""
-    expected = read_folder(old_folder)
-    path, header = segments_of(old_folder)[number]
-    spoil(path, 0, bytes(header.size_bytes))
-    if not with_index:
-        path.with_suffix(".idx").unlink()
-    assert read_folder(old_folder) == expected
-
-
-def test_named_segments_are_found_with_a_damaged_header(old_folder):
+def test_named_segments_are_found_with_a_damaged_header(folder):
     """Of a topic only these segments are opened; if a header is damaged, all of the folder is."""
-    (_, first), (path, second), *_ = segments_of(old_folder)
+    (_, first), (path, second), *_ = segments_of(folder)
     named = {ORDERS: [first.segment_id, second.segment_id], AUDIT: [(99, 0)]}
-    with FolderReader(old_folder) as reader:
+    with FolderReader(folder) as reader:
         whole = all_of(reader.log(ORDERS))
         (log,) = reader.logs_of(named).values()
         assert [run.header for run in log.segments()] == [first, second]
         part, *_ = all_of(log)
         assert part == whole[0][: len(part)]
     spoil(path, 0, bytes(second.size_bytes))
-    with FolderReader(old_folder) as reader:
+    with FolderReader(folder) as reader:
         logs = reader.logs_of(named)
         assert all_of(logs[ORDERS]) == whole
 
 
-@pytest.mark.parametrize("with_index", [True, False])
-def test_all_headers_but_one_zeroed(old_folder, with_index):
-    """The last segment alone is enough to find the others of its ledger."""
-    expected = read_folder(old_folder)
-    *others, (_, last) = segments_of(old_folder)
-    for path, header in others:
-        if header.ledger_id == last.ledger_id:
-            spoil(path, 0, bytes(header.size_bytes))
-            if not with_index:
-                path.with_suffix(".idx").unlink()
-    assert read_folder(old_folder) == expected
-
-
-def test_salvaged_headers_have_the_original_values(old_folder):
-    """With index files, all fields that matter are exact; a lost count is known to be unknown."""
-    segments = segments_of(old_folder)
-    for path, header in segments:
-        others = [h for _, h in segments if h != header]
-        spoil(path, 0, bytes(header.size_bytes))
-        (salvaged,) = salvage_headers(
-            FILES, old_folder, [(header.ledger_id, header.segment_no)], others
-        ).values()
-        for name in SegmentHeader.__dataclass_fields__:
-            if name not in ("previous_entry_count", "stamp_floor_ms"):
-                assert getattr(salvaged, name) == getattr(header, name), name
-        assert salvaged.previous_entry_count in (header.previous_entry_count, -1)
-        spoil(path, 0, header.pack())
-
-
-def test_name_in_the_damaged_bytes(old_folder):
-    """A topic with one segment is found by what its damaged header still says."""
-    expected = read_folder(old_folder)
-    (path, header), *more = segments_of(old_folder, AUDIT)
-    for other, _ in more:
-        other.unlink()
-    before = read_folder(old_folder)
-    spoil(path, 16, bytes(8))
-    spoil(path, header.size_bytes - 4, b"nope")
-    assert read_folder(old_folder) == before
-    assert before[ORDERS] == expected[ORDERS]
-
-
-def test_segment_without_any_clue_is_left_out(old_folder):
-    """If nothing is known of a segment, it is left out, and the others are read as before."""
+def test_a_lost_header_of_version_1_loses_its_segment(old_folder):
+    """It has no copy: the segment is left out, and the others are read as before."""
     expected = read_folder(old_folder)
     (path, header), *more = segments_of(old_folder, AUDIT)
     for other, _ in more:
         other.unlink()
     spoil(path, 0, bytes(header.size_bytes))
     assert read_folder(old_folder) == {ORDERS: expected[ORDERS]}
-
-
-def test_first_records_damaged_too(old_folder):
-    """Entries that were lost with the header keep their places where the index file has them."""
-    expected, first_index, next_index = read_folder(old_folder)[ORDERS]
-    path, header = segments_of(old_folder)[3]
-    spoil(path, 0, bytes(header.size_bytes + 20))
-    place = Position(header.ledger_id, header.first_entry_id)
-    damaged = [(p, "damaged") if p == place else (p, *others) for p, *others in expected]
-    assert read_folder(old_folder)[ORDERS] == (damaged, first_index, next_index)
-    path.with_suffix(".idx").unlink()
-    found, *indexes = read_folder(old_folder)[ORDERS]
-    assert [f for f in found if f[0] != place] == [f for f in damaged if f[0] != place]
-    assert indexes == [first_index, next_index]
-
-
-def test_a_ledger_that_was_given_up_is_not_taken_for_the_one_before(old_folder):
-    """After a lost header, a ledger that begins at the same index as this one does not count."""
-    headers = [header for _, header in segments_of(old_folder)]
-    lost = [header for header in headers if header.epoch == 4]
-    kept = [header for header in headers if header.epoch == 0]
-    given_up = replace(lost[0], ledger_id=lost[0].ledger_id - 1, epoch=0)
-    assert kept[-1].ledger_id < given_up.ledger_id
-    for header in lost:
-        path = segment_path(old_folder, header.ledger_id, header.segment_no)
-        spoil(path, 0, bytes(header.size_bytes))
-    ids = [(header.ledger_id, header.segment_no) for header in lost]
-    salvaged = salvage_headers(
-        FILES, old_folder, ids, [*kept, given_up], (ORDERS, lost[0].topic_id)
-    )
-    assert [h.previous_ledger_id for h in salvaged.values()] == [kept[-1].ledger_id] * len(lost)
-    assert [h.epoch for h in salvaged.values()] == [4] * len(lost)
 
 
 SECTORS = [512, 4096]

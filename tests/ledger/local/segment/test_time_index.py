@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsemark.ledger.local.io.fd_cache import FdCache
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.segment.index_file import (
     CHUNK_ROWS,
     TRAILER_SIZE,
@@ -60,7 +60,7 @@ class Bench:
     """One index file, and any number of indexes over it."""
 
     def __init__(self, path):
-        self.files = OsFiles()
+        self.files = Files()
         self.fds = FdCache(self.files)
         self.path = path
 

@@ -12,7 +12,7 @@ from .bookies import Bookies
 from .entries import DigestType, digest_of
 from .errors import WrongKeyError
 from .frames import read_lac_request
-from .ledger_nodes import LedgerNodes, VersionedMetadata, check_ledger_id
+from .ledger_nodes import LedgerNodes, check_ledger_id
 from .metadata import LedgerMetadata, Segment
 from .options import ClientOptions
 from .reader import LedgerReader, read_last_confirmed
@@ -132,16 +132,8 @@ class BookKeeperClient:
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         """A ledger's metadata. Raises LedgerMissingError, MetadataError."""
-        return (await self.versioned_metadata(ledger_id)).metadata
-
-    async def versioned_metadata(self, ledger_id: int) -> VersionedMetadata:
-        """A ledger's metadata, with its node's version."""
         check_ledger_id(ledger_id)
-        return await self._core.nodes.read(ledger_id)
-
-    async def writable_bookies(self) -> list[str]:
-        """The ids of the bookies that take writes now, sorted."""
-        return await self._core.registry.writable()
+        return (await self._core.nodes.read(ledger_id)).metadata
 
     async def has_any(self, ledger_ids: Iterable[int]) -> bool:
         """Whether a bookie that answers at once has entries of one of these ledgers."""
@@ -173,6 +165,6 @@ def _system_random() -> random.Random:
 
 
 def _check_password(metadata: LedgerMetadata, password: bytes) -> None:
-    """Raises WrongKeyError; version 1 of the format does not say the password."""
-    if metadata.format_version > 1 and metadata.password != password:
+    """Raises WrongKeyError."""
+    if metadata.password != password:
         raise WrongKeyError("the metadata has another password", ledger_id=metadata.ledger_id)

@@ -66,7 +66,6 @@ START_TLS = 9
 HIGH_PRIORITY = 100
 
 FENCE = 1
-PIGGYBACK = 2
 
 _LENGTH = struct.Struct(">I")
 
@@ -98,28 +97,20 @@ def read_request(
     timeout_ms: int,
     master_key: bytes | None = None,
     fence: bool = False,
-    beyond: int | None = None,
-    wait_ms: int = 0,
     high_priority: bool = False,
 ) -> Outgoing:
     """A READ of an entry (-1: the last one that the bookie holds).
 
-    With `fence` the bookie refuses every later add of the ledger that is not a recovery's. With
-    `beyond` it answers after its last confirmed entry is beyond that one, or after `wait_ms`.
+    With `fence` the bookie refuses every later add of the ledger that is not a recovery's.
     """
     message = ReadRequest(ledgerId=ledger_id, entryId=entry_id)
     if master_key is not None:
         message.masterKey = master_key
     if fence:
         message.flag = FENCE
-    elif beyond is not None:
-        message.flag = PIGGYBACK
-        message.previousLAC = beyond
-        message.timeOut = wait_ms
     encoded = message.SerializeToString()
     part = _READ + varint(len(encoded)) + encoded
-    timeout = timeout_ms + wait_ms
-    return Outgoing(READ_ENTRY, ledger_id, entry_id, (part,), len(part), timeout, high_priority)
+    return Outgoing(READ_ENTRY, ledger_id, entry_id, (part,), len(part), timeout_ms, high_priority)
 
 
 def read_lac_request(ledger_id: int, *, timeout_ms: int) -> Outgoing:

@@ -19,7 +19,7 @@ from ....coordination import (
     SessionExpiredError,
     VersionConflictError,
 )
-from ....coordination.protocol import Coordination, Watch
+from ....coordination.protocol import Coordination
 from .errors import (
     InvalidRequestError,
     LedgerExistsError,
@@ -33,7 +33,7 @@ from .options import ClientOptions
 # The path of a ledger's node below the root. Source: BookKeeper's HierarchicalLedgerManager.
 
 
-#: From here on, an id has the long form of the path, and comes from the long generator.
+#: From here on, an id has the long form of the path.
 LONG_IDS = (1 << 31) - 1
 _MAX_ID = (1 << 63) - 1
 
@@ -122,31 +122,8 @@ class LedgerNodes:
     # -- ids --------------------------------------------------------------------------------------
 
     async def new_ledger_id(self) -> int:
-        """An id that no ledger had before."""
-        if await retried(lambda: self._coordination.exists(f"{self._root}/idgen-long"),
-                         self._options) is None:  # fmt: skip
-            number = await self._next_number(f"{self._root}/idgen/ID-")
-            if 0 <= number < LONG_IDS:
-                return number
-        return await self._new_long_id()
-
-    async def _new_long_id(self) -> int:
-        """An id of two halves: the upper one is a folder's, the lower one comes from within it."""
-        top = f"{self._root}/idgen-long"
-        try:
-            folders = await retried(lambda: self._coordination.children(top), self._options)
-        except NodeMissingError:
-            folders = []
-        highs = [int(name[4:]) for name in folders if name.startswith("HOB-")]
-        high = max(highs, default=1)
-        while True:
-            low = await self._next_number(f"{top}/HOB-{high:010d}/ID-")
-            if 0 <= low < LONG_IDS:
-                return high << 32 | low
-            high += 1
-
-    async def _next_number(self, path: str) -> int:
-        """The next number of a sequence. One that a lost answer named is not used."""
+        """An id that no ledger had before. One that a lost answer named is not used."""
+        path = f"{self._root}/idgen/ID-"
         made = await retried(
             lambda: self._coordination.create(
                 path, ephemeral=True, sequence=True, make_parents=True
@@ -188,11 +165,6 @@ class LedgerNodes:
         except NodeMissingError:
             raise LedgerMissingError(ledger_id=ledger_id) from None
         return VersionedMetadata(decode_metadata(ledger_id, data), version)
-
-    async def watch(self, ledger_id: int, look_again: Callable[[], None]) -> Watch:
-        """Call `look_again` after each change of a ledger's node."""
-        path = ledger_path(self._root, ledger_id)
-        return await retried(lambda: self._coordination.watch(path, look_again), self._options)
 
     async def change(
         self, metadata: LedgerMetadata, version: int, *, must_be_ours: bool = False

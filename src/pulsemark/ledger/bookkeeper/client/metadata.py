@@ -123,21 +123,17 @@ class LedgerMetadata:
 
 # A ledger's node as bytes: a line with the format's version, then the metadata.
 #
-# Version 3 is protobuf, 2 is protobuf as text, 1 is lines of text. What was read in a version is
-# written in it again, so that other clients still read it. Source: BookKeeper's
-# LedgerMetadataSerDe.
+# Version 3 is protobuf, 2 is protobuf as text. What was read in a version is written in it again,
+# so that other clients still read it. Source: BookKeeper's LedgerMetadataSerDe. Version 1, of
+# BookKeeper before 4.0, is refused.
 
 
 _START = b"BookieMetadataFormatVersion\t"
-_CLOSED = "CLOSED"
-_IN_RECOVERY_ENTRY = -102
 
 
 def encode_metadata(metadata: LedgerMetadata) -> bytes:
     """The node's bytes, in the metadata's own version of the format."""
     start = _START + str(metadata.format_version).encode() + b"\n"
-    if metadata.format_version == 1:
-        return start + _encode_lines(metadata).encode()
     message = _message_of(metadata)
     if metadata.format_version == 2:
         message.ClearField("cToken")
@@ -162,8 +158,6 @@ def _decode(ledger_id: int, data: bytes) -> LedgerMetadata:
     version = line.removeprefix(_START)
     if not line.startswith(_START) or not newline or not version.isdigit() or len(version) > 9:
         raise MetadataError(f"it begins with {data[:40]!r}", ledger_id=ledger_id)
-    if version == b"1":
-        return _decode_lines(ledger_id, rest.decode())
     message = LedgerMetadataFormat()
     if version == b"2":
         text_format.Parse(rest, message, allow_unknown_field=True)
@@ -230,45 +224,6 @@ def _of_message(ledger_id: int, message: LedgerMetadataFormat, version: int) -> 
         custom_metadata={one.key: one.value for one in message.customMetadata},
         creation_token=message.cToken if message.HasField("cToken") else None,
         format_version=version,
-    )
-
-
-def _encode_lines(metadata: LedgerMetadata) -> str:
-    sizes = (metadata.write_quorum_size, metadata.ensemble_size, metadata.length)
-    lines = [f"{size}\n" for size in sizes]
-    lines += [
-        "\t".join((str(one.first_entry_id), *one.bookies)) + "\n" for one in metadata.segments
-    ]
-    if metadata.state is LedgerState.IN_RECOVERY:
-        lines.append(f"{_IN_RECOVERY_ENTRY}\t{_CLOSED}")
-    elif metadata.is_closed:
-        lines.append(f"{metadata.last_entry_id}\t{_CLOSED}")
-    return "".join(lines)
-
-
-def _decode_lines(ledger_id: int, text: str) -> LedgerMetadata:
-    quorum, ensemble, length, *lines = text.splitlines()
-    state, last, segments = LedgerState.OPEN, NO_ENTRY, []
-    for line in lines:
-        first, *rest = line.split("\t")
-        if rest[0] == _CLOSED:
-            last = int(first)
-            state = LedgerState.IN_RECOVERY if last == _IN_RECOVERY_ENTRY else LedgerState.CLOSED
-            break
-        segments.append(Segment(int(first), tuple(rest)))
-    closed = state is LedgerState.CLOSED
-    return LedgerMetadata(
-        ledger_id=ledger_id,
-        ensemble_size=int(ensemble),
-        write_quorum_size=int(quorum),
-        ack_quorum_size=int(quorum),
-        segments=tuple(segments),
-        state=state,
-        length=int(length) if closed else 0,
-        last_entry_id=last if closed else NO_ENTRY,
-        # Version 1 has neither: a client that opens such a ledger must know them.
-        digest_type=DigestType.CRC32,
-        format_version=1,
     )
 
 

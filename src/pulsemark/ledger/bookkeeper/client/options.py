@@ -16,7 +16,7 @@ class ClientOptions:
     add_timeout_ms: int = 5_000
     """How long a bookie may take to answer an add; after that it counts as failed."""
     read_timeout_ms: int = 5_000
-    """How long a bookie may take to answer a read, beyond the time that it was asked to wait."""
+    """How long a bookie may take to answer a read."""
     speculative_read_ms: int = 2_000
     """After how long without an answer an entry is also asked of the next replica."""
     reconnect_delay_ms: int = 100

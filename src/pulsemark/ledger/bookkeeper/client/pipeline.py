@@ -1,7 +1,7 @@
 """Entries on their way to bookies: replicas, quorums, confirmation in order, ensemble changes.
 
-The pipeline of a writer and of recovery are the same, but for two things: recovery's adds are not
-stopped by a fence, and its ensemble changes stay in memory until the ledger is closed.
+The writer of a ledger and recovery write alike, but for two things: recovery's adds are not stopped
+by a fence, and its ensemble changes stay in memory until the ledger is closed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import accumulate
@@ -88,7 +88,7 @@ class ConfirmedNotice:
     def confirmed(self) -> None:
         """An entry was confirmed: say so after a while, unless others follow."""
         if self._timer is None:
-            self._seen = self._pipeline.confirmed
+            self._seen = self._pipeline.last_confirmed
             self._start()
 
     def _start(self) -> None:
@@ -98,13 +98,13 @@ class ConfirmedNotice:
 
     def _look(self) -> None:
         pipeline, self._timer = self._pipeline, None
-        if pipeline.error is not None or pipeline.confirmed <= self.told:
+        if pipeline.error is not None or pipeline.last_confirmed <= self.told:
             return
-        if pipeline.confirmed > self._seen:
-            self._seen = pipeline.confirmed  # it is not idle: look again later
+        if pipeline.last_confirmed > self._seen:
+            self._seen = pipeline.last_confirmed  # it is not idle: look again later
             self._start()
             return
-        self.told = pipeline.confirmed
+        self.told = pipeline.last_confirmed
         ledger_id = pipeline.metadata.ledger_id
         request = write_lac_request(
             ledger_id,
@@ -129,22 +129,21 @@ def _ignored(_: Answer) -> None:
 # A frame's bytes beside an entry's body: length, header, ids, key and tags.
 _FRAME_ROOM_BYTES = 128
 
-CommitEnsemble = Callable[[LedgerMetadata], Awaitable[LedgerMetadata]]
-"""Makes a new ensemble known before anything is written to it; returns what is then in force."""
-
 
 class WritePipeline:
     """Writes entries of one ledger after ``confirmed``, where the ledger has ``length`` bytes.
 
-    Recovery writes them again, past a fence. ``commit_ensemble`` stores each new ensemble.
+    Recovery writes them again, past a fence.
     """
+
+    _notice: ConfirmedNotice | None = None
+    """A writer's; recovery tells bookies nothing."""
 
     def __init__(
         self,
         core: ClientCore,
         metadata: LedgerMetadata,
         password: bytes,
-        commit_ensemble: CommitEnsemble,
         *,
         confirmed: int = -1,
         length: int = 0,
@@ -153,21 +152,23 @@ class WritePipeline:
         self.core = core
         self._loop = asyncio.get_running_loop()
         self.metadata = metadata
-        self._commit_ensemble = commit_ensemble
         self._recovery = recovery
         self._digest = digest_of(metadata.digest_type, password)
         self._encoder = self._make_encoder(password)
         self._max_body = core.options.max_frame_bytes - _FRAME_ROOM_BYTES
-        self.confirmed = confirmed
-        self.confirmed_length = length
-        self._start = confirmed
-        self._next_id = confirmed + 1
-        self._length = length
+        self.last_confirmed = confirmed
+        """The last entry that is confirmed, and all before it; -1: none."""
+        self.length = length
+        """Bytes of payload up to and with that entry."""
+        self._start, self._next_id = confirmed, confirmed + 1
+        self._end = length
         self._pending: deque[PendingEntries] = deque()
-        self._in_flight = 0
+        self.in_flight_bytes = 0
+        """Bytes of entries that are not confirmed, requests' own bytes with them."""
         self._room = asyncio.Event()
         self._room.set()
         self.error: BookKeeperError | None = None
+        """Why no more entries are taken; None while they are."""
         self._ensemble = metadata.last_segment.bookies
         self._down: set[int] = set()
         """Places whose bookies failed; nothing is sent there until they are replaced."""
@@ -178,7 +179,6 @@ class WritePipeline:
         """A new segment is being written, which begins after what is confirmed now."""
         self._is_ending = False
         self._again: asyncio.TimerHandle | None = None
-        self._notice = None if recovery else ConfirmedNotice(self, password)
 
     def _make_encoder(self, password: bytes) -> AddEncoder:
         return AddEncoder(
@@ -191,35 +191,37 @@ class WritePipeline:
     # -- writing ----------------------------------------------------------------------------------
 
     @property
-    def in_flight_bytes(self) -> int:
-        """Bytes of entries that are not confirmed."""
-        return self._in_flight
+    def ledger_id(self) -> int:
+        """The ledger's id."""
+        return self.metadata.ledger_id
 
-    def append(
+    def append_all(
         self, payloads: Sequence[Sequence[Buffer]], before: int | None = None
     ) -> asyncio.Future[int]:
-        """Send entries; `before` is the ledger's length before them, by default after the last one.
+        """Add one or more entries, each given by its buffers: cheaper than one by one.
 
-        Returns a future of the last one's id, which is done when all are confirmed. Raises the
-        pipeline's error, BackPressureError or EntryTooLargeError; nothing is sent then.
+        ``before`` is the ledger's length before them, by default after the last one. Returns a
+        future of the last one's id, which is done when all are confirmed. If it fails, the first of
+        them may be confirmed. Raises ``error``, BackPressureError or EntryTooLargeError; nothing is
+        sent then.
         """
         if self.error is not None:
             raise copy.copy(self.error)
         metadata, first_id = self.metadata, self._next_id
-        if self._in_flight >= self.core.options.max_in_flight_bytes:
-            raise BackPressureError(f"{self._in_flight} bytes", ledger_id=metadata.ledger_id)
+        if self.in_flight_bytes >= self.core.options.max_in_flight_bytes:
+            raise BackPressureError(f"{self.in_flight_bytes} bytes", ledger_id=metadata.ledger_id)
         sizes = [sum(map(len, payload)) for payload in payloads]
         self._check_sizes(first_id, sizes)
-        ends = [*accumulate(sizes, initial=self._length if before is None else before)][1:]
+        ends = [*accumulate(sizes, initial=self._end if before is None else before)][1:]
         # What recovery confirms is held by ensembles that only it knows until the ledger is closed.
         # If it ends early, the next one must not take these entries for confirmed.
-        last_confirmed = self._start if self._recovery else self.confirmed
+        last_confirmed = self._start if self._recovery else self.last_confirmed
         if self._notice is not None:
             self._notice.told = last_confirmed
         bodies = pack_entries(
             self._digest, metadata.ledger_id, first_id, last_confirmed, ends, payloads
         )
-        self._next_id, self._length = first_id + len(bodies), ends[-1]
+        self._next_id, self._end = first_id + len(bodies), ends[-1]
         # Where each entry has a write set of its own, each is sent by itself.
         step = len(bodies) if metadata.write_quorum_size == metadata.ensemble_size else 1
         for at in range(0, len(bodies), step):
@@ -231,7 +233,7 @@ class WritePipeline:
             self._send(pending, metadata.write_set(pending.first_id))
         # Entries are confirmed in order: with the last one all of them are.
         future = pending.future = self._loop.create_future()
-        if self._in_flight >= self.core.options.max_in_flight_bytes:
+        if self.in_flight_bytes >= self.core.options.max_in_flight_bytes:
             self._room.clear()
         return future
 
@@ -246,7 +248,7 @@ class WritePipeline:
             )
 
     async def ready(self) -> None:
-        """Wait until `append` takes an entry. Raises the pipeline's error."""
+        """Wait until entries are taken again. Raises ``error``."""
         await self._room.wait()
         if self.error is not None:
             raise copy.copy(self.error)
@@ -259,7 +261,7 @@ class WritePipeline:
         """Send entries to bookies that hold none of them yet, the same bytes to each."""
         run = self._encoded(pending, 0)
         pending.size_bytes = run.size_bytes
-        self._in_flight += run.size_bytes
+        self.in_flight_bytes += run.size_bytes
         for place in places:
             self._send_run(run, pending, place, 0)
 
@@ -315,23 +317,23 @@ class WritePipeline:
         """
         if self._is_frozen:
             return
-        quorum, before = self.metadata.ack_quorum_size, self.confirmed
+        quorum, before = self.metadata.ack_quorum_size, self.last_confirmed
         while self._pending:
             pending = self._pending[0]
             held = pending.held_by(quorum)
             if held > pending.confirmed:
                 pending.confirmed = held
-                self.confirmed = pending.first_id + held - 1
-                self.confirmed_length = pending.ends[held - 1]
+                self.last_confirmed = pending.first_id + held - 1
+                self.length = pending.ends[held - 1]
             if held < len(pending.bodies):
                 break
             self._pending.popleft()
-            self._in_flight -= pending.size_bytes
+            self.in_flight_bytes -= pending.size_bytes
             if pending.future is not None and not pending.future.done():
-                pending.future.set_result(self.confirmed)
-        if self._in_flight < self.core.options.max_in_flight_bytes:
+                pending.future.set_result(self.last_confirmed)
+        if self.in_flight_bytes < self.core.options.max_in_flight_bytes:
             self._room.set()
-        if self._notice is not None and self.confirmed > before:
+        if self._notice is not None and self.last_confirmed > before:
             self._notice.confirmed()
 
     def fail(self, error: BookKeeperError) -> None:
@@ -344,7 +346,7 @@ class WritePipeline:
         if self._notice is not None:
             self._notice.stop()
         pending, self._pending = self._pending, deque()
-        self._in_flight = 0
+        self.in_flight_bytes = 0
         self._room.set()
         for entry in pending:
             if entry.future is not None and not entry.future.done():
@@ -423,12 +425,19 @@ class WritePipeline:
         if replaced and self.error is None:
             ensemble = tuple(replaced.get(i, one) for i, one in enumerate(self._ensemble))
             self._is_frozen = True
-            changed = self.metadata.with_ensemble(self.confirmed + 1, ensemble)
-            self.metadata = await self._commit_ensemble(changed)
+            changed = self.metadata.with_ensemble(self.last_confirmed + 1, ensemble)
+            self.metadata = await self.commit_ensemble(changed)
             self._ensemble = ensemble
         if self.error is None:
             self._down -= replaced.keys() | again
             self._resend(replaced.keys(), again)
+
+    async def commit_ensemble(self, changed: LedgerMetadata) -> LedgerMetadata:
+        """Make a new ensemble known before anything is written to it; returns what is in force.
+
+        That of recovery is written with the change that closes the ledger.
+        """
+        return changed
 
     async def _writable(self) -> list[str]:
         """The bookies that may be chosen; none if the registry does not answer."""

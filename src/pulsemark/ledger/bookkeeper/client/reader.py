@@ -1,4 +1,4 @@
-"""The reader of a ledger: closed, or open and followed."""
+"""The reader of a ledger, closed or open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import partial
 from .bookies import ask_all
 from .connection import Answer
 from .entries import (
-    NO_ENTRY,
     Digest,
     LedgerEntry,
     bad_copies,
@@ -32,13 +31,6 @@ from .metadata import LedgerMetadata, enough_answers
 from .registry import ClientCore
 
 # How far an open ledger may be read, without fencing it: asked of its last ensemble.
-
-
-#: A bookie that failed, or has nothing of the ledger yet, is asked again after this time.
-_AGAIN_S = 0.2
-#: The bookie sends an entry with each answer, so that not all of them are asked.
-_ASKED_BOOKIES = 2
-_NO_WAIT_MS = 1
 
 
 async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> int:
@@ -83,63 +75,6 @@ def _known_in(answer: Answer, metadata: LedgerMetadata, digest: Digest, bookie: 
         )
         best = max(best, entry.last_confirmed)
     return best
-
-
-async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, wait_ms: int) -> int:
-    """Wait until a bookie has an entry beyond `beyond` confirmed; returns the last it knows of.
-
-    It asks the bookies that will have the next entry. It returns -1 after `wait_ms`, and when the
-    ledger's metadata changes: the caller then reads them again.
-
-    A bookie drops a wait for `beyond` as soon as it gets any confirmed entry, even an
-    earlier one. So it is first asked what it knows, and then made to wait for more than that.
-    """
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + wait_ms / 1000
-    looks: asyncio.Queue[tuple[str, Answer] | None] = asyncio.Queue()
-
-    def ask(bookie: str, known: int, wait_ms: int) -> None:
-        request = read_request(
-            metadata.ledger_id,
-            NO_ENTRY,
-            timeout_ms=core.options.read_timeout_ms,
-            beyond=known,
-            wait_ms=wait_ms,
-        )
-        core.bookies.send(bookie, request, lambda answer: looks.put_nowait((bookie, answer)))
-
-    watch = await core.nodes.watch(metadata.ledger_id, lambda: looks.put_nowait(None))
-    timers: list[asyncio.TimerHandle] = []
-    try:
-        if (await core.nodes.read(metadata.ledger_id)).metadata != metadata:
-            return NO_ENTRY
-        # That an entry is confirmed comes with the one after it.
-        for place in metadata.write_set(beyond + 2)[:_ASKED_BOOKIES]:
-            ask(metadata.last_segment.bookies[place], beyond, _NO_WAIT_MS)
-        async with asyncio.timeout_at(until_s):
-            while (look := await looks.get()) is not None:
-                bookie, answer = look
-                known = _last_of(answer)
-                if known is None:
-                    timers.append(loop.call_later(_AGAIN_S, ask, bookie, beyond, _NO_WAIT_MS))
-                elif known > beyond:
-                    return known
-                else:
-                    ask(bookie, known, max(1, int((until_s - loop.time()) * 1000)))
-    except TimeoutError:
-        pass
-    finally:
-        watch.close()
-        for timer in timers:
-            timer.cancel()
-    return NO_ENTRY
-
-
-def _last_of(answer: Answer) -> int | None:
-    """The last confirmed entry that a bookie knows of; None if it failed or has nothing yet."""
-    if isinstance(answer, BookKeeperError) or not answer.readResponse.HasField("maxLAC"):
-        return None
-    return answer.readResponse.maxLAC
 
 
 # Entries read from their replicas: the next one after a failure, and after a while beside it.
@@ -334,39 +269,7 @@ class LedgerReader:
         except BookKeeperError:
             # Another replica may have been made meanwhile, and the old one removed.
             before = self._metadata.segments
-            await self.refresh_metadata()
+            self._metadata = (await self._core.nodes.read(self.ledger_id)).metadata
             if self._metadata.segments == before:
                 raise
         return await EntryReads(self._core, self._metadata, self._digest).read(first, last)
-
-    async def refresh_metadata(self) -> LedgerMetadata:
-        """Look at the ledger's node again. Raises LedgerMissingError."""
-        found = await self._core.nodes.read(self.ledger_id)
-        self._metadata = found.metadata
-        if found.metadata.is_closed:
-            self._last_confirmed = found.metadata.last_entry_id
-        return found.metadata
-
-    async def refresh_last_confirmed(self) -> int:
-        """Ask how far the ledger may be read now. Raises NotEnoughBookiesError."""
-        metadata = await self.refresh_metadata()
-        if not metadata.is_closed:
-            found = await read_last_confirmed(self._core, metadata, self._digest)
-            self._last_confirmed = max(self._last_confirmed, found)
-        return self._last_confirmed
-
-    async def wait_last_confirmed(self, beyond: int, timeout_ms: int) -> int:
-        """Wait until an entry beyond this may be read, the ledger is closed, or time is over."""
-        if timeout_ms < 0:
-            raise InvalidRequestError(f"timeout_ms {timeout_ms}", ledger_id=self.ledger_id)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_ms / 1000
-        while self._last_confirmed <= beyond:
-            metadata = await self.refresh_metadata()
-            left_ms = int((until - loop.time()) * 1000)
-            if metadata.is_closed or left_ms <= 0:
-                break
-            found = await wait_beyond(self._core, metadata, beyond, left_ms)
-            if not self._metadata.is_closed:
-                self._last_confirmed = max(self._last_confirmed, found)
-        return self._last_confirmed

@@ -26,7 +26,7 @@ from .errors import (
 )
 from .frames import Outgoing, read_request
 from .ledger_nodes import VersionedMetadata
-from .metadata import LedgerMetadata, enough_answers
+from .metadata import enough_answers
 from .pipeline import WritePipeline
 from .reader import EntryReads
 from .registry import ClientCore
@@ -57,7 +57,7 @@ async def recover(
         found = await core.nodes.read(ledger_id)
         if found.metadata.is_closed:
             return found
-        if found.metadata.password != password and found.metadata.format_version > 1:
+        if found.metadata.password != password:
             # Never sent: a bookie that has not seen the ledger yet would take it for the right one.
             raise WrongKeyError("the metadata has another password", ledger_id=ledger_id)
         try:
@@ -92,7 +92,7 @@ class _Recovery:
             start = max(start, self._metadata.last_segment.first_entry_id - 1)
         length = await self._length_at(start)
         pipeline = WritePipeline(
-            self._core, self._metadata, self._password, _in_memory,
+            self._core, self._metadata, self._password,
             confirmed=start, length=length, recovery=True,
         )  # fmt: skip
         try:
@@ -101,7 +101,7 @@ class _Recovery:
             raise self._failed(str(error)) from error
         finally:
             await pipeline.end(self._failed("it ended early"))
-        closed = pipeline.metadata.closed(pipeline.confirmed, pipeline.confirmed_length)
+        closed = pipeline.metadata.closed(pipeline.last_confirmed, pipeline.length)
         version = await nodes.change(closed, self._version)
         return VersionedMetadata(closed, version)
 
@@ -222,7 +222,7 @@ class _Recovery:
                         break
                     await pipeline.ready()
                     before = entry.length - len(entry.payload)
-                    written.append(pipeline.append(((entry.payload,),), before))
+                    written.append(pipeline.append_all(((entry.payload,),), before))
                 await asyncio.gather(*written)
             finally:
                 begun: list[asyncio.Future[Any]] = [*reads, *written]
@@ -230,8 +230,3 @@ class _Recovery:
                     one.cancel()
                 await asyncio.gather(*begun, return_exceptions=True)
             first += batch
-
-
-async def _in_memory(changed: LedgerMetadata) -> LedgerMetadata:
-    """A new ensemble of recovery, which is written with the change that closes the ledger."""
-    return changed

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from ....metadata.crc import Buffer
-from .errors import BookKeeperError, LedgerClosedError, LedgerFencedError, MetadataConflictError
+from .errors import LedgerClosedError, LedgerFencedError, MetadataConflictError
 from .ledger_nodes import VersionedMetadata
 from .metadata import LedgerMetadata, LedgerState
-from .pipeline import WritePipeline
+from .pipeline import ConfirmedNotice, WritePipeline
 from .registry import ClientCore
 
 
-class LedgerWriter:
+class LedgerWriter(WritePipeline):
     """Adds entries to a ledger. It belongs to one event loop; `BookKeeperClient` makes it.
 
     After a failure nothing more is confirmed, and pending entries have no known outcome. What was
@@ -21,61 +20,18 @@ class LedgerWriter:
     """
 
     def __init__(self, core: ClientCore, created: VersionedMetadata, password: bytes) -> None:
-        self._core = core
+        super().__init__(core, created.metadata, password)
         self._version = created.version
-        self._pipeline = WritePipeline(core, created.metadata, password, self._commit_ensemble)
+        self._notice = ConfirmedNotice(self, password)
         self._closing: asyncio.Task[LedgerMetadata] | None = None
-
-    @property
-    def ledger_id(self) -> int:
-        """The ledger's id."""
-        return self.metadata.ledger_id
-
-    @property
-    def metadata(self) -> LedgerMetadata:
-        """The ledger's metadata as this writer knows it."""
-        return self._pipeline.metadata
-
-    @property
-    def last_confirmed(self) -> int:
-        """The last entry that is confirmed, and all before it; -1: none."""
-        return self._pipeline.confirmed
-
-    @property
-    def length(self) -> int:
-        """Bytes of payload up to and with the last confirmed entry."""
-        return self._pipeline.confirmed_length
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """Bytes of entries that are not confirmed, requests' own bytes with them."""
-        return self._pipeline.in_flight_bytes
-
-    @property
-    def error(self) -> BookKeeperError | None:
-        """Why this writer takes no more entries; None while it does."""
-        return self._pipeline.error
 
     def append(self, *buffers: Buffer) -> asyncio.Future[int]:
         """Add an entry of these buffers, which must not change until it is done.
 
         Returns a future of its id, done in order when an ack quorum holds it and all before; it may
-        be cancelled. Raises the writer's error (LedgerFencedError, LedgerClosedError...),
-        BackPressureError or EntryTooLargeError. Nothing was sent then.
+        be cancelled. Raises as `append_all`.
         """
-        return self._pipeline.append((buffers,))
-
-    def append_all(self, payloads: Sequence[Sequence[Buffer]]) -> asyncio.Future[int]:
-        """Add one or more entries, each given by its buffers: cheaper than one by one.
-
-        Returns a future of the last one's id, which is done when all are confirmed. If it fails,
-        the first of them may be confirmed. What this raises is as of `append`; nothing was sent.
-        """
-        return self._pipeline.append(payloads)
-
-    async def ready(self) -> None:
-        """Wait until `append` takes an entry again. Raises the writer's error."""
-        await self._pipeline.ready()
+        return self.append_all((buffers,))
 
     async def close(self) -> LedgerMetadata:
         """Close the ledger after its last confirmed entry; what is pending fails.
@@ -88,19 +44,18 @@ class LedgerWriter:
         return await asyncio.shield(self._closing)
 
     async def _close(self) -> LedgerMetadata:
-        pipeline = self._pipeline
-        await pipeline.end(LedgerClosedError("this writer is closed", ledger_id=self.ledger_id))
+        await self.end(LedgerClosedError("this writer is closed", ledger_id=self.ledger_id))
         while True:
-            closed = pipeline.metadata.closed(pipeline.confirmed, pipeline.confirmed_length)
-            if not isinstance(pipeline.error, LedgerFencedError):
+            closed = self.metadata.closed(self.last_confirmed, self.length)
+            if not isinstance(self.error, LedgerFencedError):
                 try:
-                    self._version = await self._core.nodes.change(closed, self._version)
+                    self._version = await self.core.nodes.change(closed, self._version)
                 except MetadataConflictError:
                     pass
                 else:
-                    pipeline.metadata = closed
+                    self.metadata = closed
                     return closed
-            found = await self._core.nodes.read(self.ledger_id)
+            found = await self.core.nodes.read(self.ledger_id)
             if found.metadata.is_closed:
                 return self._closed_by_other(closed, found.metadata)
             self._check_still_ours(found.metadata)
@@ -111,26 +66,26 @@ class LedgerWriter:
         if (found.last_entry_id, found.length) != (ours.last_entry_id, ours.length):
             reason = f"another client closed it after entry {found.last_entry_id}"
             raise LedgerClosedError(reason, ledger_id=self.ledger_id)
-        self._pipeline.metadata = found
+        self.metadata = found
         return found
 
     def _check_still_ours(self, found: LedgerMetadata) -> None:
         """Raises unless the ledger is open, with the ensembles that this writer gave it."""
         if found.state is LedgerState.IN_RECOVERY:
             raise LedgerFencedError("another client recovers it", ledger_id=self.ledger_id)
-        if isinstance(self._pipeline.error, LedgerFencedError):
+        if isinstance(self.error, LedgerFencedError):
             raise LedgerFencedError("another client fenced it", ledger_id=self.ledger_id)
         if found.segments != self.metadata.segments:
             reason = "its ensembles are not this writer's"
             raise MetadataConflictError(reason, ledger_id=self.ledger_id)
 
-    async def _commit_ensemble(self, changed: LedgerMetadata) -> LedgerMetadata:
+    async def commit_ensemble(self, changed: LedgerMetadata) -> LedgerMetadata:
         """Write a new ensemble, allowed while the ledger is open and no other client changed it."""
         while True:
             try:
-                self._version = await self._core.nodes.change(changed, self._version)
+                self._version = await self.core.nodes.change(changed, self._version)
             except MetadataConflictError:
-                found = await self._core.nodes.read(self.ledger_id)
+                found = await self.core.nodes.read(self.ledger_id)
             else:
                 return changed
             if found.metadata.is_closed:

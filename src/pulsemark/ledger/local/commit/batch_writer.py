@@ -19,16 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
-from ...commit.batch import (
-    ROW_FIELDS,
-    Batch,
-    EntryWriter,
-    Group,
-    Outcome,
-    Owner,
-    PlainWrite,
-    all_buffers,
-)
+from ...commit.batch import Batch, EntryWriter, Group, Outcome, Owner, PlainWrite, all_buffers
+from ...run import ROW_FIELDS
 from ...store_state import is_of_handler
 from ..io.files import Buffer, write_all
 from ..io.folder import Reserve, is_full

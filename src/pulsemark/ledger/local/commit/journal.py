@@ -1,4 +1,4 @@
-r"""The journal: the one file that is synced per group commit, whatever the number of topics.
+"""The journal: the one file that is synced per group commit, whatever the number of topics.
 
 A block has the bytes that a group commit adds to all segments, and where they belong.
 Once the block is synced the bytes are written to the segments (page cache), and only then are
@@ -16,47 +16,13 @@ before anything else is promised. So the caller first makes durable elsewhere wh
 that were written after the last good sync (`has_unsynced`). In both cases the journal goes on in
 another file; also after a write that an exception ended half way, because its result is not known.
 
-**Its bytes**
-
-Bytes of a journal file: one header, twice, then blocks, one per group commit.
-
-All integers are little-endian. Header::
-
-     0  magic "PMKJRNL\n"    8
-     8  version              u16
-    10  features             u16
-    12  sync interval        u32   0: each block was synced before the next one was written; else
-                                   milliseconds within which blocks were synced, several at once
-    16  journal id           u64   1, 2, 3 ...; files are used again under a new id
-    24  previous id          u64   the journal before this one; 0: none
-    32  previous end         u64   how much of that one counts; nothing after it does
-    40  secret               8     random, drawn whenever a file is brought into use
-    48  CRC32C of all before u32
-    52  zero                 12
-
-In version 1 there is no secret: byte 40 to 44 are zero, and the CRC32C stands at byte 44.
-
-The header is there twice, because a file whose header is lost is taken for one that was never used:
-damage to one copy does no harm. If both copies are all zeros, the file is free. A block::
-
-     0  marker               4     the secret's first four bytes; "PMKB" in version 1
-     4  CRC32C               u32   seeded with the journal id, this block's offset and the secret's
-                                   last four bytes: bytes of the file's last use are not a block
-     8  group count          u32
-    12  content size         u32
-    16  groups               24 x count
-        content
+**Its bytes** are in docs/formats.md: one header, twice, then blocks, one per group commit. The
+header is there twice, because a file whose header is lost is taken for one that was never used:
+damage to one copy does no harm. If both copies are all zeros, the file is free.
 
 Blocks carry what clients sent, and a reused file still has old content after its last block. But
 the secret was drawn after those bytes were written, and no client ever sees it, so they contain the
 marker only by chance. A reader that looks for the next block therefore reads each byte only once.
-
-A group says where its part of the content belongs; replaying it is one write::
-
-     0  ledger id            u64
-     8  segment number       u32
-    12  size                 u32
-    16  offset               u64   in the segment file
 """
 
 from __future__ import annotations
@@ -485,12 +451,9 @@ class Journal:
 
 def free_journal(files: Files, path: Path) -> None:
     """Mark the file as free, durably."""
-    fd = files.open(path, os.O_RDWR)
-    try:
+    with files.opened(path, os.O_RDWR) as fd:
         write_all(files, fd, [bytes(JOURNAL_HEADER_SIZE)], 0)
         files.fdatasync(fd)
-    finally:
-        files.close(fd)
 
 
 @record
@@ -560,8 +523,7 @@ def journals(files: Files, folder: Path) -> list[JournalFile]:
 def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]:
     """Every block that counts in a journal, in order, and the place of every damaged one."""
     path, key, end = journal.path, journal.header.block_key, journal.end
-    fd = files.open(path, os.O_RDONLY)
-    try:
+    with files.opened(path) as fd:
         size = files.size(fd) if end is None else end
         at = JOURNAL_HEADER_SIZE
         while at < size:
@@ -578,8 +540,6 @@ def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]
                 after = size if following is None else following
             yield JournalBlock(path, at, after, groups)
             at = after
-    finally:
-        files.close(fd)
 
 
 def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader]]:
@@ -587,11 +547,8 @@ def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader]
     found = {}
     for slot in list_journal_slots(files, folder):
         path = journal_path(folder, slot)
-        fd = files.open(path, os.O_RDONLY)
-        try:
+        with files.opened(path) as fd:
             header = unpack_journal_header(read_up_to(files, fd, JOURNAL_HEADER_SIZE, 0), path)
-        finally:
-            files.close(fd)
         if header is not None:
             found[header.journal_id] = path, header
     return found

@@ -1,7 +1,7 @@
 """All calls to the operating system.
 
-Everything the ledger does to files goes through a :class:`Files`, so that tests can put a
-faulty disk in its place. (SQLite makes its own calls, through a connection that comes from here.)
+Everything the ledger does to files goes through a `Files`, so that tests can put a faulty disk in
+its place. (SQLite makes its own calls, through a connection that comes from here.)
 Methods are thin: one system call each, raising ``OSError`` as the kernel gives it. What needs
 more than one call (short reads and writes, interrupted calls) is a function below.
 """
@@ -15,9 +15,9 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -37,80 +37,8 @@ _LOCKS_NO_FOLDERS = frozenset(
 """How flock(2) fails on a folder where only files that can be written may be locked (NFS)."""
 
 
-class Files(Protocol):
-    """The system calls the ledger uses."""
-
-    def hold_folder(self, path: Path) -> int:
-        """Open a folder. Until the descriptor is closed, names below ``path``, which is absolute,
-        are those in this folder: also after it was moved, and another took its name.
-        """
-
-    def open(self, path: Path, flags: int) -> int:
-        """Open; the descriptor is not inherited by child processes. A new file, as a new folder of
-        `mkdir`, is for this user only, or for those who may read the held folder (`shared_with`).
-        """
-
-    def close(self, fd: int) -> None:
-        """Close a descriptor."""
-
-    def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
-        """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
-
-    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write the buffers one after another at ``offset``; how much was written."""
-
-    def fdatasync(self, fd: int) -> None:
-        """Make the file's bytes and length durable."""
-
-    def fsync(self, fd: int) -> None:
-        """Make the file durable with all its metadata."""
-
-    def ftruncate(self, fd: int, size_bytes: int) -> None:
-        """Cut or extend the file."""
-
-    def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
-        """Free the space of a range; it reads as zeros. OSError where the file system cannot."""
-
-    def size(self, fd: int) -> int:
-        """The file's length in bytes."""
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Rename, replacing ``target``."""
-
-    def unlink(self, path: Path) -> None:
-        """Remove a file."""
-
-    def mkdir(self, path: Path) -> None:
-        """Make a folder and its parents, unless they are there."""
-
-    def listdir(self, path: Path) -> list[str]:
-        """Names in a folder."""
-
-    def exists(self, path: Path) -> bool:
-        """Whether a file or folder has that name."""
-
-    def names_stamp(self, path: Path) -> int | None:
-        """A number that changes when names in a folder change; None: not known, because names
-        have changed just now.
-        """
-
-    def sync_folder(self, path: Path) -> None:
-        """Make the folder's entries (new, renamed, removed files) durable."""
-
-    def try_lock(self, fd: int) -> bool:
-        """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
-
-    def try_lock_folder(self, path: Path) -> int | None:
-        """Lock a folder; None: its file system cannot. Raises BlockingIOError: it is taken."""
-
-    def connect(self, path: Path) -> sqlite3.Connection:
-        """A connection to an SQLite database, for all threads, which begins no transaction by
-        itself. Raises sqlite3.Error.
-        """
-
-
-class OsFiles(Files):
-    """The operating system's own files."""
+class Files:
+    """The system calls the ledger uses. Tests put a subclass in its place."""
 
     _held: Mapping[int, str] = MappingProxyType({})
     """Folders that are held, by their descriptors. Replaced as a whole."""
@@ -127,38 +55,60 @@ class OsFiles(Files):
         return text, None
 
     def hold_folder(self, path: Path) -> int:
+        """Open a folder. Until the descriptor is closed, names below ``path``, which is absolute,
+        are those in this folder: also after it was moved, and another took its name.
+        """
         fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
         self._held = {**self._held, fd: str(path)}
         self._group_bits = shared_with(os.fstat(fd).st_mode)
         return fd
 
     def open(self, path: Path, flags: int) -> int:
+        """Open; the descriptor is not inherited by child processes. A new file, as a new folder of
+        `mkdir`, is for this user only, or for those who may read the held folder (`shared_with`).
+        """
         name, folder_fd = self._at(path)
         return os.open(
             name, flags | os.O_CLOEXEC, 0o600 | self._group_bits & 0o040, dir_fd=folder_fd
         )
 
     def close(self, fd: int) -> None:
+        """Close a descriptor."""
         if fd in self._held:
             self._held = {each: folder for each, folder in self._held.items() if each != fd}
         os.close(fd)
 
+    @contextmanager
+    def opened(self, path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+        """Open for the length of a ``with`` block."""
+        fd = self.open(path, flags)
+        try:
+            yield fd
+        finally:
+            self.close(fd)
+
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
+        """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
         return os.pread(fd, size_bytes, offset)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write the buffers one after another at ``offset``; how much was written."""
         return os.pwritev(fd, buffers, offset)
 
     def fdatasync(self, fd: int) -> None:
+        """Make the file's bytes and length durable."""
         os.fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
+        """Make the file durable with all its metadata."""
         os.fsync(fd)
 
     def ftruncate(self, fd: int, size_bytes: int) -> None:
+        """Cut or extend the file."""
         os.ftruncate(fd, size_bytes)
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
+        """Free the space of a range; it reads as zeros. OSError where the file system cannot."""
         import ctypes  # a start does not need it
 
         libc = ctypes.CDLL(None, use_errno=True)
@@ -169,17 +119,21 @@ class OsFiles(Files):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def size(self, fd: int) -> int:
+        """The file's length in bytes."""
         return os.fstat(fd).st_size
 
     def rename(self, source: Path, target: Path) -> None:
+        """Rename, replacing ``target``."""
         (old, old_fd), (new, new_fd) = self._at(source), self._at(target)
         os.rename(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd)
 
     def unlink(self, path: Path) -> None:
+        """Remove a file."""
         name, folder_fd = self._at(path)
         os.unlink(name, dir_fd=folder_fd)
 
     def mkdir(self, path: Path) -> None:
+        """Make a folder and its parents, unless they are there."""
         try:
             self._mkdir(path)
         except FileNotFoundError:
@@ -195,13 +149,12 @@ class OsFiles(Files):
                 raise
 
     def listdir(self, path: Path) -> list[str]:
-        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        """Names in a folder."""
+        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             return os.listdir(fd)  # noqa: PTH208 - of held folders
-        finally:
-            os.close(fd)
 
     def exists(self, path: Path) -> bool:
+        """Whether a file or folder has that name."""
         name, folder_fd = self._at(path)
         try:
             os.stat(name, dir_fd=folder_fd)
@@ -210,19 +163,21 @@ class OsFiles(Files):
         return True
 
     def names_stamp(self, path: Path) -> int | None:
+        """A number that changes when names in a folder change; None: not known, because names
+        have changed just now.
+        """
         # Two changes within one tick of the kernel's clock have the same time.
         name, folder_fd = self._at(path)
         changed_ns = os.stat(name, dir_fd=folder_fd).st_mtime_ns
         return changed_ns if time.time_ns() - changed_ns > _SETTLED_NS else None
 
     def sync_folder(self, path: Path) -> None:
-        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        """Make the folder's entries (new, renamed, removed files) durable."""
+        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def try_lock(self, fd: int) -> bool:
+        """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -230,6 +185,7 @@ class OsFiles(Files):
         return True
 
     def try_lock_folder(self, path: Path) -> int | None:
+        """Lock a folder; None: its file system cannot. Raises BlockingIOError: it is taken."""
         fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -241,6 +197,9 @@ class OsFiles(Files):
         return fd
 
     def connect(self, path: Path) -> sqlite3.Connection:
+        """A connection to an SQLite database, for all threads, which begins no transaction by
+        itself. Raises sqlite3.Error.
+        """
         return sqlite3.connect(path, check_same_thread=False, isolation_level=None)
 
 
@@ -329,21 +288,22 @@ def read_up_to(files: Files, fd: int, size_bytes: int, offset: int) -> bytes:
 
 def read_file(files: Files, path: Path, limit_bytes: int = 1 << 20) -> bytes:
     """A whole small file."""
-    fd = files.open(path, os.O_RDONLY)
-    try:
+    with files.opened(path) as fd:
         return read_up_to(files, fd, min(files.size(fd), limit_bytes), 0)
-    finally:
-        files.close(fd)
+
+
+def size_of(files: Files, path: Path) -> int:
+    """A file's size in bytes; 0 if there is none."""
+    with suppress(FileNotFoundError), files.opened(path) as fd:
+        return files.size(fd)
+    return 0
 
 
 def write_file_durably(files: Files, path: Path, content: bytes) -> None:
     """Write a small file as a whole: after a crash all of it is there, or nothing."""
     temporary = path.with_name(path.name + ".new")
-    fd = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
+    with files.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         write_all(files, fd, [content], 0)
         files.fsync(fd)
-    finally:
-        files.close(fd)
     files.rename(temporary, path)
     files.sync_folder(path.parent)

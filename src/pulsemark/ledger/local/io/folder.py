@@ -1,21 +1,6 @@
 """Layout of a data folder, its marker file and its lock.
 
-::
-
-    PULSEMARK                            what this folder is: JSON with the format version
-    LOCK                                 locked, as the folder is, by the process that writes; holds
-                                         its pid
-    RESERVE                              zeros: space that removing entries may use (`Reserve`)
-    PROBE                                only while a test write finds out whether the disk is full
-    catalog.sqlite                       tenants, topics, segment lists
-    journal/<slot>.journal
-    ledgers/<ledger id>-<segment>.log    records
-    ledgers/<ledger id>-<segment>.idx    their addresses and times; may be deleted
-    ledgers/<ledger id>-<segment>.cut    how many first entries were removed
-    PULSEMARK.new, ledgers/*.cut.new     being written: renamed when they are whole
-    catalog.sqlite.new                   likewise, by `rebuild_catalog`
-
-No name a client chooses ever becomes part of a path.
+docs/formats.md names its files. No name a client chooses ever becomes part of a path.
 
 **The reserve.**
 Space that is kept back, so that a full disk can be freed.
@@ -248,14 +233,9 @@ def lock_folder(files: Files, folder: Path) -> FolderLock:
 
 def _owner(files: Files, folder: Path) -> int | None:
     """Who has the folder locked, unless the file that says it was removed."""
-    try:
-        fd = files.open(folder / LOCK_NAME, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
+    with suppress(FileNotFoundError), files.opened(folder / LOCK_NAME) as fd:
         return _owner_in(files, fd)
-    finally:
-        files.close(fd)
+    return None
 
 
 def _owner_in(files: Files, fd: int) -> int | None:
@@ -278,12 +258,9 @@ def probe_folder(files: Files, folder: Path) -> None:
     """Write a file of 1 MiB, sync it and remove it. Raises OSError where that cannot be done."""
     path = folder / PROBE_NAME
     try:
-        fd = files.open(path, os.O_RDWR | os.O_CREAT)
-        try:
+        with files.opened(path, os.O_RDWR | os.O_CREAT) as fd:
             write_all(files, fd, [bytes(_PROBE_BYTES)], 0)
             files.fdatasync(fd)
-        finally:
-            files.close(fd)
     finally:
         with suppress(FileNotFoundError):
             files.unlink(path)
@@ -329,13 +306,10 @@ class Reserve:
         with self._lock:
             self._whole = False
             try:
-                fd = self._files.open(self._path, os.O_RDWR)
-                try:
+                with self._files.opened(self._path, os.O_RDWR) as fd:
                     size = self._files.size(fd)
                     if size:
                         self._files.ftruncate(fd, max(0, size - _PART_BYTES))
-                finally:
-                    self._files.close(fd)
             except OSError:
                 return False
             return size > 0
@@ -345,14 +319,11 @@ class Reserve:
         with self._lock:
             if self._whole:
                 return
-            fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
-            try:
+            with self._files.opened(self._path, os.O_RDWR | os.O_CREAT) as fd:
                 size = self._files.size(fd)
                 while size < RESERVE_BYTES:
                     piece = bytes(min(_PART_BYTES // 4, RESERVE_BYTES - size))
                     size += write_all(self._files, fd, [piece], size)
-            finally:
-                self._files.close(fd)
             self._whole = True
 
     def try_to_fill_up(self) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ....records import record
 from ...errors import CorruptFileError
-from ...run import UNKNOWN_COUNT, Link, chain_of
+from ...run import Link, chain_of
 from ..io.fd_cache import FdCache, for_each
 from ..io.files import Files
 from ..io.folder import SegmentId, index_path, ledgers_folder, segment_path
@@ -82,7 +82,7 @@ class Filer:
 
         ``listed`` are those in the catalog. Raises OSError, UnsupportedVersionError.
         """
-        headers, lost = read_headers(self.files, self.folder, listed, (name, topic_id))
+        headers, lost = read_headers(self.files, self.folder, listed)
         for segment_id, header in list(headers.items()):
             if (header.topic, header.topic_id) != (name, topic_id):
                 other = f"its header is of {header.topic!r} with the id {header.topic_id}"
@@ -294,7 +294,7 @@ def dropped_segments(segments: Sequence[Segment], counting: Sequence[Segment]) -
             continue
         before, count = newer.previous_ledger_id, newer.previous_entry_count
         if before < segment.ledger_id or (
-            before == segment.ledger_id and UNKNOWN_COUNT != count <= segment.first_entry_id
+            before == segment.ledger_id and count <= segment.first_entry_id
         ):
             dropped.append(segment)
     return dropped
@@ -304,10 +304,9 @@ def _load(segment: Segment, link: Link[SegmentHeader], *, is_known: bool) -> Non
     """Load a segment's rows and show those that count."""
     index = segment.index
     count = None if link.end_entry_id is None else link.end_entry_id - segment.first_entry_id
-    if is_known and index.sealed and segment.entry_count == index.count:
-        is_unchanged = link.end_index is None if count is None else count == index.count
-        if is_unchanged:
-            return  # the usual case when a topic of many segments is refreshed
+    is_shown = is_known and index.sealed and segment.entry_count == index.count
+    if is_shown and count in (None, index.count):
+        return  # the usual case when a topic of many segments is refreshed
     if not is_known:
         segment.load_index()
     elif not index.sealed and (count is None or index.count < count):
@@ -323,12 +322,7 @@ def _load(segment: Segment, link: Link[SegmentHeader], *, is_known: bool) -> Non
         if link.end_index is not None:
             stated = link.end_index - segment.first_index
         index_lost_rows(index, count, stated)
-    if count is None:
-        count = index.count
-        if link.end_index is not None:
-            # A salvaged header does not say how many entries count, but which is the last.
-            count = segment.find_message(link.end_index - segment.first_index, count)
-    if count < index.count:
+    if count is not None and count < index.count:
         segment.truncate(count)  # what never counted must not be counted by the next header
     else:
         segment.show(index.count)

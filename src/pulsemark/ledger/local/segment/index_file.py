@@ -1,54 +1,15 @@
-r"""Reading and writing index files: the only place that knows their layout.
+"""Reading and writing index files: the only place that knows their layout.
 
 The index of an open segment, opening a folder, reading damaged headers and `verify` all read
 through `IndexFile`. It checks the format of what it reads; its callers decide whether to trust the
 content. `IndexWriter` writes for the segment's owner. The file is a cache, so it is synced only
 where the order of its parts matters.
 
-**Its bytes.**
-Bytes of a segment's index file (``.idx``): address and time of every entry, 16 bytes each.
-
-The file is a cache: if it is missing or fails a check, it is made again from the segment. Every
-byte comes out the same, except in the rows of entries that were removed or lost since. It also has
-the second copy of the segment's header: if one copy is damaged, the other one is used. All integers
-are little-endian. Header::
-
-     0  magic "PMKINDX\n"    8
-     8  version              u16
-    10  features             u16
-    12  segment number       u32
-    16  ledger id            u64
-    24  segment header size  u32   0 in version 1, which has no copy of it
-    28  CRC32C of all before u32
-    32  segment header             as in the segment, with its own checksum
-
-Then chunks of exactly 1024 rows; only the last one of a sealed segment may have fewer. A chunk::
-
-     0  marker "PMKC"        4
-     4  CRC32C               u32   seeded with the ledger id and segment number; of all below
-     8  first row            u32   row number = entry id - the segment's first entry id
-    12  row count            u32
-    16  entry time before    u64   running maximum of entry times before this chunk
-    24  next before          u32   messages of the segment before this chunk
-    28  end offset           u32   where in the segment the entry of the last row ends
-    32  content CRC32C       u32   of the segment's bytes from the first row's record to the end
-                               offset: a long read checks one sum instead of one per record
-    36  content known        u32   1; 0 if damage was found when the index was made
-    40  times                u64 x count   running maximum of entry times, up to and with the row
-        nexts                u32 x count   messages of the segment up to and with the row
-        offsets              u32 x count   where the row's record begins in the segment
-
-They are columns, so that a search bisects one without reading the others. A sealed segment's index
-ends with a trailer::
-
-     0  marker "PMKE"        4
-     4  CRC32C               u32   seeded likewise; of all below
-     8  row count            u32
-    12  messages             u32
-    16  end offset           u32   length of the segment's valid part
-    20  zero                 u32
-    24  highest entry time   u64
-    32  highest append time  u64
+docs/formats.md has its bytes: address and time of every entry, 16 bytes each, in chunks of exactly
+1024 rows; only the last one of a sealed segment may have fewer. A chunk's numbers are columns, so
+that a search bisects one without reading the others. If the file is missing or fails a check, it is
+made again from the segment: every byte comes out the same, except in the rows of entries that were
+removed or lost since. It also has the second copy of the segment's header.
 """
 
 from __future__ import annotations
@@ -58,7 +19,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -90,10 +51,6 @@ class IndexFile:
     def begins_with(self, head: bytes) -> bool:
         """Whether the file begins with these bytes."""
         return read_up_to(self._files, self._fd, len(head), 0) == head
-
-    def version(self) -> int | None:
-        """The version in the file's header; None if it has no header."""
-        return unpack_index_version(read_up_to(self._files, self._fd, INDEX_HEADER_SIZE, 0))
 
     def second_header(self) -> bytes:
         """The bytes at the place of the second copy of the segment's header, unchecked."""
@@ -133,11 +90,8 @@ def index_head(header: SegmentHeader) -> bytes:
 
 def write_head(files: Files, path: Path, header: SegmentHeader) -> None:
     """Create an index file with its header only, which has the copy of the segment's header."""
-    fd = files.open(path, os.O_WRONLY | os.O_CREAT)
-    try:
+    with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
         write_all(files, fd, [index_head(header)], 0)
-    finally:
-        files.close(fd)
 
 
 class IndexWriter:
@@ -198,13 +152,10 @@ class IndexWriter:
     @contextmanager
     def _to_write(self, number: int) -> Iterator[int]:
         """Open the file; write its header if no chunk was written yet."""
-        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
-        try:
+        with self._files.opened(self._path, os.O_RDWR | os.O_CREAT) as fd:
             if number == 0:
                 write_all(self._files, fd, [self.head], 0)
             yield fd
-        finally:
-            self._files.close(fd)
 
     def _sync(self, fd: int) -> None:
         try:
@@ -217,15 +168,13 @@ class IndexWriter:
 @contextmanager
 def open_index(files: Files, segment: Path, segment_id: SegmentId) -> Iterator[IndexFile | None]:
     """The index file of a segment, for the length of a ``with`` block; None: there is none."""
-    try:
-        fd = files.open(index_path(segment), os.O_RDONLY)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        yield IndexFile(files, fd, segment_id)
-    finally:
-        files.close(fd)
+    with ExitStack() as opened:
+        try:
+            fd = opened.enter_context(files.opened(index_path(segment)))
+        except FileNotFoundError:
+            yield None
+        else:
+            yield IndexFile(files, fd, segment_id)
 
 
 INDEX_MAGIC = b"PMKINDX\n"
@@ -274,16 +223,6 @@ def pack_index_header(ledger_id: int, segment_no: int, segment_header: bytes = b
     size = len(segment_header)
     body = _HEADER.pack(INDEX_MAGIC, version, 0, segment_no, ledger_id, size)
     return body + _U32.pack(crc32c(body)) + segment_header
-
-
-def unpack_index_version(data: bytes) -> int | None:
-    """The version in an index file's first 32 bytes; None if they are not a header."""
-    if len(data) < INDEX_HEADER_SIZE or data[:8] != INDEX_MAGIC:
-        return None
-    body = data[: _HEADER.size]
-    if crc32c(body) != _U32.unpack_from(data, _HEADER.size)[0]:
-        return None
-    return int(_HEADER.unpack(body)[1])
 
 
 Column: TypeAlias = "array[int] | memoryview"

@@ -1,23 +1,8 @@
-r"""Bytes of the records of a segment, and the one parser of them.
+"""Bytes of the records of a segment, and the one parser of them.
 
-No other module computes their offsets. All integers are little-endian.
-Record header, 40 bytes, then the entry as Pulsar would store it (prefix, then body)::
-
-     0  marker                       4     finds the next record after damage
-     4  CRC32C                       u32   of: ledger id (u64), the secret's last four bytes,
-                                           bytes 8-40, the prefix, and the first six body bytes
-                                           (magic and CRC of the producer)
-     8  entry size                   u32   prefix and body
-    12  prefix size                  u16
-    14  kind                         u8    0 data, 1 control
-    15  body check                   u8    1: the producer's own CRC32C, which is in the body
-                                           bytes 2-6 and covers all after it (checked at append)
-                                           0: ours: a u32 after the body, of the whole body
-    16  entry id                     u32   within the ledger
-    20  message count                u32
-    24  append time                  u64   milliseconds; never decreases within a topic
-    32  index                        u64   of the entry's last message (PIP-70); of the message
-                                           before it where the count is 0, so -1 is possible
+A record is a header of 40 bytes, then the entry as Pulsar would store it (prefix, then body), then
+our checksum where the body has none of the producer's. docs/formats.md has the table of the
+header's fields; no other module computes their offsets.
 
 40 bytes of header, 18 of prefix (broker time, an index below 2^28) and the six body bytes make
 64. So each step of a search is one small read, with its checksum checked and no payload read.

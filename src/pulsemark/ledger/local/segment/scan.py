@@ -90,14 +90,12 @@ def scan_records(
     header: SegmentHeader,
     offset: int,
     next_entry_id: int,
-    *,
-    known_start: bool = True,
 ) -> Iterator[ScannedRecord]:
     """Every record from ``offset`` on with a good header, with growing entry ids.
 
     One with a damaged body is returned (``damaged``), but not as the last one: that is a torn tail.
-    ``known_start``: entry ``next_entry_id`` is, or was, at ``offset``. Then a record after damage
-    is accepted only if there is room for the lost entries: not what a payload makes look like one.
+    Entry ``next_entry_id`` is, or was, at ``offset``. So a record after damage is accepted only if
+    there is room for the lost entries: not what a payload makes look like one.
     """
     window = _Window(files, fd)
     key = header.record_key
@@ -105,8 +103,7 @@ def scan_records(
     sound, looked_again = (offset, next_entry_id), -1
     while 0 <= offset < window.size:
         record = _record_at(window, offset, key)
-        start = sound if known_start else None
-        if record is None or not _follows(record, offset, next_entry_id, held, start):
+        if record is None or not _follows(record, offset, next_entry_id, held, sound[0]):
             offset = window.find(key.marker, offset + 1)
             continue
         next_entry_id = record.fields.entry_id + 1
@@ -135,12 +132,10 @@ def _follows(
     offset: int,
     next_entry_id: int,
     held: list[ScannedRecord],
-    start: tuple[int, int] | None,
+    start: int,
 ) -> bool:
-    """Whether a record at ``offset`` fits to its entry id, counted from ``start``, if known."""
-    if start is None:
-        return record.fields.entry_id >= next_entry_id
-    expected = held[-1].end_offset if held else start[0]
+    """Whether a record at ``offset`` fits to its entry id, counted from ``start``."""
+    expected = held[-1].end_offset if held else start
     lost = record.fields.entry_id - next_entry_id
     if offset == expected:
         return lost == 0

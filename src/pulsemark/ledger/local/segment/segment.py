@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from ....metadata.crc import crc32c
-from ...entry import LAST_KIND, Entry, EntryKind, RecordHead
+from ...entry import KINDS, LAST_KIND, Entry, EntryKind, RecordHead
 from ...limits import BODY_CRC_OURS, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 from ...position import Position
 from ...run import DamagedRecordError, IoCount, Probe, Row, Run
@@ -141,9 +141,10 @@ class Life:
 _NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}
 
 
-class SegmentRows(Run):
-    """A run of entries in one file, row by row. ``entry_count`` is what readers may see."""
+class Segment(Run):
+    """A run of entries in one file."""
 
+    overhead_bytes = (RECORD_HEADER_SIZE + BODY_CRC_SIZE, RECORD_HEADER_SIZE)
     entry_overhead_bytes = RECORD_HEADER_SIZE
 
     header: SegmentHeader
@@ -390,14 +391,7 @@ class SegmentRows(Run):
             record.record_size_bytes,
         )
 
-
-KINDS = tuple(EntryKind)
-
-
-class Segment(SegmentRows):
-    """A run of entries in one file."""
-
-    overhead_bytes = (RECORD_HEADER_SIZE + BODY_CRC_SIZE, RECORD_HEADER_SIZE)
+    # Entries
 
     def first_bytes(self) -> bytes:
         """The segment's header."""

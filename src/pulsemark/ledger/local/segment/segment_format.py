@@ -1,30 +1,8 @@
-r"""Bytes of a segment file's header; `record_format` has those of the records after it.
+"""Bytes of a segment file's header, and of its cut file; `record_format` has those of the records.
 
-No other module computes their offsets.
-
-All integers are little-endian. Segment header, ``header_size`` bytes, a multiple of 8::
-
-     0  magic "PMKSEGM\n"            8
-     8  version                      u16   newer than ours: unsupported, not corrupt
-    10  features                     u16   bits a reader must know; unknown bit: unsupported
-    12  header size                  u32   including topic name, padding and checksum
-    16  ledger id                    u64
-    24  segment number               u32   0, 1, 2 ... within the ledger
-    28  leader epoch                 u32
-    32  topic id                     u64   never used again, also not for a topic of the same name
-    40  first entry id               u64
-    48  first index                  u64   index the first message of this segment gets
-    56  entry time floor             u64   highest entry time of the topic before this segment
-    64  stamp floor                  u64   highest append time of the topic before this segment
-    72  previous ledger id           i64   -1: none
-    80  previous ledger's entries    u64   how many of its entries count; others never did
-    88  topic name size              u32
-    92  topic name                   UTF-8, zero padding
-   -12  secret                       8     random, drawn for this segment; absent in version 1
-    -4  CRC32C of all before         u32
-
-Magic, version, features, header size and checksum keep their places in all later versions: so a
-newer header is known to be whole before it is called unsupported.
+docs/formats.md has the tables of all fields; no other module computes their offsets. Magic,
+version, features, header size and checksum keep their places in all later versions: so a newer
+header is known to be whole before it is called unsupported.
 
 With the secret, no client can forge a record: its first four bytes are the marker of this segment's
 records, its last four are part of their headers' checksums. If a record is damaged, the next one is
@@ -33,27 +11,11 @@ message or error may carry the secret out of the data folder. The index file has
 the whole header (see `index_file`). In version 1 the marker is the same in every segment and the
 checksum has no secret part; such segments are read, and never written.
 
-**The file of a cut.**
-The ``.cut`` file of a segment: how many of its first entries were removed.
-
-Whole segments are removed with their files. If a cut falls inside a segment, this file says so. It
-is written as a whole and synced before the entries disappear, so that every reader of the folder
-agrees; then the space is freed by punching a hole. All integers are little-endian::
-
-     0  magic "PMKCUT\r\n"    8
-     8  version              u16
-    10  features             u16
-    12  segment number       u32
-    16  ledger id            u64
-    24  largest entry time   u64  of the removed entries and all before them, ms
-    32  largest append time  u64  of the segment's entries when it was cut, ms
-    40  end of the last one  u64  byte of the segment where the entries that stay begin
-    48  removed entries      u32
-    52  removed messages     u32
-    56  CRC32C of all before u32
-
-So times, indexes and addresses of the entries that stay can be computed without the removed ones,
-even if all were removed and the index file is lost.
+**The file of a cut**, ``.cut``, says how many of a segment's first entries were removed. Whole
+segments are removed with their files. If a cut falls inside a segment, this file is written as a
+whole and synced before the entries disappear, so that every reader of the folder agrees; then the
+space is freed by punching a hole. With it times, indexes and addresses of the entries that stay can
+be computed without the removed ones, even if all were removed and the index file is lost.
 """
 
 from __future__ import annotations
@@ -229,26 +191,6 @@ def stated_header_size(data: Buffer) -> int:
     if size is None:
         return len(data)
     return size if _FIXED.size < size <= min(len(data), SEGMENT_HEADER_LIMIT) else _SIZE_END
-
-
-def stated_version(data: Buffer) -> int:
-    """The version that a header, maybe damaged, states; 0 if its magic is damaged."""
-    if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
-        return 0
-    return int(_FIXED.unpack_from(data)[1])
-
-
-def stated_topic(data: Buffer) -> tuple[str, int] | None:
-    """Topic name and id that a damaged header states; None if that cannot be a name."""
-    if len(data) < _FIXED.size:
-        return None
-    topic_id, name_size = _FIXED.unpack_from(data)[7::7]
-    if not 0 < name_size <= MAX_TOPIC_NAME_BYTES or len(data) < _FIXED.size + name_size:
-        return None
-    try:
-        return bytes(data[_FIXED.size : _FIXED.size + name_size]).decode(), topic_id
-    except UnicodeDecodeError:
-        return None
 
 
 def _padded(size: int) -> int:

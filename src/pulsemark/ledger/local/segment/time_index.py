@@ -13,11 +13,11 @@ reader passes ``limit``, the number of rows that are durable.
 
 from __future__ import annotations
 
-import os
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ....metadata.crc import crc32c
@@ -46,7 +46,7 @@ from .record_format import (
     record_size,
     whole_record,
 )
-from .scan import ScannedRecord, scan_records
+from .scan import scan_records
 from .segment_format import NO_CUT, HeadCut, SegmentHeader
 
 ChunkCache = Lru[tuple[SegmentId, int], Chunk]
@@ -239,16 +239,9 @@ class TimeIndex:
 
     def load(self) -> Trailer | None:
         """Load the good part of the file, without BadIndexError; the trailer if it is sealed."""
-        try:
-            fd = self._files.open(self._path, os.O_RDONLY)
-        except FileNotFoundError:
-            return None
-        try:
+        with suppress(FileNotFoundError, BadIndexError), self._files.opened(self._path) as fd:
             return self._load(fd)
-        except BadIndexError:
-            return None
-        finally:
-            self._files.close(fd)
+        return None
 
     def _load(self, fd: int) -> Trailer | None:
         file = self._reading(fd)
@@ -397,7 +390,9 @@ def index_from_records(
     """
     if index.count == 0:
         index.end_offset = header.size_bytes
-    _index_removed(index, cut, row_limit)
+    _add_unreadable(
+        index, cut.rows, cut.message_count, cut.end_offset, row_limit, cut.entry_time_max_ms
+    )
     append_time_ms = _index_whole_records(files, fd, header, index, append_time_ms, row_limit)
     for record in scan_records(
         files, fd, header, index.end_offset, header.first_entry_id + index.count
@@ -406,7 +401,8 @@ def index_from_records(
         row = fields.entry_id - header.first_entry_id
         next_message = fields.index + 1 - header.first_index
         damage = index.end_offset
-        _index_lost(index, record, row, row_limit, next_message - fields.message_count)
+        before = next_message - fields.message_count
+        _add_unreadable(index, row, before, record.offset, row_limit)
         if row >= row_limit:
             break
         index.append(record.entry_time_ms, next_message, record.offset, record.end_offset)
@@ -417,33 +413,25 @@ def index_from_records(
     return max(append_time_ms, cut.append_time_max_ms)
 
 
-def _index_lost(
-    index: TimeIndex, record: ScannedRecord, row: int, row_limit: int, next_message: int
+def _add_unreadable(
+    index: TimeIndex,
+    count: int,
+    next_message: int,
+    end_offset: int,
+    row_limit: int = MAX_ENTRY_ID,
+    time_ms: int = 0,
 ) -> None:
-    """Add rows for the lost entries before ``record``; the last one has ``next_message``."""
-    damage = index.end_offset
-    while index.count < min(row, row_limit):
-        known = next_message if index.count == row - 1 else index.next_message
-        index.append(0, known, damage, record.offset)
-        index.content_unknown()
-
-
-def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:
-    """Add rows for removed entries: the same whether their records still exist or not."""
-    start = index.end_offset
-    while index.count < min(cut.rows, row_limit):
-        known = cut.message_count if index.count == cut.rows - 1 else index.next_message
-        index.append(cut.entry_time_max_ms, known, start, cut.end_offset)
+    """Add rows up to ``count`` for entries without a record; the last has ``next_message``."""
+    start, last = index.end_offset, count - 1
+    while index.count < min(count, row_limit):
+        known = next_message if index.count == last else index.next_message
+        index.append(time_ms, max(known, index.next_message), start, end_offset)
         index.content_unknown()
 
 
 def index_lost_rows(index: TimeIndex, count: int, next_message: int) -> None:
     """Add rows up to ``count`` for entries lost at the end; the last has ``next_message``."""
-    end = index.end_offset
-    while index.count < count:
-        known = next_message if index.count == count - 1 else index.next_message
-        index.append(0, max(known, index.next_message), end, end)
-        index.content_unknown()
+    _add_unreadable(index, count, next_message, index.end_offset)
 
 
 def _index_whole_records(

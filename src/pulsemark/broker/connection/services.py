@@ -6,33 +6,30 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..connection_memory import InputMemory, OutputMemory, PublishBudget
-from ..records import record
-from .configuration.config import BrokerConfig
-from .configuration.dynamic_settings import DynamicSettings
-from .counters import CacheMeter
-from .memory import KeptMemory
-from .security.authentication import Authenticator
-from .storage import StorageHealth
+from ...connection_memory import InputMemory, OutputMemory, PublishBudget
+from ...records import record
+from ..configuration.config import BrokerConfig
+from ..configuration.dynamic_settings import DynamicSettings
+from ..counters import CacheMeter
+from ..memory import KeptMemory
+from ..security.authentication import Authenticator
+from ..storage import StorageHealth
 
 if TYPE_CHECKING:
-    from ..finder.mirror_progress import MirrorProgress
-    from ..kafka.endpoint import Endpoint
-    from .audit.auditor import Auditor
-    from .cleaning.inactive_topics import Lifetimes
-    from .cleaning.worker import Cleaning
-    from .connection import session as connection_session
-    from .ownership import Cluster, GrpcPlace, InnerCalls, KafkaPlace
-    from .security.authorization import Authorizer
-    from .topics.participants import Participants
-    from .topics.registry import Topics
-    from .topics.schemas import Schemas
-    from .topics.transactions import Coordination
-
-    #: A session of this broker. The first connection imports it.
-    Session: TypeAlias = connection_session.Session["Services"]
+    from ...finder.mirror_progress import MirrorProgress
+    from ...kafka.endpoint import Endpoint
+    from ..audit.auditor import Auditor
+    from ..cleaning.inactive_topics import Lifetimes
+    from ..cleaning.worker import Cleaning
+    from ..ownership import Cluster, GrpcPlace, InnerCalls, KafkaPlace
+    from ..security.authorization import Authorizer
+    from ..topics.participants import Participants
+    from ..topics.registry import Topics
+    from ..topics.schemas import Schemas
+    from ..topics.transactions import Coordination
+    from .session import Session
 
 
 class Closable(Protocol):
