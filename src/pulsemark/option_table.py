@@ -78,28 +78,37 @@ def add_options(
             if is_required is not None:
                 group = parser.add_mutually_exclusive_group(required=is_required)
             continue
-        found = _LINE.fullmatch(re.sub(r"\s*\n\s*", " ", line))
-        assert found is not None, line
-        text, _, dest = found["flags"].partition("=")
-        flags, value, default = text.split(", "), found["value"], found["default"]
-        how: dict[str, Any] = {"help": found["help"], **_MARKS[found["mark"]]}
-        if dest:
-            how["dest"] = dest
-        if default is not None:
-            how["default"] = default
-        if text.startswith("--[no-]"):
-            flags = [text.replace("[no-]", "")]
-            how["action"] = argparse.BooleanOptionalAction
-            how["default"] = None if default is None else default == "yes"
-        elif value is None:
-            how["action"] = "store_true"
-        elif value.startswith("{"):
-            how["choices"] = value[1:-1].split(",")
-            how |= {"const": how["choices"][0]} if found["mark"] == "?" else {}
-        else:
-            how |= {"metavar": value, "type": types.get(value, str)}
-        long = next((flag for flag in flags if flag.startswith("--")), flags[0])
-        other = special.get(dest or long.lstrip("-").replace("-", "_"))
-        if other is not None:
-            how["type" if callable(other) else "choices"] = other
-        group.add_argument(*flags, **how)
+        _add_argument(group, line, types, special)
+
+
+def _add_argument(
+    group: argparse._ActionsContainer,
+    line: str,
+    types: Mapping[str, Callable[[str], Any]],
+    special: Mapping[str, Callable[[str], Any] | Collection[str]],
+) -> None:
+    found = _LINE.fullmatch(re.sub(r"\s*\n\s*", " ", line))
+    assert found is not None, line
+    text, _, dest = found["flags"].partition("=")
+    flags, value, default = text.split(", "), found["value"], found["default"]
+    how: dict[str, Any] = {"help": found["help"], **_MARKS[found["mark"]]}
+    if dest:
+        how["dest"] = dest
+    if default is not None:
+        how["default"] = default
+    if text.startswith("--[no-]"):
+        flags = [text.replace("[no-]", "")]
+        how["action"] = argparse.BooleanOptionalAction
+        how["default"] = None if default is None else default == "yes"
+    elif value is None:
+        how["action"] = "store_true"
+    elif value.startswith("{"):
+        how["choices"] = value[1:-1].split(",")
+        how |= {"const": how["choices"][0]} if found["mark"] == "?" else {}
+    else:
+        how |= {"metavar": value, "type": types.get(value, str)}
+    long = next((flag for flag in flags if flag.startswith("--")), flags[0])
+    other = special.get(dest or long.lstrip("-").replace("-", "_"))
+    if other is not None:
+        how["type" if callable(other) else "choices"] = other
+    group.add_argument(*flags, **how)
