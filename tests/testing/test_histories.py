@@ -81,7 +81,7 @@ def setting(*, forgets=False, first=True):
     """A setting is changed twice and read; `first`: what is known of the first change."""
     told = [("set", "7", first), ("set", "8", True), ("get", "7" if forgets else "8", True)]
     return [
-        Step(what=what, value=value, ok=ok, client="a", topic="limit", begin_ns=at, end_ns=at + 1)
+        Step(what=what, value=value, ok=ok, client="a", topic="limit", begin_ns=at, end_ns=at)
         for at, (what, value, ok) in enumerate(told, 1)
     ]
 
