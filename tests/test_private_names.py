@@ -57,6 +57,12 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "pipeline/decode/test_runs.py": {"_read_one"},
         "testing/conformance/test_notices.py": {"_ledgers", "_owner"},
     },
+    "the interpreter's threads and event loops, which a simulation runs one at a time": {
+        "support/simulated_threads.py": {"_PySimpleQueue", "_active", "_ready"},
+        "support/virtual_loop.py": {
+            "_check_closed", "_log_destroy_pending", "_ready", "_scheduled", "_thread_id",
+        },
+    },
     "what argparse shows in no other way": {
         "support/word_tree.py": {"_actions", "_choices_actions", "_SubParsersAction"},
     },
