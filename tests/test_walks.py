@@ -32,7 +32,7 @@ BESIDE_SEND = {
     "broker/topics/topic.py": "is told of new entries, for its subscriptions",
     "ledger/commit/read_throttle.py": "readers may read on",
     "ledger/run.py": "what all engines' runs have in common",
-    "ledger/topic_store.py": "hands the waking of the committer on",
+    "ledger/store_core.py": "hands the waking of the committer on",
     "ledger/store_state.py": "this process is the one that opened the store",
     "metadata/message.py": "the producer's checksum",
 }

@@ -35,6 +35,7 @@ from .current_view import (
     current_view,
     remove_other_views,
     state_of,
+    store_of,
     switch_view,
     view_name,
 )
@@ -113,7 +114,7 @@ def compact(
     ledger.check_can_read()
     with compacting(ledger):
         old = current_view(ledger)
-        remove_other_views(ledger.store, ledger.topic_id, state_of(ledger).generation)
+        remove_other_views(store_of(ledger), ledger.topic_id, state_of(ledger).generation)
         horizon = _horizon(ledger, until)
         if old is not None and (horizon is None or horizon <= old.horizon):
             horizon = old.horizon if again else None
@@ -200,7 +201,7 @@ class _Compaction:
     def run(self, ledger: ManagedLedger) -> CompactionReport:
         """Make the view and make it current."""
         started = time.perf_counter()
-        store = ledger.store
+        store = store_of(ledger)
         latest = self._latest()
         # Counted now: chunked messages are dropped while they are copied.
         keys = latest.key_count
