@@ -10,16 +10,7 @@ copies what is kept: prefix and index as they are, batches with holes. Both read
 of the topic: the last view, and the log after its horizon. So what was once compacted is not read
 again from the log, and is not lost when the log is trimmed.
 
-The steps, and which view counts after a crash in or after each:
-
-1. remove views that do not count            the old view
-2. create the new view's topic               the old view
-3. write its entries, then its footer        the old view
-4. set the catalog's property                the old view or, once the transaction is through,
-                                             the new one
-5. remove the old view                       the new view
-
-Step 1 of the next compaction removes what an unfinished one left.
+docs/formats.md has the steps, and which view counts after a crash in or after each.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from pulsemark.ledger import (
     errors,
     limits,
     store,
+    store_core,
     topic_store,
 )
 from pulsemark.ledger.entry import EntryKind
@@ -245,7 +246,7 @@ def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
         folder, segment_format, record_format, index_file, journal,
-        view_format, store, catalog_module, limits, topic_store, recovery,
+        view_format, store, catalog_module, limits, topic_store, store_core, recovery,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}
