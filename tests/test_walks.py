@@ -41,7 +41,7 @@ BESIDE_DELIVERY = {
     "broker/cooperative.py": "subscriptions share a turn of the event loop",
     "connection_memory.py": "output memory is counted",
     "broker/subscriptions/kafka_entries.py": "looks at each entry: is it in Kafka's format",
-    "ledger/cursors/ack_state.py": "which entries are acknowledged already",
+    "ledger/cursors/cursor.py": "which entries are acknowledged already",
     "ledger/cursors/position_ranges.py": "which entries are acknowledged already",
     "ledger/position.py": "the position after an entry",
     "ledger/commit/read_throttle.py": "pending commits go first",
