@@ -29,7 +29,7 @@ POSITIONS = [pb.CommandSubscribe.Latest, pb.CommandSubscribe.Earliest]
 MODES = [pb.Shared, pb.Exclusive, pb.WaitForExclusive, pb.ExclusiveWithFencing]
 #: Patterns of topics: of some, of all, invalid, too slow.
 PATTERNS = ["persistent://public/default/f[01].*", ".*", "[", "(a+)+b"]
-TRANSACTIONS = [pb.BaseCommand.NEW_TXN, pb.BaseCommand.END_TXN]
+TRANSACTIONS = [pb.CommandNewTxn, pb.CommandEndTxn]
 HUGE = [0, 1, 2**31 - 1, 2**63 - 1, 2**64 - 1]
 
 
@@ -231,8 +231,7 @@ class Sender:
             lambda: commands.watch_topic_list(
                 "public/default", request, number, random.choice(PATTERNS)),
             lambda: commands.watch_topic_list_close(request, number),
-            lambda: commands.frame(random.choice(TRANSACTIONS), pb.CommandNewTxn(
-                request_id=request, txn_ttl_millis=1)),
+            lambda: commands.frame(random.choice(TRANSACTIONS)(request_id=request)),
             lambda: commands.get_topics_of_namespace(
                 "public/default", request, topics_pattern=random.choice(PATTERNS)),
             lambda: commands.get_schema(topic, request),

@@ -65,7 +65,7 @@ def any_command(random: Random) -> bytes:
     kind = random.choice(BODIES)
     body = getattr(pb.BaseCommand(), BODY_FIELDS[kind])
     _fill(body, random, 0)
-    return commands.frame(kind, body)
+    return commands.frame(body)
 
 
 def _fill(message: Any, random: Random, depth: int) -> None:

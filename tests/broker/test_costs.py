@@ -153,7 +153,7 @@ def test_commands(large: BrokerThread, kind: int) -> None:
 
         def ask() -> None:
             with suppress(ClientError):
-                client.write(frame(kind, body))
+                client.write(frame(body))
                 client.ping()
 
         assert calls_of(large, ask) <= MOST_CALLS

@@ -19,7 +19,7 @@ from pulsemark.client import (
     ServiceUrlError,
     UnreachableError,
 )
-from pulsemark.client.connection import Link
+from pulsemark.client.connection import BrokerConnection
 from pulsemark.metadata import headers_parsed
 from pulsemark.metadata.compression import compress, payloads_opened
 from pulsemark.proto.pulsar_api_pb2 import ZLIB, MessageMetadata
@@ -279,7 +279,7 @@ def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:
         producer.close()
 
 
-@pytest.mark.parametrize("step", ["write", "flush", "wait", "pump"])
+@pytest.mark.parametrize("step", ["post", "flush", "wait", "pump"])
 def test_an_interruption_leaves_it_usable(
     broker: BrokerThread, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -293,7 +293,7 @@ def test_an_interruption_leaves_it_usable(
             producer.flush()
 
         with monkeypatch.context() as patched:
-            patched.setattr(Link, step, interrupted)
+            patched.setattr(BrokerConnection, step, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 calls()
         assert producer.unacknowledged == [1]

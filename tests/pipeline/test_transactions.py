@@ -180,9 +180,9 @@ def test_a_replay_and_a_compaction_have_the_same(case: Transactional) -> None:
     assert figures.messages_read == len(case.shown)
 
 
-def begun(raw: RawClient, kind: int, body: Any, **fields: Any) -> Any:
+def begun(raw: RawClient, body: Any, **fields: Any) -> Any:
     """A command of a transaction's client, and its answer."""
-    return raw.request(lambda number: commands.frame(kind, body(request_id=number, **fields)))
+    return raw.request(lambda number: commands.frame(body(request_id=number, **fields)))
 
 
 def test_transactions_of_real_clients(tools: Any, tmp_path: Path) -> None:
@@ -203,20 +203,20 @@ def test_transactions_of_real_clients(tools: Any, tmp_path: Path) -> None:
             ends(30)
         sender = raw.create_producer(TOPIC)
         for action in (pb.ABORT, pb.COMMIT):
-            answer = begun(raw, kinds.NEW_TXN, pb.CommandNewTxn, txn_ttl_millis=60_000, tc_id=0)
+            answer = begun(raw, pb.CommandNewTxn, txn_ttl_millis=60_000, tc_id=0)
             txn = {
                 "txnid_most_bits": answer.txnid_most_bits,
                 "txnid_least_bits": answer.txnid_least_bits,
             }
             adding = pb.CommandAddPartitionToTxn
-            begun(raw, kinds.ADD_PARTITION_TO_TXN, adding, partitions=[TOPIC], **txn)
+            begun(raw, adding, partitions=[TOPIC], **txn)
             body = unbatched_message(b"%d" % action, publish_time_ms=1)
             sent = pb.CommandSend(producer_id=sender.producer_id, sequence_id=action, **txn)
             base = kinds(type=kinds.SEND, send=sent).SerializeToString()
             size = len(base) + 4 + len(body)
             raw.write(size.to_bytes(4, "big"), len(base).to_bytes(4, "big"), base, body)
             sender.receipts(1)
-            begun(raw, kinds.END_TXN, pb.CommandEndTxn, txn_action=action, **txn)
+            begun(raw, pb.CommandEndTxn, txn_action=action, **txn)
         data = tmp_path / "data"
         assert values(tools.rows_of(data, topicsPattern=".*/k.*")) == [b"commit_transaction"]
         assert values(tools.rows_of(data, topic="a")) == [b"%d" % pb.COMMIT]

@@ -26,27 +26,27 @@ def id_of(begun: Any) -> TransactionId:
 def begin(request_id: int, timeout_ms: int) -> bytes:
     """NEW_TXN."""
     body = pb.CommandNewTxn(request_id=request_id, txn_ttl_millis=timeout_ms, tc_id=0)
-    return commands.frame(T.NEW_TXN, body)
+    return commands.frame(body)
 
 
 def add(request_id: int, txn: TransactionId, topics: Sequence[str]) -> bytes:
     """ADD_PARTITION_TO_TXN."""
     body = pb.CommandAddPartitionToTxn(request_id=request_id, partitions=topics, **txn)
-    return commands.frame(T.ADD_PARTITION_TO_TXN, body)
+    return commands.frame(body)
 
 
 def add_subscription(request_id: int, txn: TransactionId, topic: str, subscription: str) -> bytes:
     """ADD_SUBSCRIPTION_TO_TXN. Pulsar wants it before an acknowledgement."""
     one = pb.Subscription(topic=topic, subscription=subscription)
     body = pb.CommandAddSubscriptionToTxn(request_id=request_id, subscription=[one], **txn)
-    return commands.frame(T.ADD_SUBSCRIPTION_TO_TXN, body)
+    return commands.frame(body)
 
 
 def end(request_id: int, txn: TransactionId, *, committed: bool) -> bytes:
     """END_TXN."""
     action = pb.COMMIT if committed else pb.ABORT
     body = pb.CommandEndTxn(request_id=request_id, txn_action=action, **txn)
-    return commands.frame(T.END_TXN, body)
+    return commands.frame(body)
 
 
 def send(
@@ -76,7 +76,7 @@ def ack(
         request_id=request_id,
         **txn,
     )
-    return commands.frame(T.ACK, body)
+    return commands.frame(body)
 
 
 class TransactionClient:
@@ -89,11 +89,7 @@ class TransactionClient:
         """Find the coordinator. Pulsar wants to be asked for it before any transaction."""
         self.raw.lookup(COORDINATOR)
         body = pb.CommandTcClientConnectRequest
-        self.raw.request(
-            lambda request_id: commands.frame(
-                T.TC_CLIENT_CONNECT_REQUEST, body(request_id=request_id, tc_id=0)
-            )
-        )
+        self.raw.request(lambda request_id: commands.frame(body(request_id=request_id, tc_id=0)))
 
     def begin(self, timeout_ms: int = 60_000) -> TransactionId:
         """The id of a new transaction."""

@@ -85,7 +85,9 @@ class TinySession:
 
     def on_lookup(self, body: pb.CommandLookupTopic) -> None:
         if "absent" in body.topic:
-            refusal = commands.lookup_error(body.request_id, pb.TopicNotFound, "no such topic")
+            refusal = commands.error(
+                body.request_id, pb.TopicNotFound, "no such topic", pb.CommandLookupTopicResponse
+            )
             self.reply(refusal)
             return
         self.reply(
@@ -212,9 +214,10 @@ class TinySession:
         self.reply(commands.success(body.request_id))
 
     def on_get_topics_of_namespace(self, body: pb.CommandGetTopicsOfNamespace) -> None:
-        self.reply(
-            commands.get_topics_of_namespace_response(body.request_id, sorted(self.broker.topics))
+        answer = pb.CommandGetTopicsOfNamespaceResponse(
+            request_id=body.request_id, topics=sorted(self.broker.topics)
         )
+        self.reply(commands.frame(answer))
 
 
 class TinyBroker:

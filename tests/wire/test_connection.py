@@ -173,7 +173,7 @@ def any_command(draw: Any, role: Role) -> tuple[bytes, tuple[Any, ...]]:
     payload = draw(st.binary(max_size=20)) if kind in {T.SEND, T.MESSAGE} else b""
     encoded = long_frame(kind, body, payload)
     if not payload and draw(st.booleans()):
-        assert commands.frame(kind, body) == encoded
+        assert commands.frame(body) == encoded
     if kind in {T.SEND, T.MESSAGE}:
         return encoded, ({T.SEND: "Send"}.get(kind, "Message"), body.SerializeToString(), payload)
     return encoded, ("command", kind, body.SerializeToString())
@@ -456,7 +456,7 @@ def test_a_server_accepts_nothing_else_before_connect() -> None:
 def test_a_client_may_be_refused_or_challenged_before_connected() -> None:
     """ERROR and AUTH_CHALLENGE pass before CONNECTED, responses do not."""
     connection = Connection(Role.CLIENT)
-    connection.receive_data(commands.auth_challenge("s", 21, "token", b""))
+    connection.receive_data(commands.frame(pb.CommandAuthChallenge(protocol_version=21)))
     connection.receive_data(commands.error(2**64 - 1, pb.AuthenticationError, "no"))
     connection.receive_data(commands.success(1))
 
@@ -535,7 +535,9 @@ def test_a_message_above_the_limit_is_refused_by_its_size_alone() -> None:
 
 def test_a_servers_commands_are_limited_and_a_clients_are_not() -> None:
     """A request above 1 MiB is refused at its eighth byte; a topic list may be longer."""
-    many = commands.get_topics_of_namespace_response(1, ["x" * 1000] * 1500)
+    many = commands.frame(
+        pb.CommandGetTopicsOfNamespaceResponse(request_id=1, topics=["x" * 1000] * 1500)
+    )
     request = struct.pack(">II", 2**20 + 5, 2**20 + 1)
 
     assert len(events_of(many, Role.CLIENT)) == 1

@@ -149,7 +149,7 @@ def absent_topics(broker: Recorder, topic: str) -> None:
             request_id=link.next_request(),
             force_topic_creation=force,
         )
-        link.say("subscribe", commands.frame(pb.BaseCommand.SUBSCRIBE, body))
+        link.say("subscribe", commands.frame(body))
         link.say(
             "partitions",
             commands.partitioned_metadata(

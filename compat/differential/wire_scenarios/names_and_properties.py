@@ -87,7 +87,7 @@ def replicated_flags(broker: Recorder, topic: str) -> None:
         replicate_subscription_state=True,
         initialPosition=SUB.Earliest,
     )
-    link.say("replicated subscription", commands.frame(pb.BaseCommand.SUBSCRIBE, body))
+    link.say("replicated subscription", commands.frame(body))
     produce(link, topic, 1)
     link.say(
         "replicated message",
@@ -100,7 +100,7 @@ def replicated_flags(broker: Recorder, topic: str) -> None:
     again.replicate_subscription_state = False
     again.request_id = link.next_request()
     link.say("close", commands.close_consumer(10, link.next_request()))
-    link.say("without the flag", commands.frame(pb.BaseCommand.SUBSCRIBE, again))
+    link.say("without the flag", commands.frame(again))
 
 
 @scenario

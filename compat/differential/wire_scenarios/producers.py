@@ -125,7 +125,7 @@ def name_returns(broker: Recorder, topic: str) -> None:
                 epoch=its_epoch,
                 user_provided_producer_name=user_named,
             )
-            link.say("producer", commands.frame(pb.BaseCommand.PRODUCER, body))
+            link.say("producer", commands.frame(body))
         first.listen("first hears")
         first.say("first sends", send(1, 0, message(0)))
         second.say("second sends", send(1, 0, message(0)))

@@ -10,7 +10,6 @@ from pulsemark.wire import MessageId, commands
 from ..peers import Recorder
 from .common import SUB, batch, lookup, message, produce, received, scenario, send, subscribe
 
-T = pb.BaseCommand.Type
 STRING = pb.Schema(name="s", type=pb.Schema.String, schema_data=b"")
 
 
@@ -47,40 +46,16 @@ def every_command(topic: str) -> dict[str, bytes]:
 def answers_of_a_broker() -> dict[str, bytes]:
     """Commands that only a broker sends."""
     return {
-        name: commands.frame(kind, body)
-        for name, kind, body in (
-            ("success", T.SUCCESS, pb.CommandSuccess(request_id=1)),
-            ("error", T.ERROR, pb.CommandError(request_id=1, error=pb.UnknownError, message="")),
-            (
-                "connected",
-                T.CONNECTED,
-                pb.CommandConnected(server_version="x", protocol_version=19),
-            ),
-            (
-                "producer success",
-                T.PRODUCER_SUCCESS,
-                pb.CommandProducerSuccess(request_id=1, producer_name="x"),
-            ),
-            (
-                "receipt",
-                T.SEND_RECEIPT,
-                pb.CommandSendReceipt(producer_id=1, sequence_id=1),
-            ),
-            (
-                "end of topic",
-                T.REACHED_END_OF_TOPIC,
-                pb.CommandReachedEndOfTopic(consumer_id=1),
-            ),
-            (
-                "active consumer",
-                T.ACTIVE_CONSUMER_CHANGE,
-                pb.CommandActiveConsumerChange(consumer_id=1),
-            ),
-            (
-                "ack response",
-                T.ACK_RESPONSE,
-                pb.CommandAckResponse(consumer_id=1, request_id=1),
-            ),
+        name: commands.frame(body)
+        for name, body in (
+            ("success", pb.CommandSuccess(request_id=1)),
+            ("error", pb.CommandError(request_id=1, error=pb.UnknownError, message="")),
+            ("connected", pb.CommandConnected(server_version="x", protocol_version=19)),
+            ("producer success", pb.CommandProducerSuccess(request_id=1, producer_name="x")),
+            ("receipt", pb.CommandSendReceipt(producer_id=1, sequence_id=1)),
+            ("end of topic", pb.CommandReachedEndOfTopic(consumer_id=1)),
+            ("active consumer", pb.CommandActiveConsumerChange(consumer_id=1)),
+            ("ack response", pb.CommandAckResponse(consumer_id=1, request_id=1)),
         )
     }
 

@@ -13,8 +13,8 @@ from .common import fill, lookup, message, received, scenario, subscribe
 _T = pb.BaseCommand.Type
 
 
-def _ask(link: RawConnection, label: str, kind: int, body: object) -> None:
-    link.say(label, commands.frame(kind, body))
+def _ask(link: RawConnection, label: str, body: Any) -> None:
+    link.say(label, commands.frame(body))
 
 
 @scenario
@@ -22,38 +22,33 @@ def transactions_off(broker: Recorder, topic: str) -> None:
     link = broker.connect()
     ids: Any = {"txnid_least_bits": 1, "txnid_most_bits": 0}
     sub = pb.Subscription(topic=topic, subscription="s")
-    for label, kind, body in (
+    for label, body in (
         (
             "coordinator",
-            _T.TC_CLIENT_CONNECT_REQUEST,
             pb.CommandTcClientConnectRequest(tc_id=0, request_id=1),
         ),
-        ("new", _T.NEW_TXN, pb.CommandNewTxn(request_id=2, txn_ttl_millis=1000, tc_id=0)),
+        ("new", pb.CommandNewTxn(request_id=2, txn_ttl_millis=1000, tc_id=0)),
         (
             "partition",
-            _T.ADD_PARTITION_TO_TXN,
             pb.CommandAddPartitionToTxn(request_id=3, partitions=[topic], **ids),
         ),
         (
             "subscription",
-            _T.ADD_SUBSCRIPTION_TO_TXN,
             pb.CommandAddSubscriptionToTxn(request_id=4, subscription=[sub], **ids),
         ),
-        ("end", _T.END_TXN, pb.CommandEndTxn(request_id=5, txn_action=pb.COMMIT, **ids)),
+        ("end", pb.CommandEndTxn(request_id=5, txn_action=pb.COMMIT, **ids)),
         (
             "end on partition",
-            _T.END_TXN_ON_PARTITION,
             pb.CommandEndTxnOnPartition(request_id=6, topic=topic, txn_action=pb.ABORT, **ids),
         ),
         (
             "end on subscription",
-            _T.END_TXN_ON_SUBSCRIPTION,
             pb.CommandEndTxnOnSubscription(
                 request_id=7, subscription=sub, txn_action=pb.ABORT, **ids
             ),
         ),
     ):
-        _ask(link, label, kind, body)
+        _ask(link, label, body)
         if link.closed:
             link = broker.connect()
 
@@ -65,7 +60,7 @@ def transactional_clients(broker: Recorder, topic: str) -> None:
     command = pb.CommandProducer(
         topic=topic, producer_id=1, request_id=link.next_request(), txn_enabled=True
     )
-    _ask(link, "transactional producer", _T.PRODUCER, command)
+    _ask(link, "transactional producer", command)
     body = message(0)
     for label, sent in (
         (
@@ -95,4 +90,4 @@ def transactional_ack(broker: Recorder, topic: str) -> None:
             txnid_least_bits=1,
             txnid_most_bits=0,
         )
-        _ask(link, "ack in a transaction", _T.ACK, body)
+        _ask(link, "ack in a transaction", body)

@@ -4,7 +4,7 @@ All that it sends by itself are answers to PING (this can be switched off). It d
 it opens a producer, gives no permits without flow(), and does not reconnect. Every wait has a
 timeout: the connection's, or the call's own.
 
-`Link` has the socket. It is non-blocking: while this side writes, it also reads. So there is no
+The socket is non-blocking: while this side writes, it also reads. So there is no
 deadlock with a peer that reads nothing until its answers are read.
 """
 
@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -40,28 +41,91 @@ _FLUSH_SIZE_BYTES = 64 * 1024
 _SEND_SIZE_BYTES = 256 * 1024
 
 
-class Link:
-    """Owns `sock`; calls `on_event` for each event, only from `wait`, `flush` and `pump`."""
+class BrokerConnection:
+    """One connection to a broker.
+
+    Args:
+        host, port: where the broker listens.
+        timeout_s: the timeout of all calls without their own.
+        ssl_context, server_hostname: TLS, and the host name that the certificate must have.
+        handshake, answers_pings: False sends no CONNECT, or leaves the broker's PINGs unanswered.
+        connect: the arguments of `connect`; by default without feature flags.
+
+    Attributes:
+        connected: the broker's CONNECTED; None before the handshake or without one.
+        unsolicited: commands that answer no request (CLOSE_CONSUMER, AUTH_CHALLENGE, PONG ...),
+            oldest first.
+
+    Raises ConnectionLostError, WaitTimeoutError, RequestRefusedError (the handshake's ERROR),
+    OSError (for example if no process listens at the port).
+    """
 
     def __init__(
-        self, sock: socket.socket, on_event: Callable[[Event], None], timeout_s: float
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        ssl_context: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+        handshake: bool = True,
+        answers_pings: bool = True,
+        **connect: Any,
     ) -> None:
+        sock = socket.create_connection((host, port), timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ssl_context is not None:
+            sock = ssl_context.wrap_socket(sock, server_hostname=server_hostname or host)
+        self.answers_pings = answers_pings
+        self.connected: pb.CommandConnected | None = None
+        self.unsolicited: deque[Command] = deque()
         sock.setblocking(False)
-        self.connection = Connection(Role.CLIENT)
         self.timeout_s = timeout_s
         self.is_closed = False
         self._sock = sock
-        self._on_event = on_event
+        self._wire = Connection(Role.CLIENT)
         self._out = bytearray()
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        self._next_id = 0
+        self._responses: dict[int, deque[Command]] = {}
+        self._producers: dict[int, ProducerChannel] = {}
+        self._consumers: dict[int, RawConsumer] = {}
+        if handshake:
+            try:
+                self.connect(**connect)
+            except BaseException:
+                self.close()
+                raise
+
+    @classmethod
+    def from_url(cls, service_url: str, **options: Any) -> Self:
+        """Connect to `pulsar://host:port` (or `pulsar+ssl://`, with ssl_context in `options`).
+
+        Raises ServiceUrlError (a ValueError) for any other URL.
+        """
+        parts = urlsplit(service_url)
+        if parts.scheme not in {"pulsar", "pulsar+ssl"} or parts.hostname is None:
+            raise ServiceUrlError(service_url, "not pulsar://HOST:PORT")
+        if parts.scheme == "pulsar+ssl" and options.get("ssl_context") is None:
+            raise ServiceUrlError(service_url, "needs an ssl_context")
+        default_port = 6650 if parts.scheme == "pulsar" else 6651
+        return cls(parts.hostname, parts.port or default_port, **options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the socket; bytes not flushed are dropped. A lost connection closes it, too."""
         self.is_closed = True
         self._sock.close()
 
-    def write(self, *parts: Buffer) -> None:
+    # ---- the socket --------------------------------------------------------------------------
+
+    def post(self, *parts: Buffer) -> None:
         """Queue bytes. Large amounts are written now, the rest at the next wait or flush."""
         size_bytes = len(self._out)
         try:
@@ -83,7 +147,7 @@ class Link:
                 self._read_some(what)
 
     def fileno(self) -> int:
-        """The socket's descriptor, to wait for several links at once."""
+        """The socket's descriptor, to wait for several connections at once."""
         return self._sock.fileno()
 
     @property
@@ -141,7 +205,7 @@ class Link:
     def _read_some(self, what: str) -> bool:
         """Read once and pass the events on; False if there is nothing to read now."""
         try:
-            size = self._sock.recv_into(self.connection.get_buffer())
+            size = self._sock.recv_into(self._wire.get_buffer())
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except OSError as error:
@@ -150,85 +214,10 @@ class Link:
         if size == 0:
             self.close()
             raise ConnectionLostError(what)
-        self.connection.buffer_updated(size)
-        for event in self.connection.events():
-            self._on_event(event)
+        self._wire.buffer_updated(size)
+        for event in self._wire.events():
+            self._route(event)
         return True
-
-
-class BrokerConnection:
-    """One connection to a broker.
-
-    Args:
-        host, port: where the broker listens.
-        timeout_s: the timeout of all calls without their own.
-        ssl_context, server_hostname: TLS, and the host name that the certificate must have.
-        handshake, answers_pings: False sends no CONNECT, or leaves the broker's PINGs unanswered.
-        connect: the arguments of `connect`; by default without feature flags.
-
-    Attributes:
-        connected: the broker's CONNECTED; None before the handshake or without one.
-        unsolicited: commands that answer no request (CLOSE_CONSUMER, AUTH_CHALLENGE, PONG ...),
-            oldest first.
-
-    Raises ConnectionLostError, WaitTimeoutError, RequestRefusedError (the handshake's ERROR),
-    OSError (for example if no process listens at the port).
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        ssl_context: ssl.SSLContext | None = None,
-        server_hostname: str | None = None,
-        handshake: bool = True,
-        answers_pings: bool = True,
-        **connect: Any,
-    ) -> None:
-        sock = socket.create_connection((host, port), timeout_s)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if ssl_context is not None:
-            sock = ssl_context.wrap_socket(sock, server_hostname=server_hostname or host)
-        self.answers_pings = answers_pings
-        self.connected: pb.CommandConnected | None = None
-        self.unsolicited: deque[Command] = deque()
-        self._link = Link(sock, self._route, timeout_s)
-        self._next_id = 0
-        self._responses: dict[int, deque[Command]] = {}
-        self._producers: dict[int, ProducerChannel] = {}
-        self._consumers: dict[int, RawConsumer] = {}
-        if handshake:
-            try:
-                self.connect(**connect)
-            except BaseException:
-                self.close()
-                raise
-
-    @classmethod
-    def from_url(cls, service_url: str, **options: Any) -> Self:
-        """Connect to `pulsar://host:port` (or `pulsar+ssl://`, with ssl_context in `options`).
-
-        Raises ServiceUrlError (a ValueError) for any other URL.
-        """
-        parts = urlsplit(service_url)
-        if parts.scheme not in {"pulsar", "pulsar+ssl"} or parts.hostname is None:
-            raise ServiceUrlError(service_url, "not pulsar://HOST:PORT")
-        if parts.scheme == "pulsar+ssl" and options.get("ssl_context") is None:
-            raise ServiceUrlError(service_url, "needs an ssl_context")
-        default_port = 6650 if parts.scheme == "pulsar" else 6651
-        return cls(parts.hostname, parts.port or default_port, **options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection, without sending anything to the broker."""
-        self._link.close()
 
     # ---- the connection ----------------------------------------------------------------------
 
@@ -256,46 +245,28 @@ class BrokerConnection:
             proxy_to_broker_url=proxy_to_broker_url,
             **original,
         )
-        self._link.write(connect)
+        self.post(connect)
         self.connected = None
         return self.wait_connected()
 
     def wait_connected(self) -> pb.CommandConnected:
         """Wait for CONNECTED. Raises RequestRefusedError after an ERROR."""
-        return self._link.wait(self._take_handshake, "CONNECTED")
+        return self.wait(self._take_handshake, "CONNECTED")
 
     def ping(self, timeout_s: float | None = None) -> None:
         """Send PING and wait for PONG."""
-        self._link.write(commands.PING)
+        self.post(commands.PING)
         self.wait_unsolicited(_T.PONG, timeout_s)
 
     def write(self, *data: Buffer) -> None:
         """Send any bytes."""
-        self._link.write(*data)
-        self._link.flush()
-
-    def fileno(self) -> int:
-        """The socket's descriptor, to wait for several connections at once."""
-        return self._link.fileno()
-
-    @property
-    def has_unwritten(self) -> bool:
-        """Whether queued bytes wait for the socket."""
-        return self._link.has_unwritten
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection was closed by this side, or is known to be lost."""
-        return self._link.is_closed
-
-    def pump(self) -> None:
-        """Write and read without waiting. Raises ConnectionLostError, ProtocolError."""
-        self._link.pump()
+        self.post(*data)
+        self.flush()
 
     def wait_closed(self, timeout_s: float | None = None) -> None:
         """Wait until the broker closes the connection. Raises WaitTimeoutError."""
         try:
-            self._link.wait(lambda: None, "end of the connection", timeout_s)
+            self.wait(lambda: None, "end of the connection", timeout_s)
         except ConnectionLostError:
             self.close()
 
@@ -310,7 +281,7 @@ class BrokerConnection:
             return None
 
         name = pb.BaseCommand.Type.Name(kind)
-        return self._link.wait(take, name, timeout_s).body
+        return self.wait(take, name, timeout_s).body
 
     def new_id(self) -> int:
         """A new id for a request, a producer or a consumer."""
@@ -323,7 +294,7 @@ class BrokerConnection:
         Raises RequestRefusedError if the answer is ERROR, or a response with an error field.
         """
         request_id = self.new_id()
-        self._link.write(build(request_id))
+        self.post(build(request_id))
         return self.wait_response(request_id, timeout_s)
 
     def wait_response(self, request_id: int, timeout_s: float | None = None) -> Any:
@@ -333,7 +304,7 @@ class BrokerConnection:
             answers = self._responses.get(request_id)
             return answers.popleft() if answers else None
 
-        body = self._link.wait(take, f"answer to request {request_id}", timeout_s).body
+        body = self.wait(take, f"answer to request {request_id}", timeout_s).body
         RequestRefusedError.raise_if_refused(body)
         return body
 
@@ -342,37 +313,35 @@ class BrokerConnection:
     def lookup(self, topic: str, **options: Any) -> pb.CommandLookupTopicResponse:
         """Which broker serves `topic`; `options` as in commands.lookup."""
         answer: pb.CommandLookupTopicResponse = self.request(
-            lambda request_id: commands.lookup(topic, request_id, **options)
+            partial(commands.lookup, topic, **options)
         )
         return answer
 
     def topics(self, namespace: str) -> list[str]:
         """Full names of a namespace's persistent topics, each partition by itself."""
         answer: pb.CommandGetTopicsOfNamespaceResponse = self.request(
-            lambda request_id: commands.get_topics_of_namespace(namespace, request_id)
+            partial(commands.get_topics_of_namespace, namespace)
         )
         return list(answer.topics)
 
     def schema(self, topic: str, version: bytes | None = None) -> tuple[pb.Schema, bytes]:
         """A topic's schema of a version (None: the latest), with its version."""
         answer: pb.CommandGetSchemaResponse = self.request(
-            lambda request_id: commands.get_schema(topic, request_id, version)
+            partial(commands.get_schema, topic, schema_version=version)
         )
         return answer.schema, answer.schema_version
 
     def register_schema(self, topic: str, schema: pb.Schema) -> bytes:
         """Register a schema, if it is new, and return its version."""
         answer: pb.CommandGetOrCreateSchemaResponse = self.request(
-            lambda request_id: commands.get_or_create_schema(topic, request_id, schema)
+            partial(commands.get_or_create_schema, topic, schema=schema)
         )
         return answer.schema_version
 
     def partitions(self, topic: str, *, create: bool = True) -> int:
         """How many partitions `topic` has, 0 if it is not partitioned."""
         answer: pb.CommandPartitionedTopicMetadataResponse = self.request(
-            lambda request_id: commands.partitioned_metadata(
-                topic, request_id, metadata_auto_creation_enabled=create
-            )
+            partial(commands.partitioned_metadata, topic, metadata_auto_creation_enabled=create)
         )
         return answer.partitions
 
@@ -392,9 +361,9 @@ class BrokerConnection:
         command = commands.producer(
             topic, producer_id, request_id, producer_name=producer_name, **options
         )
-        producer = self._channel(self._link, topic, producer_id, request_id)
+        producer = self._channel(topic, producer_id, request_id)
         self._producers[producer_id] = producer
-        self._link.write(command)
+        self.post(command)
         producer.wait_success(timeout_s)
         return producer
 
@@ -427,15 +396,13 @@ class BrokerConnection:
                 **options,
             )
 
-        consumer = RawConsumer(self, self._link, topic, subscription, consumer_id, build)
+        consumer = RawConsumer(self, topic, subscription, consumer_id, build)
         self._consumers[consumer_id] = consumer
         consumer.resubscribe(timeout_s)
         return consumer
 
-    def _channel(
-        self, link: Link, topic: str, producer_id: int, request_id: int
-    ) -> ProducerChannel:
-        return ProducerChannel(self, link, topic, producer_id, request_id)
+    def _channel(self, topic: str, producer_id: int, request_id: int) -> ProducerChannel:
+        return ProducerChannel(self, topic, producer_id, request_id)
 
     # ---- events ------------------------------------------------------------------------------
 
@@ -466,7 +433,7 @@ class BrokerConnection:
             self.connected = body
             return
         if kind == _T.PING and self.answers_pings:
-            self._link.write(commands.PONG)
+            self.post(commands.PONG)
             return
         if kind == _T.CLOSE_PRODUCER and body.producer_id in self._producers:
             self._producers[body.producer_id].is_closed = True
@@ -509,7 +476,7 @@ class ProducerChannel:
     """
 
     def __init__(
-        self, client: BrokerConnection, link: Link, topic: str, producer_id: int, request_id: int
+        self, client: BrokerConnection, topic: str, producer_id: int, request_id: int
     ) -> None:
         self.topic = topic
         self.producer_id = producer_id
@@ -521,7 +488,6 @@ class ProducerChannel:
         self.is_closed = False
         self.ends_when_closed = False
         self._client = client
-        self._link = link
         self._request_id = request_id
         self._next_sequence_id = 0
         self._answers: deque[pb.CommandSendReceipt | pb.CommandSendError] = deque()
@@ -569,7 +535,7 @@ class ProducerChannel:
             is_chunk=is_chunk,
             marker=marker,
         )
-        self._link.write(header, *headers_and_payload)
+        self._client.post(header, *headers_and_payload)
         return sequence_id
 
     def arrived(self) -> list[Receipt]:
@@ -601,7 +567,7 @@ class ProducerChannel:
                 raise ConnectionLostError("receipts: the broker closed the producer")
             return True if len(found) >= count else None
 
-        self._link.wait(take, f"{count} receipts", timeout_s)
+        self._client.wait(take, f"{count} receipts", timeout_s)
         return found
 
     def send_raw(self, headers_and_payload: Buffer, **options: Any) -> Receipt:
@@ -611,9 +577,7 @@ class ProducerChannel:
 
     def close(self) -> None:
         """Send CLOSE_PRODUCER and wait for the answer."""
-        self._client.request(
-            lambda request_id: commands.close_producer(self.producer_id, request_id)
-        )
+        self._client.request(partial(commands.close_producer, self.producer_id))
         self.is_closed = True
 
 
@@ -626,7 +590,6 @@ class RawConsumer:
     def __init__(
         self,
         client: BrokerConnection,
-        link: Link,
         topic: str,
         subscription: str,
         consumer_id: int,
@@ -637,7 +600,6 @@ class RawConsumer:
         self.consumer_id = consumer_id
         self.is_closed = False
         self._client = client
-        self._link = link
         self._build = build
         self._messages: deque[RawMessage] = deque()
 
@@ -666,7 +628,7 @@ class RawConsumer:
                 return None
             return [self._messages.popleft() for _ in range(count)]
 
-        return self._link.wait(take, f"{count} messages", timeout_s)
+        return self._client.wait(take, f"{count} messages", timeout_s)
 
     def arrived(self) -> list[RawMessage]:
         """The MESSAGE frames that have arrived and were not taken yet; does not wait."""
@@ -717,8 +679,11 @@ class RawConsumer:
         The broker closes the consumer during a seek: call resubscribe() before reading on.
         """
         self._client.request(
-            lambda request_id: commands.seek(
-                self.consumer_id, request_id, message_id=message_id, publish_time_ms=publish_time_ms
+            partial(
+                commands.seek,
+                self.consumer_id,
+                message_id=message_id,
+                publish_time_ms=publish_time_ms,
             )
         )
         self._messages.clear()
@@ -726,7 +691,7 @@ class RawConsumer:
     def get_last_message_id(self) -> tuple[MessageId, MessageId | None]:
         """The topic's last id, and the mark-delete position (None if the broker sends none)."""
         body: pb.CommandGetLastMessageIdResponse = self._client.request(
-            lambda request_id: commands.get_last_message_id(self.consumer_id, request_id)
+            partial(commands.get_last_message_id, self.consumer_id)
         )
         position = None
         if body.HasField("consumer_mark_delete_position"):
@@ -735,13 +700,11 @@ class RawConsumer:
 
     def unsubscribe(self) -> None:
         """Send UNSUBSCRIBE and wait for the answer."""
-        self._client.request(lambda request_id: commands.unsubscribe(self.consumer_id, request_id))
+        self._client.request(partial(commands.unsubscribe, self.consumer_id))
 
     def close(self) -> None:
         """Send CLOSE_CONSUMER and wait for the answer."""
-        self._client.request(
-            lambda request_id: commands.close_consumer(self.consumer_id, request_id)
-        )
+        self._client.request(partial(commands.close_consumer, self.consumer_id))
         self.is_closed = True
 
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from ..client.connection import BrokerConnection, Link, ProducerChannel, Receipt
+from ..client.connection import BrokerConnection, ProducerChannel, Receipt
 from ..client.errors import ClientError, WaitTimeoutError
 from ..wire import Buffer
 from .raw_messages import BatchMember, batched_message, unbatched_message
@@ -36,8 +36,8 @@ class RawClient(BrokerConnection):
         """Open a producer; `options` as in BrokerConnection.create_producer."""
         return cast("RawProducer", super().create_producer(topic, **options))
 
-    def _channel(self, link: Link, topic: str, producer_id: int, request_id: int) -> RawProducer:
-        return RawProducer(self, link, topic, producer_id, request_id)
+    def _channel(self, topic: str, producer_id: int, request_id: int) -> RawProducer:
+        return RawProducer(self, topic, producer_id, request_id)
 
 
 class RawProducer(ProducerChannel):

@@ -4,7 +4,7 @@
 
 A builder returns the bytes of one frame. The builders of frames with an entry (message_frame, send)
 return a gather list, [header, *the entry's buffers], so that the entry is not copied. A command
-without a builder (transactions) is sent with `frame(type, body)`.
+without a builder is sent with `frame(body)`.
 
 A BaseCommand is `08 type` followed by one length-delimited field whose number is the type. So a
 command is written as its body alone with these bytes in front, byte-equal to what protobuf makes
@@ -23,6 +23,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from google.protobuf.message import Message
+
 from ..proto import pulsar_api_pb2 as pb
 from .connection import Buffer
 from .fields import BODY_FIELDS
@@ -32,8 +34,6 @@ from .message_id import MessageId
 PROTOCOL_VERSION = 21
 # The request id in commands that the broker sends without a request.
 NO_REQUEST_ID = 2**64 - 1
-
-_T = pb.BaseCommand.Type
 
 
 # ---- frames, and the most frequent commands --------------------------------------------------
@@ -65,23 +65,29 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-_PREFIXES = {kind: b"\x08" + varint(kind) + varint(kind << 3 | 2) for kind in BODY_FIELDS}
+# By the class of a command's body: no two types have the same.
+_PREFIXES = {
+    type(getattr(pb.BaseCommand(), name)): b"\x08" + varint(kind) + varint(kind << 3 | 2)
+    for kind, name in BODY_FIELDS.items()
+}
 
 
-def frame(kind: int, body: Any) -> bytes:
-    """The frame of a command without payload: its type and its body (the protobuf sub-message).
+def frame(body: Message) -> bytes:
+    """The frame of a command without payload, of its body (the protobuf sub-message).
 
     Raises google.protobuf.message.EncodeError if `body` lacks a required field.
     """
-    encoded: bytes = body.SerializeToString()
-    command = b"".join((_PREFIXES[kind], varint(len(encoded)), encoded))
+    encoded = body.SerializeToString()
+    command = b"".join((_PREFIXES[type(body)], varint(len(encoded)), encoded))
     size = len(command)
     return _SIZES.pack(size + 4, size) + command
 
 
 # Everything before the first number of a SEND_RECEIPT, by the size of its body.
 _RECEIPT_HEADS = [
-    b"".join((_SIZES.pack(size + 8, size + 4), _PREFIXES[_T.SEND_RECEIPT], varint(size), b"\x08"))
+    b"".join(
+        (_SIZES.pack(size + 8, size + 4), _PREFIXES[pb.CommandSendReceipt], varint(size), b"\x08")
+    )
     for size in range(128)
 ]
 # The tag and size of a SEND_RECEIPT's message id and the id's first tag, by the id's size.
@@ -314,8 +320,8 @@ def send_header(
     )
 
 
-PING: bytes = frame(_T.PING, pb.CommandPing())
-PONG: bytes = frame(_T.PONG, pb.CommandPong())
+PING: bytes = frame(pb.CommandPing())
+PONG: bytes = frame(pb.CommandPong())
 
 
 def _key_values(properties: Mapping[str, str] | None) -> list[pb.KeyValue]:
@@ -349,7 +355,7 @@ def connect(
         original_auth_data=original_auth_data,
         original_auth_method=original_auth_method,
     )
-    return frame(_T.CONNECT, body)
+    return frame(body)
 
 
 def auth_response(
@@ -361,7 +367,7 @@ def auth_response(
         protocol_version=protocol_version,
         response=pb.AuthData(auth_method_name=auth_method_name, auth_data=auth_data),
     )
-    return frame(_T.AUTH_RESPONSE, body)
+    return frame(body)
 
 
 # ---- of clients: topic discovery --------------------------------------------------------------
@@ -381,7 +387,7 @@ def lookup(
         authoritative=authoritative,
         advertised_listener_name=advertised_listener_name,
     )
-    return frame(_T.LOOKUP, body)
+    return frame(body)
 
 
 def partitioned_metadata(
@@ -393,7 +399,7 @@ def partitioned_metadata(
         request_id=request_id,
         metadata_auto_creation_enabled=metadata_auto_creation_enabled,
     )
-    return frame(_T.PARTITIONED_METADATA, body)
+    return frame(body)
 
 
 def get_topics_of_namespace(
@@ -412,7 +418,7 @@ def get_topics_of_namespace(
         topics_pattern=topics_pattern,
         topics_hash=topics_hash,
     )
-    return frame(_T.GET_TOPICS_OF_NAMESPACE, body)
+    return frame(body)
 
 
 def watch_topic_list(
@@ -430,13 +436,13 @@ def watch_topic_list(
         topics_pattern=topics_pattern,
         topics_hash=topics_hash,
     )
-    return frame(_T.WATCH_TOPIC_LIST, body)
+    return frame(body)
 
 
 def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
     """WATCH_TOPIC_LIST_CLOSE."""
     body = pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id)
-    return frame(_T.WATCH_TOPIC_LIST_CLOSE, body)
+    return frame(body)
 
 
 # ---- of clients: producers --------------------------------------------------------------------
@@ -471,7 +477,7 @@ def producer(
         topic_epoch=topic_epoch,
         initial_subscription_name=initial_subscription_name,
     )
-    return frame(_T.PRODUCER, body)
+    return frame(body)
 
 
 def send(
@@ -507,7 +513,7 @@ def close_producer(
     body = pb.CommandCloseProducer(
         producer_id=producer_id, request_id=request_id, assignedBrokerServiceUrl=broker_service_url
     )
-    return frame(_T.CLOSE_PRODUCER, body)
+    return frame(body)
 
 
 # ---- of clients: consumers --------------------------------------------------------------------
@@ -557,12 +563,12 @@ def subscribe(
     )
     if not create_topic:
         body.force_topic_creation = False
-    return frame(_T.SUBSCRIBE, body)
+    return frame(body)
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
     """FLOW: allow the broker to send `permits` more messages."""
-    return frame(_T.FLOW, pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
+    return frame(pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
 
 
 def ack(
@@ -584,7 +590,7 @@ def ack(
         validation_error=validation_error,
         request_id=request_id,
     )
-    return frame(_T.ACK, body)
+    return frame(body)
 
 
 def redeliver_unacknowledged_messages(
@@ -596,7 +602,7 @@ def redeliver_unacknowledged_messages(
         message_ids=[message_id.to_data() for message_id in message_ids],
         consumer_epoch=consumer_epoch,
     )
-    return frame(_T.REDELIVER_UNACKNOWLEDGED_MESSAGES, body)
+    return frame(body)
 
 
 def seek(
@@ -613,19 +619,19 @@ def seek(
         message_id=None if message_id is None else message_id.to_data(),
         message_publish_time=publish_time_ms,
     )
-    return frame(_T.SEEK, body)
+    return frame(body)
 
 
 def get_last_message_id(consumer_id: int, request_id: int) -> bytes:
     """GET_LAST_MESSAGE_ID."""
     body = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
-    return frame(_T.GET_LAST_MESSAGE_ID, body)
+    return frame(body)
 
 
 def unsubscribe(consumer_id: int, request_id: int, *, force: bool = False) -> bytes:
     """UNSUBSCRIBE: delete the subscription, not only the consumer."""
     body = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id, force=force)
-    return frame(_T.UNSUBSCRIBE, body)
+    return frame(body)
 
 
 def close_consumer(
@@ -638,13 +644,13 @@ def close_consumer(
     body = pb.CommandCloseConsumer(
         consumer_id=consumer_id, request_id=request_id, assignedBrokerServiceUrl=broker_service_url
     )
-    return frame(_T.CLOSE_CONSUMER, body)
+    return frame(body)
 
 
 def consumer_stats(consumer_id: int, request_id: int) -> bytes:
     """CONSUMER_STATS."""
     body = pb.CommandConsumerStats(request_id=request_id, consumer_id=consumer_id)
-    return frame(_T.CONSUMER_STATS, body)
+    return frame(body)
 
 
 # ---- of clients: schemas ----------------------------------------------------------------------
@@ -653,13 +659,13 @@ def consumer_stats(consumer_id: int, request_id: int) -> bytes:
 def get_schema(topic: str, request_id: int, schema_version: bytes | None = None) -> bytes:
     """GET_SCHEMA: ask for a version (8 bytes big-endian), or for the newest."""
     body = pb.CommandGetSchema(request_id=request_id, topic=topic, schema_version=schema_version)
-    return frame(_T.GET_SCHEMA, body)
+    return frame(body)
 
 
 def get_or_create_schema(topic: str, request_id: int, schema: pb.Schema) -> bytes:
     """GET_OR_CREATE_SCHEMA."""
     body = pb.CommandGetOrCreateSchema(request_id=request_id, topic=topic, schema=schema)
-    return frame(_T.GET_OR_CREATE_SCHEMA, body)
+    return frame(body)
 
 
 # ---- of a broker: connection ------------------------------------------------------------------
@@ -678,30 +684,22 @@ def connected(
         max_message_size=max_message_size_bytes,
         feature_flags=feature_flags,
     )
-    return frame(_T.CONNECTED, body)
-
-
-def auth_challenge(
-    server_version: str | None, protocol_version: int, auth_method_name: str, auth_data: bytes
-) -> bytes:
-    """AUTH_CHALLENGE: the client must prove (again) who it is."""
-    body = pb.CommandAuthChallenge(
-        server_version=server_version,
-        protocol_version=protocol_version,
-        challenge=pb.AuthData(auth_method_name=auth_method_name, auth_data=auth_data),
-    )
-    return frame(_T.AUTH_CHALLENGE, body)
+    return frame(body)
 
 
 def success(request_id: int, schema: pb.Schema | None = None) -> bytes:
     """SUCCESS."""
-    return frame(_T.SUCCESS, pb.CommandSuccess(request_id=request_id, schema=schema))
+    return frame(pb.CommandSuccess(request_id=request_id, schema=schema))
 
 
-def error(request_id: int, error: pb.ServerError, message: str) -> bytes:
-    """ERROR: the answer to a request that failed and has no response of its own."""
-    body = pb.CommandError(request_id=request_id, error=error, message=message)
-    return frame(_T.ERROR, body)
+def error(
+    request_id: int, error: pb.ServerError, message: str, answer: Any = pb.CommandError
+) -> bytes:
+    """The answer to a request that failed: ERROR, or the class of the request's own response."""
+    names = answer.DESCRIPTOR.fields_by_name
+    code, text = ("error", "message") if "error" in names else ("error_code", "error_message")
+    more = {"response": answer.Failed} if "response" in names else {}
+    return frame(answer(request_id=request_id, **{code: error, text: message}, **more))
 
 
 # ---- of a broker: topic discovery -------------------------------------------------------------
@@ -726,18 +724,7 @@ def lookup_response(
         authoritative=authoritative,
         proxy_through_service_url=proxy_through_service_url,
     )
-    return frame(_T.LOOKUP_RESPONSE, body)
-
-
-def lookup_error(request_id: int, error: pb.ServerError, message: str) -> bytes:
-    """LOOKUP_RESPONSE of a lookup that failed."""
-    body = pb.CommandLookupTopicResponse(
-        response=pb.CommandLookupTopicResponse.Failed,
-        request_id=request_id,
-        error=error,
-        message=message,
-    )
-    return frame(_T.LOOKUP_RESPONSE, body)
+    return frame(body)
 
 
 def partitioned_metadata_response(request_id: int, partitions: int) -> bytes:
@@ -747,80 +734,7 @@ def partitioned_metadata_response(request_id: int, partitions: int) -> bytes:
         request_id=request_id,
         response=pb.CommandPartitionedTopicMetadataResponse.Success,
     )
-    return frame(_T.PARTITIONED_METADATA_RESPONSE, body)
-
-
-def partitioned_metadata_error(request_id: int, error: pb.ServerError, message: str) -> bytes:
-    """PARTITIONED_METADATA_RESPONSE of a request that failed."""
-    body = pb.CommandPartitionedTopicMetadataResponse(
-        request_id=request_id,
-        response=pb.CommandPartitionedTopicMetadataResponse.Failed,
-        error=error,
-        message=message,
-    )
-    return frame(_T.PARTITIONED_METADATA_RESPONSE, body)
-
-
-def get_topics_of_namespace_response(
-    request_id: int,
-    topics: Iterable[str],
-    *,
-    topics_hash: str | None = None,
-    filtered: bool = False,
-    changed: bool = True,
-) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE_RESPONSE.
-
-    filtered: the broker has applied the pattern. changed=False: the client's hash is still right,
-    so the list of topics is empty.
-    """
-    body = pb.CommandGetTopicsOfNamespaceResponse(
-        request_id=request_id,
-        topics=topics,
-        filtered=filtered,
-        topics_hash=topics_hash,
-        changed=changed,
-    )
-    return frame(_T.GET_TOPICS_OF_NAMESPACE_RESPONSE, body)
-
-
-def watch_topic_list_success(
-    request_id: int, watcher_id: int, topics: Iterable[str], topics_hash: str
-) -> bytes:
-    """WATCH_TOPIC_LIST_SUCCESS: the topics that exist now."""
-    body = pb.CommandWatchTopicListSuccess(
-        request_id=request_id, watcher_id=watcher_id, topic=topics, topics_hash=topics_hash
-    )
-    return frame(_T.WATCH_TOPIC_LIST_SUCCESS, body)
-
-
-def watch_topic_update(
-    watcher_id: int, new_topics: Iterable[str], deleted_topics: Iterable[str], topics_hash: str
-) -> bytes:
-    """WATCH_TOPIC_UPDATE: the topics that were created or deleted since the last update."""
-    body = pb.CommandWatchTopicUpdate(
-        watcher_id=watcher_id,
-        new_topics=new_topics,
-        deleted_topics=deleted_topics,
-        topics_hash=topics_hash,
-    )
-    return frame(_T.WATCH_TOPIC_UPDATE, body)
-
-
-def topic_migrated(
-    resource_id: int,
-    resource_type: pb.CommandTopicMigrated.ResourceType,
-    broker_service_url: str,
-    broker_service_url_tls: str = "",
-) -> bytes:
-    """TOPIC_MIGRATED: a producer's or consumer's topic is now in another cluster."""
-    body = pb.CommandTopicMigrated(
-        resource_id=resource_id,
-        resource_type=resource_type,
-        brokerServiceUrl=broker_service_url or None,
-        brokerServiceUrlTls=broker_service_url_tls or None,
-    )
-    return frame(_T.TOPIC_MIGRATED, body)
+    return frame(body)
 
 
 # ---- of a broker: producers -------------------------------------------------------------------
@@ -848,7 +762,7 @@ def producer_success(
         topic_epoch=topic_epoch,
         producer_ready=producer_ready,
     )
-    return frame(_T.PRODUCER_SUCCESS, body)
+    return frame(body)
 
 
 def send_error(producer_id: int, sequence_id: int, error: pb.ServerError, message: str) -> bytes:
@@ -856,7 +770,7 @@ def send_error(producer_id: int, sequence_id: int, error: pb.ServerError, messag
     body = pb.CommandSendError(
         producer_id=producer_id, sequence_id=sequence_id, error=error, message=message
     )
-    return frame(_T.SEND_ERROR, body)
+    return frame(body)
 
 
 # ---- of a broker: consumers -------------------------------------------------------------------
@@ -867,31 +781,15 @@ def ack_response(
     request_id: int,
     error: pb.ServerError | None = None,
     message: str | None = None,
-    *,
-    txnid_least_bits: int | None = None,
-    txnid_most_bits: int | None = None,
 ) -> bytes:
     """ACK_RESPONSE: the acknowledgement is durable, or failed with `error`."""
     body = pb.CommandAckResponse(
         consumer_id=consumer_id,
-        txnid_least_bits=txnid_least_bits,
-        txnid_most_bits=txnid_most_bits,
         error=error,
         message=message,
         request_id=request_id,
     )
-    return frame(_T.ACK_RESPONSE, body)
-
-
-def active_consumer_change(consumer_id: int, is_active: bool) -> bytes:
-    """ACTIVE_CONSUMER_CHANGE: whether this consumer is the one that gets messages (Failover)."""
-    body = pb.CommandActiveConsumerChange(consumer_id=consumer_id, is_active=is_active)
-    return frame(_T.ACTIVE_CONSUMER_CHANGE, body)
-
-
-def reached_end_of_topic(consumer_id: int) -> bytes:
-    """REACHED_END_OF_TOPIC: the topic is terminated and all its messages were read."""
-    return frame(_T.REACHED_END_OF_TOPIC, pb.CommandReachedEndOfTopic(consumer_id=consumer_id))
+    return frame(body)
 
 
 def get_last_message_id_response(
@@ -906,71 +804,4 @@ def get_last_message_id_response(
         request_id=request_id,
         consumer_mark_delete_position=None if mark_delete is None else mark_delete.to_data(),
     )
-    return frame(_T.GET_LAST_MESSAGE_ID_RESPONSE, body)
-
-
-def consumer_stats_response(request_id: int, **stats: Any) -> bytes:
-    """CONSUMER_STATS_RESPONSE; `stats` are the fields of CommandConsumerStatsResponse."""
-    body = pb.CommandConsumerStatsResponse(request_id=request_id, **stats)
-    return frame(_T.CONSUMER_STATS_RESPONSE, body)
-
-
-# ---- of a broker: transactions ----------------------------------------------------------------
-
-_TRANSACTION_RESPONSES = {
-    _T.TC_CLIENT_CONNECT_RESPONSE: pb.CommandTcClientConnectResponse,
-    _T.NEW_TXN_RESPONSE: pb.CommandNewTxnResponse,
-    _T.ADD_PARTITION_TO_TXN_RESPONSE: pb.CommandAddPartitionToTxnResponse,
-    _T.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: pb.CommandAddSubscriptionToTxnResponse,
-    _T.END_TXN_RESPONSE: pb.CommandEndTxnResponse,
-}
-
-
-def transaction_response(
-    kind: pb.BaseCommand.Type,
-    request_id: int,
-    transaction_id: tuple[int, int | None] | None = None,
-    error: pb.ServerError | None = None,
-    message: str | None = None,
-) -> bytes:
-    """The answer to a command about a transaction, with its most and least significant bits."""
-    fields: dict[str, Any] = {}
-    if transaction_id is not None:
-        fields["txnid_most_bits"], fields["txnid_least_bits"] = transaction_id
-    body = _TRANSACTION_RESPONSES[kind](
-        request_id=request_id, error=error, message=message, **fields
-    )
-    return frame(kind, body)
-
-
-# ---- of a broker: schemas ---------------------------------------------------------------------
-
-
-def get_schema_response(request_id: int, schema: pb.Schema, schema_version: bytes) -> bytes:
-    """GET_SCHEMA_RESPONSE; schema_version is 8 bytes big-endian."""
-    body = pb.CommandGetSchemaResponse(
-        request_id=request_id, schema=schema, schema_version=schema_version
-    )
-    return frame(_T.GET_SCHEMA_RESPONSE, body)
-
-
-def get_schema_error(request_id: int, error: pb.ServerError, message: str) -> bytes:
-    """GET_SCHEMA_RESPONSE of a request that failed."""
-    body = pb.CommandGetSchemaResponse(
-        request_id=request_id, error_code=error, error_message=message
-    )
-    return frame(_T.GET_SCHEMA_RESPONSE, body)
-
-
-def get_or_create_schema_response(request_id: int, schema_version: bytes) -> bytes:
-    """GET_OR_CREATE_SCHEMA_RESPONSE; schema_version is 8 bytes big-endian."""
-    body = pb.CommandGetOrCreateSchemaResponse(request_id=request_id, schema_version=schema_version)
-    return frame(_T.GET_OR_CREATE_SCHEMA_RESPONSE, body)
-
-
-def get_or_create_schema_error(request_id: int, error: pb.ServerError, message: str) -> bytes:
-    """GET_OR_CREATE_SCHEMA_RESPONSE of a request that failed."""
-    body = pb.CommandGetOrCreateSchemaResponse(
-        request_id=request_id, error_code=error, error_message=message
-    )
-    return frame(_T.GET_OR_CREATE_SCHEMA_RESPONSE, body)
+    return frame(body)

@@ -67,7 +67,7 @@ def test_an_unrequested_auth_response_is_refused_and_closes(broker):
     """ERROR AuthenticationError without a request's id, then the end."""
     with RawClient.from_url(broker.service_url) as client:
         body = CommandAuthResponse(response=AuthData(auth_method_name="token", auth_data=b"x"))
-        client.write(commands.frame(BaseCommand.AUTH_RESPONSE, body))
+        client.write(commands.frame(body))
         with pytest.raises(RequestRefusedError, match="AuthenticationError"):
             client.wait_response(NO_REQUEST_ID)
         client.wait_closed()

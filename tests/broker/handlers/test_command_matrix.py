@@ -116,7 +116,7 @@ def answer_to(client: RawClient, kind: int, topic: str) -> Any:
     """What the broker answers to a command: a body with an error, another one, or None."""
     request_id = client.new_id()
     assert request_id == NUMBER
-    client.write(frame(kind, body_of(kind, topic)))
+    client.write(frame(body_of(kind, topic)))
     try:
         client.ping()
         return client.wait_response(request_id, 0.01)
@@ -148,7 +148,7 @@ def test_forged_credentials(attacked: BrokerThread, kind: int) -> None:
                 auth_method_name="token" if token else None,
                 auth_data=None if token is None else token.encode(),
             )
-            client.write(first, frame(kind, body_of(kind, f"persistent://acme/ns/f{kind}")))
+            client.write(first, frame(body_of(kind, f"persistent://acme/ns/f{kind}")))
             client.wait_closed()
         assert state_of(attacked) == before, name
 

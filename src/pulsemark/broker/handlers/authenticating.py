@@ -21,7 +21,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ...proto.pulsar_api_pb2 import (
+    AuthData,
     BaseCommand,
+    CommandAuthChallenge,
     CommandAuthResponse,
     CommandConnect,
     CommandPing,
@@ -141,8 +143,11 @@ def check_credentials(session: Session, now_s: float) -> None:
         session.close_because("the credentials expired, and the client sent no new ones")
     else:
         credentials.is_challenged = True
-        method = identity.checked.method
-        session.write(commands.auth_challenge(None, session.protocol_version, method, REFRESH_DATA))
+        challenge = CommandAuthChallenge(
+            protocol_version=session.protocol_version,
+            challenge=AuthData(auth_method_name=identity.checked.method, auth_data=REFRESH_DATA),
+        )
+        session.write(commands.frame(challenge))
 
 
 def _identified(session: Session, identity: Identity) -> None:

@@ -14,6 +14,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import Message
+
+from ...proto import pulsar_api_pb2 as pb
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...records import record
 from ...wire import InvalidTopicNameError, TopicName, check_namespace_or_older, commands
@@ -24,8 +27,6 @@ from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, t
 if TYPE_CHECKING:
     from ..connection.session import Session
 
-Answer = Callable[[int, ServerError, str], bytes]
-
 
 @record(frozen=True)
 class CommandNeed:
@@ -35,13 +36,13 @@ class CommandNeed:
     """The needs of a command's body, each with the subscription that it is about."""
     #: What the client gets as text.
     message: str = ""
-    #: Pulsar's response to this command, with an error; None: an ERROR.
-    answer: Answer | None = None
+    #: The class of Pulsar's response to this command, which has the error; None: an ERROR.
+    answer: type[Message] | None = None
     shown: tuple[Need, ...] = field(default=())
     """The needs as documentation shows them."""
 
 
-def _always(need: Need, message: str = "", answer: Answer | None = None) -> CommandNeed:
+def _always(need: Need, message: str = "", answer: type[Message] | None = None) -> CommandNeed:
     return CommandNeed(lambda _: ((need, None),), message, answer, (need,))
 
 
@@ -62,10 +63,10 @@ COMMAND_NEEDS: dict[int, CommandNeed] = {
     _T.PARTITIONED_METADATA: _always(
         topic("LOOKUP"),
         "Client is not authorized to Get Partition Metadata",
-        commands.partitioned_metadata_error,
+        pb.CommandPartitionedTopicMetadataResponse,
     ),
     _T.LOOKUP: _always(
-        topic("LOOKUP"), "Client is not authorized to Lookup", commands.lookup_error
+        topic("LOOKUP"), "Client is not authorized to Lookup", pb.CommandLookupTopicResponse
     ),
     _T.GET_TOPICS_OF_NAMESPACE: _always(
         namespace("GET_TOPICS"), "Client is not authorized to GetTopicsOfNamespace"
@@ -81,12 +82,12 @@ COMMAND_NEEDS: dict[int, CommandNeed] = {
         shown=(topic("CONSUME"),),
     ),
     _T.GET_SCHEMA: _always(
-        topic("GET_METADATA"), "Client is not authorized to get schema", commands.get_schema_error
+        topic("GET_METADATA"), "Client is not authorized to get schema", pb.CommandGetSchemaResponse
     ),
     _T.GET_OR_CREATE_SCHEMA: _always(
         topic("PRODUCE"),
         "Client is not authorized to get or create schema",
-        commands.get_or_create_schema_error,
+        pb.CommandGetOrCreateSchemaResponse,
     ),
     _T.WATCH_TOPIC_LIST: _always(
         namespace("GET_TOPICS"), "Proxy Client is not authorized to watchTopicList"
@@ -142,7 +143,7 @@ def authorize(session: Session, kind: int, body: Any) -> bool:
         return True
     if row.answer is None:
         raise refusal
-    session.write(row.answer(body.request_id, refusal.code, refusal.message))
+    session.write(commands.error(body.request_id, refusal.code, refusal.message, row.answer))
     return False
 
 

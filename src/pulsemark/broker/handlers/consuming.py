@@ -12,6 +12,7 @@ from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseConsumer,
     CommandConsumerStats,
+    CommandConsumerStatsResponse,
     CommandFlow,
     CommandGetLastMessageId,
     CommandSeek,
@@ -285,24 +286,23 @@ def _answer_stats(
     session: Session, command: CommandConsumerStats, found: Consumer, subscription: Subscription
 ) -> None:
     flow = subscription.topic.flows.of(found)
-    session.write(
-        commands.consumer_stats_response(
-            command.request_id,
-            consumerName=found.name,
-            availablePermits=to_unsigned(found.permits),
-            unackedMessages=found.unacked_messages,
-            blockedConsumerOnUnackedMsgs=subscription.is_blocked(found),
-            msgRateOut=flow.messages_per_s,
-            msgThroughputOut=flow.bytes_per_s,
-            msgRateRedeliver=0.0,
-            msgRateExpired=0.0,
-            messageAckRate=0.0,
-            address=session.address,
-            connectedSince=iso_time(found.connected_since_ms),
-            type=subscription.type_name,
-            msgBacklog=subscription.backlog_entries,
-        )
+    answer = CommandConsumerStatsResponse(
+        request_id=command.request_id,
+        consumerName=found.name,
+        availablePermits=to_unsigned(found.permits),
+        unackedMessages=found.unacked_messages,
+        blockedConsumerOnUnackedMsgs=subscription.is_blocked(found),
+        msgRateOut=flow.messages_per_s,
+        msgThroughputOut=flow.bytes_per_s,
+        msgRateRedeliver=0.0,
+        msgRateExpired=0.0,
+        messageAckRate=0.0,
+        address=session.address,
+        connectedSince=iso_time(found.connected_since_ms),
+        type=subscription.type_name,
+        msgBacklog=subscription.backlog_entries,
     )
+    session.write(commands.frame(answer))
 
 
 def _connected(session: Session, consumer_id: int) -> tuple[Consumer, Subscription]:

@@ -9,6 +9,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...proto import pulsar_api_pb2 as pb
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetOrCreateSchema,
@@ -65,7 +66,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
     A topic that does not exist may be created here, with the partitions that the policy says.
     """
     if command.topic == TRANSACTION_COORDINATORS:
-        # Without transactions there are none, and clients say so.
+        # With 0 clients report that transactions are off.
         coordinators = 0 if session.services.transactions is None else 1
         session.write(commands.partitioned_metadata_response(command.request_id, coordinators))
         return
@@ -84,7 +85,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
     if created:
         session.run(command.request_id, _create_partitioned(session, command, name, created))
         return
-    partitions = topics.partitions_of(name)
+    partitions = topics.partitioned.count_of(name)
     session.write(commands.partitioned_metadata_response(command.request_id, partitions))
 
 
@@ -99,7 +100,7 @@ async def _create_partitioned(
     except RefusedError as refusal:
         _refuse_metadata(session, command, refusal)
         return
-    partitions = topics.partitions_of(name)
+    partitions = topics.partitioned.count_of(name)
     session.write(commands.partitioned_metadata_response(command.request_id, partitions))
 
 
@@ -110,7 +111,11 @@ def _refuse_metadata(
     # As in Pulsar: an absent topic has no text, an absent namespace only for clients of old.
     has_no_text = not (refusal.message and command.metadata_auto_creation_enabled)
     text = "" if is_absent and has_no_text else _text_of(refusal)
-    session.write(commands.partitioned_metadata_error(command.request_id, refusal.code, text))
+    session.write(
+        commands.error(
+            command.request_id, refusal.code, text, pb.CommandPartitionedTopicMetadataResponse
+        )
+    )
 
 
 def lookup(session: Session, command: CommandLookupTopic) -> None:
@@ -123,7 +128,9 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
             text = f"the broker do not have {listener} listener"
             raise RefusedError(ServerError.ServiceNotReady, text)
     except RefusedError as refusal:
-        answer = commands.lookup_error(command.request_id, refusal.code, _text_of(refusal))
+        answer = commands.error(
+            command.request_id, refusal.code, _text_of(refusal), pb.CommandLookupTopicResponse
+        )
     else:
         if services.cluster is not None:
             session.run(command.request_id, _find(session, command, services.cluster, name))
@@ -144,7 +151,9 @@ async def _find(
     try:
         found = await cluster.find(name, authoritative=command.authoritative)
     except RefusedError as refusal:
-        answer = commands.lookup_error(command.request_id, refusal.code, refusal.message)
+        answer = commands.error(
+            command.request_id, refusal.code, refusal.message, pb.CommandLookupTopicResponse
+        )
     else:
         answer = commands.lookup_response(
             command.request_id,
@@ -207,15 +216,14 @@ def _answer_topics(
 ) -> None:
     digest = topics_hash(names)
     changed = command.topics_hash != digest
-    session.write(
-        commands.get_topics_of_namespace_response(
-            command.request_id,
-            names if changed else (),
-            filtered=filtered,
-            topics_hash=digest,
-            changed=changed,
-        )
+    answer = pb.CommandGetTopicsOfNamespaceResponse(
+        request_id=command.request_id,
+        topics=names if changed else (),
+        filtered=filtered,
+        topics_hash=digest,
+        changed=changed,
     )
+    session.write(commands.frame(answer))
 
 
 def _choose(
@@ -302,8 +310,13 @@ async def _answer(
     digest = topics_hash(names)
     if command.HasField("topics_hash") and command.topics_hash == digest:
         names = []
-    answer = commands.watch_topic_list_success
-    session.write(answer(command.request_id, watcher.watcher_id, names, digest))
+    answer = pb.CommandWatchTopicListSuccess(
+        request_id=command.request_id,
+        watcher_id=watcher.watcher_id,
+        topic=names,
+        topics_hash=digest,
+    )
+    session.write(commands.frame(answer))
 
 
 def _notify(
@@ -311,10 +324,13 @@ def _notify(
 ) -> None:
     target = Target.of_namespace(watcher.namespace)
     if not session.services.authorizer.allows(session.principal, GET_TOPICS, target):
-        # The role has lost the permission. It gets names again when it has it again; the digest
-        # that comes with them tells the client that it has missed some.
+        # The role has lost its permission. If it gets that back, the digest in the next update
+        # tells the client that it has missed names.
         return
-    session.write(commands.watch_topic_update(watcher.watcher_id, new, deleted, digest))
+    update = pb.CommandWatchTopicUpdate(
+        watcher_id=watcher.watcher_id, new_topics=new, deleted_topics=deleted, topics_hash=digest
+    )
+    session.write(commands.frame(update))
 
 
 def end_watch(session: Session, command: CommandWatchTopicListClose) -> None:
@@ -354,13 +370,17 @@ async def _get_schema(session: Session, command: CommandGetSchema) -> None:
         text = refusal.message.removeprefix(INVALID)
         if refusal.code == ServerError.TopicNotFound:
             text = f"Topic not found or no-schema {command.topic}"
-        answer = commands.get_schema_error(command.request_id, refusal.code, text)
+        answer = commands.error(command.request_id, refusal.code, text, pb.CommandGetSchemaResponse)
     else:
         shown = Schema()
         shown.CopyFrom(found.schema)
         shown.name = schema_id(name)
         version = version_bytes(found.number)
-        answer = commands.get_schema_response(command.request_id, shown, version)
+        answer = commands.frame(
+            pb.CommandGetSchemaResponse(
+                request_id=command.request_id, schema=shown, schema_version=version
+            )
+        )
     session.write(answer)
 
 
@@ -380,10 +400,14 @@ async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSch
         schema = command.schema if command.schema.type else None
         version = await schema_version_for(session, topic, schema)
     except RefusedError as refusal:
-        code, text = refusal.code, refusal.message
-        answer = commands.get_or_create_schema_error(command.request_id, code, text)
+        code, text, kind = refusal.code, refusal.message, pb.CommandGetOrCreateSchemaResponse
+        answer = commands.error(command.request_id, code, text, kind)
     else:
-        answer = commands.get_or_create_schema_response(command.request_id, version)
+        answer = commands.frame(
+            pb.CommandGetOrCreateSchemaResponse(
+                request_id=command.request_id, schema_version=version
+            )
+        )
     session.write(answer)
 
 

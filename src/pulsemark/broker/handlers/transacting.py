@@ -44,11 +44,10 @@ def connect(session: Session, command: pb.CommandTcClientConnectRequest) -> None
         coordination.coordinator.check_id(command.tc_id)
     except RefusedError as error:
         refusal = error
-    answer = BaseCommand.TC_CLIENT_CONNECT_RESPONSE
-    session.write(_response(answer, command.request_id, None, refusal))
+    session.write(_response(pb.CommandTcClientConnectResponse, command.request_id, None, refusal))
 
 
-def _handled(answer: BaseCommand.Type, work: Work, session: Session, command: Any) -> None:
+def _handled(answer: type[Any], work: Work, session: Session, command: Any) -> None:
     coordination = coordination_of(session)
 
     async def working() -> TransactionId:
@@ -58,7 +57,7 @@ def _handled(answer: BaseCommand.Type, work: Work, session: Session, command: An
 
 
 async def _answered(
-    answer: BaseCommand.Type, work: Awaitable[TransactionId], session: Session, command: Any
+    answer: type[Any], work: Awaitable[TransactionId], session: Session, command: Any
 ) -> None:
     refusal: RefusedError | None = None
     transaction_id: tuple[int, int | None]
@@ -74,13 +73,19 @@ async def _answered(
 
 
 def _response(
-    answer: BaseCommand.Type,
+    answer: type[Any],
     request_id: int,
     transaction_id: tuple[int, int | None] | None,
     refusal: RefusedError | None,
 ) -> bytes:
-    code, text = (None, None) if refusal is None else (refusal.code, refusal.message)
-    return commands.transaction_response(answer, request_id, transaction_id, code, text)
+    body = answer(request_id=request_id)
+    if refusal is not None:
+        body.error, body.message = refusal.code, refusal.message
+    if transaction_id is not None:
+        body.txnid_most_bits = transaction_id[0]
+        if transaction_id[1] is not None:
+            body.txnid_least_bits = transaction_id[1]
+    return commands.frame(body)
 
 
 async def begin(
@@ -159,12 +164,12 @@ def refuse_end(session: Session, command: Any) -> None:
 _T = BaseCommand
 COMMANDS: CommandTable = {
     _T.TC_CLIENT_CONNECT_REQUEST: connect,
-    _T.NEW_TXN: partial(_handled, _T.NEW_TXN_RESPONSE, begin),
-    _T.ADD_PARTITION_TO_TXN: partial(_handled, _T.ADD_PARTITION_TO_TXN_RESPONSE, add_topics),
+    _T.NEW_TXN: partial(_handled, pb.CommandNewTxnResponse, begin),
+    _T.ADD_PARTITION_TO_TXN: partial(_handled, pb.CommandAddPartitionToTxnResponse, add_topics),
     _T.ADD_SUBSCRIPTION_TO_TXN: partial(
-        _handled, _T.ADD_SUBSCRIPTION_TO_TXN_RESPONSE, add_subscriptions
+        _handled, pb.CommandAddSubscriptionToTxnResponse, add_subscriptions
     ),
-    _T.END_TXN: partial(_handled, _T.END_TXN_RESPONSE, end),
+    _T.END_TXN: partial(_handled, pb.CommandEndTxnResponse, end),
     _T.END_TXN_ON_PARTITION: refuse_end,
     _T.END_TXN_ON_SUBSCRIPTION: refuse_end,
 }

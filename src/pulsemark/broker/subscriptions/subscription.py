@@ -42,7 +42,13 @@ from typing import TYPE_CHECKING
 from ...ledger import LATEST, Cursor, Entry, ManagedLedger, Position
 from ...ledger.would_block import in_pieces, when_read
 from ...metadata import PrefixError, printable, tags_of
-from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
+from ...proto.pulsar_api_pb2 import (
+    CommandReachedEndOfTopic,
+    CommandSubscribe,
+    KeySharedMeta,
+    MessageIdData,
+    ServerError,
+)
 from ...records import record
 from ...wire import commands
 from ..cooperative import PIECE_IDS, LongWork
@@ -528,8 +534,8 @@ class Subscription:
     def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
         """A consumer's client could not open entries, and counts each as one message.
 
-        So it never grants the permits of an entry's other messages. They are returned if the entry
-        is in memory.
+        It never grants the permits of an entry's other messages, so the broker returns them, if
+        the entry is in memory.
         """
         if self.dispatcher is None or self.is_fenced or consumer.subscription is not self:
             return
@@ -710,7 +716,8 @@ def telling(subscription: Subscription) -> Iterator[object]:
         return
     for number, consumer in enumerate(tuple(subscription.consumers), start=1):
         if consumer.subscription is subscription:
-            consumer.connection.write(commands.reached_end_of_topic(consumer.consumer_id))
+            end = CommandReachedEndOfTopic(consumer_id=consumer.consumer_id)
+            consumer.connection.write(commands.frame(end))
         if number % CLOSED_AT_ONCE == 0:
             yield None
 
