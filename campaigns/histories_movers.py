@@ -34,6 +34,9 @@ TIMEOUT_MS = 10_000
 #: How long no message has come at the end: longer, because consumers wait for such a transaction.
 #: A Kafka looks for them only every 10 s.
 SILENT_S, SILENT_ON_KAFKA_S = 15.0, 30.0
+#: A mover that got nothing for so long connects again: a consumer of librdkafka 2.16 once got no
+#: message any more after all brokers had ended, while others read the same partition.
+NOTHING_S = 60.0
 #: Of each transaction: how likely it is that it is aborted, or never ended.
 ABORTED, LEFT = 0.2, 0.03
 
@@ -190,6 +193,9 @@ def move(mover: Mover) -> None:
                 if not mover.transact(messages, before_ns):
                     mover.again()
                 mover.last_s = time.monotonic()
+            elif time.monotonic() - mover.last_s > NOTHING_S:
+                print(f"{mover.name}: nothing came for {NOTHING_S:.0f} s, it connects again")
+                is_connected = False
         except mover.errors:
             is_connected = False
         if not is_connected:  # not above: there the error holds the client, which ends with its use

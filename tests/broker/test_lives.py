@@ -397,7 +397,7 @@ def test_a_partitioned_topic_can_be_made_again(broker):
     broker.quiesce()
     assert opened(client, broker, 3, topic=str(name.partition(2))).producer_ready
     broker.restart(kill=True)
-    assert broker.topics.partitions_of(name) == 3
+    assert broker.topics.partitioned.count_of(name) == 3
     assert len(list(broker.topics.names)) == 3
 
 

@@ -270,7 +270,7 @@ class Registries(RuleBasedStateMachine):
     def delete_partitioned(self, force):
         """Delete it with its partitions."""
         name = TopicName.parse(PARENT)
-        if self.broker.topics.partitions_of(name):
+        if self.broker.topics.partitioned.count_of(name):
             self.begin(self.broker.topics.delete_partitioned(name, force=force), *TOPICS[3:])
 
     # -- the world --------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ def test_a_deletion_that_stopped_half_way_is_finished_by_the_next_one(brokers, r
     spread(brokers, names)
     name = TopicName.parse("persistent://public/default/parts")
     topics = second.broker.services.topics
-    eventually(lambda: topics.partitions_of(name) == 8, "the partitions")
+    eventually(lambda: topics.partitioned.count_of(name) == 8, "the partitions")
     plain, topics.delete = topics.delete, refusing_deletion
     first.call(lambda _: first.broker.services.topics.partitioned.retire(name))
     eventually(lambda: topics.partitioned.half_deleted() == [name], "the first request")

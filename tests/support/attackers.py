@@ -139,7 +139,9 @@ def state_of(broker: BrokerThread) -> dict[str, Any]:
             "namespaces": json.dumps(dict(topics.namespaces.snapshot()), sort_keys=True),
             "policies": json.dumps(topics.policies.of_topics, sort_keys=True),
             "topics": topics.names.snapshot(),
-            "partitioned": {name: topics.partitioned_in(name) for name in topics.namespaces},
+            "partitioned": {
+                name: topics.partitioned.in_namespace(name) for name in topics.namespaces
+            },
             "ends": {name: topic.ledger.end_position for name, topic in sorted(opened.items())},
             "starts": {name: topic.ledger.first_position for name, topic in opened.items()},
             "cursors": {

@@ -1,21 +1,20 @@
 """Work on the event loop that is too long for one turn (one iteration), or must not be cut off.
 
-One ACK can name half a million messages, a topic can have ten thousand subscriptions, a
-subscription twenty thousand consumers. Code that visits all of them is written as an iterator of
-pieces: each `next` does a small, bounded part of the work. `FairTurns` bounds what the connections
-and subscriptions of a loop do in one turn together. Two classes run pieces:
+One ACK can name half a million messages, a subscription can have twenty thousand consumers. Code
+that visits all of them is an iterator of pieces: each `next` does a small, bounded part of the
+work. `FairTurns` bounds what the connections and subscriptions of a loop do in one turn together.
+Two classes run pieces:
 
-- `LongWork`: the work of one subscription, in the order in which it came, at most one piece in
-  each turn of the loop (see `FairTurns`). If nothing is waiting, the first piece runs at once.
-  After a piece that gives a future the next one comes when that is done.
-- `Turns`: work that a coroutine waits for, for SLICE_S in each turn of the loop. All such work of
-  a broker shares these slices, so that many requests get no more of the loop than one request.
-  Short work of that kind runs at once, as long as the slice of this turn has time.
+- `LongWork`: the work of one subscription, in the order in which it came, at most one piece in each
+  turn of the loop (see `FairTurns`). If nothing is waiting, the first piece runs at once. After a
+  piece that gives a future the next one comes when that is done.
+- `Turns`: work that a coroutine waits for, for SLICE_S in each turn of the loop. All such work of a
+  broker shares these slices, so that many requests get no more of the loop than one. Short work
+  runs at once, as long as the slice of this turn has time.
 
-Between two pieces other code runs, and it may change the objects that the pieces visit. So pieces
-visit a copy of the collection (a tuple of references costs little), and check of each object that
-it still exists, where that matters. A result is therefore true for each object at the time of its
-visit, not for all objects at one moment.
+Between two pieces other code runs, and may change the objects that the pieces visit. So pieces
+visit a copy of the collection, and check of each object that it still exists, where that matters. A
+result is true for each object at the time of its visit, not for all objects at one moment.
 """
 
 from __future__ import annotations
@@ -79,9 +78,9 @@ class FairTurns:
         self._call_soon = loop.call_soon
         self._of_clients: deque[Due] = deque()
         self._others: deque[Due] = deque()
-        #: When this turn's time is over. None: nobody has used any of it.
+        #: When this turn's time ends; None: it has not begun.
         self._until_s: float | None = None
-        #: Whether a call that has waited runs now. It has time in any case.
+        #: Whether a call from the queue runs now: it always has time.
         self._is_granted = False
         self._is_planned = False
 
@@ -101,7 +100,7 @@ class FairTurns:
 
     @property
     def is_over(self) -> bool:
-        """Whether others have used up this turn's time. Does not begin the time, as the other."""
+        """Whether this turn's time is used up. Unlike `has_time` this does not begin the time."""
         return self._until_s is not None and not self.has_time()
 
     def later(self, call: Callable[[], None], *, of_client: bool = False) -> Due:
@@ -155,7 +154,7 @@ class LongWork:
     __slots__ = ("_jobs", "_turn")
 
     def __init__(self) -> None:
-        #: None: there are none. Each subscription has such an object, and a deque has 600 bytes.
+        #: None while there is no work: an empty deque takes 600 bytes, for each subscription.
         self._jobs: deque[tuple[Iterator[object], Callable[[], None]]] | None = None
         self._turn: Due | None = None
 
@@ -180,7 +179,7 @@ class LongWork:
         await end
 
     def finish(self) -> None:
-        """Run all remaining pieces now, but for what would have to wait: that is left out."""
+        """Run all remaining pieces now. Work that would have to wait for something is dropped."""
         while self._jobs:
             self._step(self._jobs, may_wait=False)
 
@@ -222,7 +221,7 @@ class Turns:
         self._long_answers = asyncio.Semaphore(LONG_ANSWERS_AT_ONCE)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._end: asyncio.Handle | None = None
-        #: When this turn's slice is over. None: no caller has used it. 0: it is a waiting one's.
+        #: When this turn's slice ends; None: it has not begun; 0: it belongs to a waiting caller.
         self._until_s: float | None = None
 
     def has_time(self) -> bool:

@@ -13,12 +13,11 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from .configuration.config import BrokerConfig
 from .errors import BrokerStateError, OwnLoopError
-from .server import Broker
+from .server import Addresses, Broker
 
 T = TypeVar("T")
 
@@ -32,7 +31,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-class BrokerThread:
+class BrokerThread(Addresses):
     """Runs a broker until it is closed; usable from any thread."""
 
     def __init__(
@@ -49,55 +48,8 @@ class BrokerThread:
         self._is_ending = False
         self._failure: BaseException | None = None
 
-    @property
-    def service_url(self) -> str:
-        """`pulsar://host:port`."""
-        return self.broker.service_url
-
-    @property
-    def http_url(self) -> str:
-        """`http://host:port`; "" without HTTP."""
-        return self.broker.http_url
-
-    @property
-    def service_url_tls(self) -> str:
-        """`pulsar+ssl://host:port`; "" without TLS."""
-        return self.broker.service_url_tls
-
-    @property
-    def http_url_tls(self) -> str:
-        """`https://host:port`; "" without TLS."""
-        return self.broker.http_url_tls
-
-    @property
-    def grpc_url_tls(self) -> str:
-        """`host:port` of the seek service with TLS; "" without."""
-        return self.broker.grpc_url_tls
-
-    @property
-    def grpc_url(self) -> str:
-        """`host:port` of the seek service; "" without gRPC."""
-        return self.broker.grpc_url
-
-    @property
-    def kafka_url(self) -> str:
-        """`host:port` for Kafka's clients; "" without them."""
-        return self.broker.kafka_url
-
-    @property
-    def kafka_url_tls(self) -> str:
-        """The same for clients with TLS; "" without it."""
-        return self.broker.kafka_url_tls
-
-    @property
-    def schema_registry_url(self) -> str:
-        """`http://host:port` of the schema registry; "" without one."""
-        return self.broker.schema_registry_url
-
-    @property
-    def data_dir(self) -> Path:
-        """The data folder. Raises NoDataFolderError for a broker in memory."""
-        return self.broker.data_dir
+    def _addressed(self) -> Broker:
+        return self.broker
 
     def start(self) -> None:
         """Start, and return when the broker serves.

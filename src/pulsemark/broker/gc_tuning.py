@@ -1,17 +1,15 @@
 """Keeps Python's cyclic garbage collector from blocking the event loop.
 
-A full collection visits every object that the collector knows, in one step, and every thread
-waits for it. A broker's topics, subscriptions and consumers are millions of such objects, and none
-of them is garbage: with 5,000 topics a full collection took a quarter of a second. The collector
-cannot work in steps, so it gets fewer objects to visit:
+A full collection visits every object that the collector knows, in one step, and every thread waits
+for it. A broker's topics and consumers are millions of such objects, and none of them is garbage:
+with 5,000 topics a full collection took a quarter of a second. So the collector gets fewer objects:
 
-- Young objects are collected as always. Their cost depends only on recent allocations.
+- Young objects are collected as always.
 - Full collections do not start by themselves. Once a second, if enough objects have become old,
   these are collected. The survivors are frozen: the collector does not visit them again. If too
   many objects become old within the second, they are frozen without a collection.
 - A frozen object is still freed when its last reference goes. Only cycles of frozen objects stay
-  in memory. The broker leaves no such cycles (a test checks this): closing a session, consumer,
-  subscription or topic removes its references.
+  in memory. The broker leaves no such cycles (a test checks this).
 - When no client is connected, everything is unfrozen and collected once, since no client waits.
 
 The collector belongs to the whole process. So the program decides, not the broker: `pulsemark

@@ -28,9 +28,11 @@ import asyncio
 import logging
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -44,7 +46,7 @@ from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
-from .connection.accepting import Listener, Listening, connections_affordable, url_host
+from .connection.accepting import Listening, connections_affordable
 from .connection.closing import Ending, Revoking
 from .connection.services import Services
 from .counters import CacheMeter
@@ -94,7 +96,77 @@ class Membership(Protocol):
         """End the session with the others. The store is closed already."""
 
 
-class Broker:
+class Addresses(ABC):
+    """Where a broker's clients reach it: what `Broker` and `BrokerThread` have in common."""
+
+    @abstractmethod
+    def _addressed(self) -> Broker:
+        """The broker."""
+
+    @property
+    def service_url(self) -> str:
+        """`pulsar://host:port`, the URL for clients; "" with TLS only."""
+        return self._url("pulsar", "binary")
+
+    @property
+    def service_url_tls(self) -> str:
+        """`pulsar+ssl://host:port`; "" without TLS."""
+        return self._url("pulsar+ssl", "binary_tls")
+
+    @property
+    def http_url(self) -> str:
+        """`http://host:port` of lookup, admin and metrics; "" without HTTP."""
+        return self._url("http", "http")
+
+    @property
+    def http_url_tls(self) -> str:
+        """`https://host:port`; "" without TLS."""
+        return self._url("https", "http_tls")
+
+    @property
+    def grpc_url(self) -> str:
+        """`host:port` of the seek service; "" without gRPC."""
+        broker = self._addressed()
+        is_served = broker.seek_server is not None and broker.config.grpc_port is not None
+        return broker.seek_server.target if broker.seek_server and is_served else ""
+
+    @property
+    def grpc_url_tls(self) -> str:
+        """The same with TLS; "" without."""
+        broker = self._addressed()
+        is_served = broker.config.security.grpc_tls_port is not None
+        return broker.seek_server.tls_target if broker.seek_server and is_served else ""
+
+    @property
+    def kafka_url(self) -> str:
+        """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
+        return self._url("", "kafka")
+
+    @property
+    def kafka_url_tls(self) -> str:
+        """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
+        return self._url("", "kafka_tls")
+
+    @property
+    def schema_registry_url(self) -> str:
+        """`http://host:port` of the schema registry; "" without one."""
+        return self._url("http", "registry")
+
+    @property
+    def data_dir(self) -> Path:
+        """The data folder. Raises NoDataFolderError for a broker in memory."""
+        folder = getattr(self._addressed().store, "folder", None)
+        if not isinstance(folder, Path):  # in memory, or on bookies
+            raise NoDataFolderError
+        return folder
+
+    def _url(self, scheme: str, which: str) -> str:
+        broker = self._addressed()
+        listening = broker.listening
+        return listening.url(scheme, getattr(listening, which), broker.advertised_host())
+
+
+class Broker(Addresses):
     """A broker on the running event loop."""
 
     #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
@@ -114,7 +186,7 @@ class Broker:
         self._housekeeping: Housekeeping | None = None
         self._listening: Listening | None = None
         self._authenticator: Authenticator | None = None
-        self._seek_server: SeekServer | None = None
+        self.seek_server: SeekServer | None = None
         self._kafka: KafkaServer | None = None
         self._temporary: Path | None = None
         self._state = "new"
@@ -132,65 +204,6 @@ class Broker:
         return _running(self.listening.binary, "serving TLS only").port
 
     @property
-    def service_url(self) -> str:
-        """`pulsar://host:port`, the URL for clients; "" with TLS only."""
-        return self.listening.url("pulsar", self.listening.binary, self._advertised_host())
-
-    @property
-    def service_url_tls(self) -> str:
-        """`pulsar+ssl://host:port`; "" without TLS."""
-        return self.listening.url("pulsar+ssl", self.listening.binary_tls, self._advertised_host())
-
-    @property
-    def http_url(self) -> str:
-        """`http://host:port` of lookup, admin and metrics; "" without HTTP."""
-        return self.listening.url("http", self.listening.http, self._advertised_host())
-
-    @property
-    def http_url_tls(self) -> str:
-        """`https://host:port`; "" without TLS."""
-        return self.listening.url("https", self.listening.http_tls, self._advertised_host())
-
-    @property
-    def grpc_url(self) -> str:
-        """`host:port` of the seek service; "" without gRPC."""
-        is_served = self._seek_server is not None and self.config.grpc_port is not None
-        return self._seek_server.target if self._seek_server and is_served else ""
-
-    @property
-    def grpc_url_tls(self) -> str:
-        """The same with TLS; "" without."""
-        is_served = self.config.security.grpc_tls_port is not None
-        return self._seek_server.tls_target if self._seek_server and is_served else ""
-
-    @property
-    def kafka_url(self) -> str:
-        """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
-        return self._address_of(self.listening.kafka)
-
-    @property
-    def kafka_url_tls(self) -> str:
-        """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
-        return self._address_of(self.listening.kafka_tls)
-
-    def _address_of(self, listener: Listener | None) -> str:
-        host = url_host(self._advertised_host())
-        return "" if listener is None else f"{host}:{listener.port}"
-
-    @property
-    def schema_registry_url(self) -> str:
-        """`http://host:port` of the schema registry; "" without one."""
-        return self.listening.url("http", self.listening.registry, self._advertised_host())
-
-    @property
-    def data_dir(self) -> Path:
-        """The data folder. Raises NoDataFolderError for a broker in memory."""
-        folder = getattr(_running(self._store, self._state), "folder", None)
-        if not isinstance(folder, Path):  # in memory, or on bookies
-            raise NoDataFolderError
-        return folder
-
-    @property
     def store(self) -> Storage:
         """The open store."""
         return _running(self._store, self._state)
@@ -200,7 +213,11 @@ class Broker:
         """The registries: topics, schemas, sessions."""
         return _running(self._services, self._state)
 
-    def _advertised_host(self) -> str:
+    def _addressed(self) -> Broker:
+        return self
+
+    def advertised_host(self) -> str:
+        """The name or address by which clients reach the broker."""
         if self.config.advertised_address is not None:
             return self.config.advertised_address
         everywhere = self.config.host in ("0.0.0.0", "::")
@@ -250,10 +267,10 @@ class Broker:
         services.service_url, services.service_url_tls = self.service_url, self.service_url_tls
         services.http_url, services.http_url_tls = self.http_url, self.http_url_tls
         services.authenticator = self._authenticator
-        self._seek_server = await start_seek_server(
-            services, self._advertised_host(), has_others=self._membership is not None
+        self.seek_server = await start_seek_server(
+            services, self.advertised_host(), has_others=self._membership is not None
         )
-        services.kafka_place = self.listening.kafka_place(self._advertised_host())
+        services.kafka_place = self.listening.kafka_place(self.advertised_host())
         if services.transactions is not None and self._membership is None:
             await services.transactions.load()
         self._housekeeping = _started_work(services)
@@ -263,7 +280,7 @@ class Broker:
             if services.transactions is not None and services.cluster is not None:
                 services.transactions.follow(services.cluster)
         if self._kafka is not None:
-            await self._kafka.open(services, self._advertised_host(), self.kafka_handlers())
+            await self._kafka.open(services, self.advertised_host(), self.kafka_handlers())
             self.listening.start_kafka()
 
     def _open_store(self, notify: Notify) -> Storage:
@@ -296,9 +313,9 @@ class Broker:
             self._http_protocol,
             has_room,
             connections_from,
-            prepare=import_sessions,
-            prepare_http=import_http,
-            prepare_registry=import_registry,
+            prepare=partial(_import, "handlers", "connection.session"),
+            prepare_http=partial(_import, "http.connection"),
+            prepare_registry=partial(_import, "http.schema_registry"),
             make_registry=self._registry_protocol,
             make_kafka=self._kafka_protocol,
         )
@@ -352,7 +369,7 @@ class Broker:
                 await self._membership.leave()
             await self._stop_accepting()
             # All at the same time: they share the configured timeout.
-            others = [self._seek_server.stop()] if self._seek_server is not None else []
+            others = [self.seek_server.stop()] if self.seek_server is not None else []
             others += [self._kafka.close()] if self._kafka is not None else []
             await asyncio.gather(*others, self._close_sessions())
             await self._persist_cursors()
@@ -426,24 +443,10 @@ class Broker:
         await self.close()
 
 
-# What connections need is imported by the first one. It takes longer than other clients may wait,
-# so a thread does it.
-
-
-def import_sessions() -> None:
-    """For Pulsar's protocol: the handlers, and with them topics and subscriptions."""
-    from . import handlers  # noqa: F401
-    from .connection import session  # noqa: F401
-
-
-def import_http() -> None:
-    """For HTTP."""
-    from .http import connection  # noqa: F401
-
-
-def import_registry() -> None:
-    """For the schema registry."""
-    from .http import schema_registry  # noqa: F401
+def _import(*modules: str) -> None:
+    """Import what a port's connections need, before the first one. It takes long: in a thread."""
+    for name in modules:
+        import_module(f"{__package__}.{name}")
 
 
 def _running(part: T | None, state: str) -> T:
@@ -486,7 +489,7 @@ async def make_services(
     config = settings.in_force
     topics = Topics(store, config, run_blocking, catalog_writer, broker_name)
     schemas, progress = Schemas(topics), MirrorProgress(store.catalog)
-    auditor = Auditor(topics, config, store.reads_are_due)
+    auditor = Auditor(topics, store.reads_are_due)
     topics.after_delete += [
         lambda name: run_blocking(progress.forget, str(name)),
         lambda name: auditor.forget(str(name)),
@@ -503,27 +506,26 @@ async def make_services(
         authorizer=_authorizer(config, topics),
         **_bounds(config),
         storage=StorageHealth(partial(run_blocking, store.probe)),
-        cleaning=Cleaning(topics, config, run_blocking),
-        lifetimes=Lifetimes(topics, config, run_blocking),
+        cleaning=Cleaning(topics),
+        lifetimes=Lifetimes(topics),
         auditor=auditor,
         mirror_progress=progress,
         cache=CacheMeter(store),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
-        **await _transacting(topics, config, run_blocking),
+        **_transacting(topics),
     )
 
 
-async def _transacting(
-    topics: Topics, config: BrokerConfig, run_blocking: RunBlocking
-) -> dict[str, Any]:
+def _transacting(topics: Topics) -> dict[str, Any]:
+    config = topics.config
     inner = InnerCalls(config.security.tls_certificate_file)
-    participants = Participants(topics, inner, run_blocking)
+    participants = Participants(topics, inner)
     transactions = None
     if config.transaction_coordinator_enabled:
         from .topics.transactions import Coordination  # few brokers have them
 
-        transactions = Coordination(topics, participants, inner, config, run_blocking)
+        transactions = Coordination(topics, participants, inner)
     return {"inner": inner, "participants": participants, "transactions": transactions}
 
 

@@ -145,7 +145,7 @@ async def _clean(
         topics = broker.services.topics
         for name in wanted or sorted(topics.names.snapshot()):
             parsed = TopicName.parse(name)
-            parts = range(topics.partitions_of(parsed))
+            parts = range(topics.partitioned.count_of(parsed))
             for each in [parsed.partition(number) for number in parts] or [parsed]:
                 opened = await topics.open(each, create=False)
                 done = await broker.services.cleaning.trim(opened, is_dry_run=is_dry_run)

@@ -254,7 +254,7 @@ class ClusterMember(Membership, Cluster):
 
     async def _delete_partitions(self, name: TopicName) -> None:
         topics = self._services.topics
-        for index in range(topics.partitions_of(name)):
+        for index in range(topics.partitioned.count_of(name)):
             part = name.partition(index)
             # What no broker serves is for the one that was asked. Among workers only its own can.
             if not topics.exists(part) or not (

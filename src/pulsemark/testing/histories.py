@@ -352,7 +352,7 @@ def lost_changes(history: History, topic: str) -> Iterator[Anomaly]:
     """
     changes = [step for step in history.of(topic, "set") if step.ok is not False]
     for get in history.of(topic, "get"):
-        done = [step for step in changes if step.ok and step.end_ns <= get.begin_ns]
+        done = [step for step in changes if step.ok and step.end_ns < get.begin_ns]
         last_ns = max((step.begin_ns for step in done), default=None)
         if not get.ok or last_ns is None:
             continue

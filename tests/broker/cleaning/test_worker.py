@@ -98,14 +98,14 @@ def test_one_topics_failure_leaves_the_others_alone(clock):
         other = "persistent://public/default/a-first"
         place.client.create_producer(other).send(b"x")
         clock.advance(by_ms=MINUTE_MS * 5)
-        whole = retention.apply_retention
+        whole = retention.retention_due
 
         def fails(ledger, **limits):
             if ledger.name == other:
                 raise OSError("no space left")
             return whole(ledger, **limits)
 
-        with patch.object(trimming, "apply_retention", fails):
+        with patch.object(trimming, "retention_due", fails):
             limits = {"retentionTimeInMinutes": 1, "retentionSizeInMB": -1}
             place.change("POST", f"{NAMESPACE}/retention", limits)
             wait_until(lambda: not place.stored())

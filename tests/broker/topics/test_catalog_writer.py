@@ -176,13 +176,13 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         await asyncio.gather(*changes)
         assert topics.namespaces.tenants["tenant"] == {"number": 4}
         assert topics.namespaces["public/other"] == {"number": 4}
-        assert topics.partitions_of(many) == 5
+        assert topics.partitioned.count_of(many) == 5
         assert topics.policies[STAMPS].of_topic(NAME) == {"stampers": []}
         again, _ = await start(store)
         assert again.namespaces.tenants == topics.namespaces.tenants
         assert dict(again.namespaces) == dict(topics.namespaces)
         assert again.marks._epochs == topics.marks._epochs
-        assert again.partitions_of(many) == 5
+        assert again.partitioned.count_of(many) == 5
         assert again.marks._epochs[str(NAME)] == 4
         for policies in (topics.policies[STAMPS], again.policies[STAMPS]):
             assert policies.of_namespace("public/default") == {"stampers": []}
@@ -218,7 +218,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         assert again.namespaces.tenants == topics.namespaces.tenants
         assert dict(again.namespaces) == dict(topics.namespaces)
         assert again.marks._epochs == topics.marks._epochs
-        assert (again.partitions_of(NAME), topics.partitions_of(NAME)) == (0, 0)
+        assert (again.partitioned.count_of(NAME), topics.partitioned.count_of(NAME)) == (0, 0)
         assert topic.ledger.stampers.names == ()
         assert await schemas.versions(NAME) == []
         assert await schemas.register(NAME, schema(1), topic) == 0

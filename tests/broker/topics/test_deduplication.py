@@ -426,7 +426,8 @@ def test_after_a_failed_write_nothing_is_lost_and_nothing_doubled(deduplicating)
         producer.send(b"0", sequence_id=0)
 
         async def fail(running: Any) -> tuple[bool, int]:
-            from pulsemark.broker.topics.deduplication import DuplicateMessageError, UncertainError
+            from pulsemark.broker.topics.deduplication import UncertainError
+            from pulsemark.broker.topics.producers import DuplicateMessageError
             from pulsemark.proto.pulsar_api_pb2 import CommandSend
 
             deduplication = running.services.topics.open_topics[TOPIC].deduplication

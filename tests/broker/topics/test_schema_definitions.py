@@ -138,20 +138,6 @@ def test_what_is_no_schema_of_a_topic(value):
         definition(value)
 
 
-def test_a_definition_is_printed_in_the_order_of_avros_java_library() -> None:
-    """Type, name, namespace and doc first; of a field its name, type, doc and default."""
-    given = {
-        "fields": [{"default": "", "doc": "d", "type": "string", "name": "f"}],
-        "doc": "about",
-        "name": "A",
-        "type": "record",
-        "extra": 1,
-    }
-    shown = str(AvroDefinition(json.dumps(given).encode(), "AVRO"))
-    names = [line.split('"')[1] for line in shown.split("\n") if '" : ' in line]
-    assert names == ["type", "name", "doc", "fields", "name", "type", "doc", "default", "extra"]
-
-
 def test_a_comparison_looks_at_the_writers_fields_once(monkeypatch) -> None:
     """Not once for each of the reader's fields: large records would take seconds."""
     from avro.schema import RecordSchema

@@ -64,11 +64,9 @@ URGENT_S = 1.0
 class Auditor:
     """One broker's auditor. Its methods are for the event loop, unless they say otherwise."""
 
-    def __init__(
-        self, topics: Topics, config: BrokerConfig, writes_are_urgent: Callable[[], bool]
-    ) -> None:
+    def __init__(self, topics: Topics, writes_are_urgent: Callable[[], bool]) -> None:
         self._topics = topics
-        self._config = config
+        config = self._config = topics.config
         self._lane = Lane(
             "pulsemark-audit",
             rests=lambda: self.rests(

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, Position
 from ...ledger.retention import expire_position, size_bytes, size_cut
 from ...ledger.would_block import when_read
 from ...records import record
-from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, EVICT, MESSAGE_AGE, STORAGE
 
@@ -73,12 +72,10 @@ def excess_of(topic: Topic, quotas: Mapping[str, Any], now_ms: int) -> list[Exce
 class BacklogQuotas:
     """Checks the quotas of all open topics: when a quota changes, and when it is asked to."""
 
-    def __init__(
-        self, topics: Topics, config: BrokerConfig, run_blocking: Callable[..., Awaitable[Any]]
-    ) -> None:
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._config = config
-        self._run_blocking = run_blocking
+        self._config = topics.config
+        self._run_blocking = topics.run_blocking
         self._background = Background()
         topics.policies.listeners.append(self._policy_changed)
 

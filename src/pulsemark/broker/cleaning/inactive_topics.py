@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError
 from ...wire import TopicName
-from ..configuration.config import DELETE_MODES, BrokerConfig
+from ..configuration.config import DELETE_MODES
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
@@ -48,12 +48,10 @@ TOPICS_AT_ONCE = 200
 class Lifetimes:
     """The timers of one broker."""
 
-    def __init__(
-        self, topics: Topics, config: BrokerConfig, run_blocking: Callable[..., Awaitable[Any]]
-    ) -> None:
-        self.backlogs = BacklogQuotas(topics, config, run_blocking)
+    def __init__(self, topics: Topics) -> None:
+        self.backlogs = BacklogQuotas(topics)
         self._topics = topics
-        self._config = config
+        self._config = topics.config
         self._loop = asyncio.get_running_loop()
         self._background = Background()
         self._timers: dict[str, asyncio.TimerHandle] = {}

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from ...compaction.current_view import claim_kept
 from ...ledger import ManagedLedger, Position
-from ...ledger.retention import apply_retention, expire_position, retention_due, size_bytes
+from ...ledger.retention import expire_position, retention_due, size_bytes
 from ...ledger.would_block import when_read
 from ...records import record
 from ..counters import TopicCleaning
@@ -59,17 +59,8 @@ def removable(ledger: ManagedLedger, policy: RetentionPolicy, now_ms: int) -> Re
     first = ledger.first_position
     if policy.is_unlimited or first is None:
         return Removable()
-    if policy.is_at_once:
-        cut = _ended_segments_end(ledger)
-    else:
-        with claim_kept(ledger) as claim:
-            cut = retention_due(
-                ledger,
-                now_ms=now_ms,
-                retention_time_ms=policy.time_ms,
-                retention_size_bytes=policy.size_bytes,
-                claim=claim,
-            )
+    with claim_kept(ledger) as claim:
+        cut = _cut(ledger, policy, now_ms, claim)
     if cut is None or cut <= first:
         return Removable()
     return Removable(
@@ -85,20 +76,23 @@ def trim(
     """Remove the entries that the policy allows to remove. Raises LedgerError, OSError."""
     if policy.is_unlimited or ledger.first_position is None:
         return
-    if policy.is_at_once:
-        truncate(ledger, _ended_segments_end(ledger), figures, now_ms)
-        return
-    size_before, messages_before = size_bytes(ledger), _messages_removed(ledger)
     with claim_kept(ledger) as claim:
-        removed = apply_retention(
-            ledger,
-            now_ms=now_ms,
-            retention_time_ms=policy.time_ms,
-            retention_size_bytes=policy.size_bytes,
-            claim=claim,
-        )
-    if removed:
-        _count(ledger, figures, now_ms, removed, size_before, messages_before)
+        truncate(ledger, _cut(ledger, policy, now_ms, claim), figures, now_ms)
+
+
+def _cut(
+    ledger: ManagedLedger, policy: RetentionPolicy, now_ms: int, claim: Position | None
+) -> Position | None:
+    """The first entry that the policy keeps; None: all. `claim`: what compaction still needs."""
+    if policy.is_at_once:
+        return _ended_segments_end(ledger, claim)
+    return retention_due(
+        ledger,
+        now_ms=now_ms,
+        retention_time_ms=policy.time_ms,
+        retention_size_bytes=policy.size_bytes,
+        claim=claim,
+    )
 
 
 def free(ledger: ManagedLedger, rules: CleanerRules, figures: TopicCleaning, now_ms: int) -> None:
@@ -117,19 +111,7 @@ def truncate(
     if end is None or first is None or end <= first:
         return
     size_before, messages_before = size_bytes(ledger), _messages_removed(ledger)
-    removed = ledger.truncate_head(end)
-    _count(ledger, figures, now_ms, removed, size_before, messages_before)
-
-
-def _count(
-    ledger: ManagedLedger,
-    figures: TopicCleaning,
-    now_ms: int,
-    removed: int,
-    size_before: int,
-    messages_before: int,
-) -> None:
-    figures.entries_removed += removed
+    figures.entries_removed += ledger.truncate_head(end)
     figures.messages_removed += _messages_removed(ledger) - messages_before
     figures.bytes_removed += max(size_before - size_bytes(ledger), 0)
     figures.last_removed_ms = now_ms
@@ -140,7 +122,7 @@ def _messages_removed(ledger: ManagedLedger) -> int:
     return ledger.first_index - ledger.controls.removed_count
 
 
-def _ended_segments_end(ledger: ManagedLedger) -> Position | None:
+def _ended_segments_end(ledger: ManagedLedger, claim: Position | None) -> Position | None:
     """The start of the first segment that has unacknowledged entries or has not ended."""
     segments = ledger.segments()
     if len(segments) < 2:
@@ -148,8 +130,7 @@ def _ended_segments_end(ledger: ManagedLedger) -> Position | None:
     marks = [c.mark_delete for c in tuple(ledger.cursors.values()) if c.durable]
     if not marks:
         return None
-    with claim_kept(ledger) as claim:
-        keep = ledger.next_position(min(marks if claim is None else [*marks, claim]))
+    keep = ledger.next_position(min(marks if claim is None else [*marks, claim]))
     begun = [Position(s.ledger_id, s.first_entry_id) for s in segments]
     return max((begin for begin in begun if begin <= keep), default=None)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...ledger import LedgerError, Position
 from ...ledger.would_block import when_read
 from ...wire import TopicName
-from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
 from ..policies.pulsar_policies import (
@@ -59,12 +58,8 @@ NOT_CLEANED = "%s: the topic was not cleaned, the next round tries again: %s"
 class Cleaning:
     """One broker's cleaning. Its methods are for the event loop, unless they say otherwise."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        config: BrokerConfig,
-        run_blocking: Callable[..., Awaitable[Any]],
-    ) -> None:
+    def __init__(self, topics: Topics) -> None:
+        config = self._config = topics.config
         self.lane = Lane("pulsemark-cleaning")
         self.claims = Claims()
         self.compactions = CompactionRuns(
@@ -74,8 +69,7 @@ class Cleaning:
         self.rounds = 0
         self.failures = 0
         self._topics = topics
-        self._config = config
-        self._run_blocking = run_blocking
+        self._run_blocking = topics.run_blocking
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._numbers = count()
@@ -227,7 +221,10 @@ class Cleaning:
         self.compactions.compact_if_dirty(topic, threshold_bytes)
 
     def _compaction_begins(self, topic: Topic) -> None:
-        """On the compaction's thread: what is cleaned can be freed once nobody reads the log."""
+        """On the compaction's thread: from now on clients read the topic's compacted form.
+
+        Then what that form replaces can be removed from the log.
+        """
         if topic.cleaner_rules is not None and topic.cleaned is None:
             from ...compaction.current_view import compacted_log
 

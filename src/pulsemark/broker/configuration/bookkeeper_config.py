@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from ...records import record
 from ..errors import ConfigError
-from .declaration import INT_MAX, Kind, is_whole, setting
+from .declaration import INT_MAX, Kind, check_declared, setting
 
 if TYPE_CHECKING:
     from ...ledger.bookkeeper.client import BookieTls
 
 BOOKKEEPER = "bookkeeper"
 MAX_BOOKIES = 1_000
-#: The lowest and the highest value of the numbers.
-RANGES = {
-    "ensemble_size": (1, MAX_BOOKIES),
-    "write_quorum_size": (1, MAX_BOOKIES),
-    "ack_quorum_size": (1, MAX_BOOKIES),
-    "zookeeper_session_timeout_ms": (1_000, 600_000),
-    "bookkeeper_tls_cert_refresh_s": (0, INT_MAX),
-}
 
 
 def _address_of_url(text: str) -> str:
@@ -45,13 +38,21 @@ class BookKeeperConfig:
     #: For a broker without others (`BrokerConfig` in a program): the path of its store's nodes.
     store_root: str = "/pulsemark"
     #: On how many bookies a ledger is spread.
-    ensemble_size: int = setting(3, key="managedLedgerDefaultEnsembleSize")
+    ensemble_size: int = setting(
+        3, key="managedLedgerDefaultEnsembleSize", lowest=1, highest=MAX_BOOKIES
+    )
     #: How many bookies get each entry.
-    write_quorum_size: int = setting(3, key="managedLedgerDefaultWriteQuorum")
+    write_quorum_size: int = setting(
+        3, key="managedLedgerDefaultWriteQuorum", lowest=1, highest=MAX_BOOKIES
+    )
     #: How many of them must have an entry on disk before it is acknowledged.
-    ack_quorum_size: int = setting(2, key="managedLedgerDefaultAckQuorum")
+    ack_quorum_size: int = setting(
+        2, key="managedLedgerDefaultAckQuorum", lowest=1, highest=MAX_BOOKIES
+    )
     #: After so much silence ZooKeeper ends the session.
-    zookeeper_session_timeout_ms: int = setting(4_000, key="metadataStoreSessionTimeoutMillis")
+    zookeeper_session_timeout_ms: int = setting(
+        4_000, key="metadataStoreSessionTimeoutMillis", lowest=1_000, highest=600_000
+    )
 
     # TLS to bookies
     #: Connections to bookies are TLS, and the broker shows them its certificate.
@@ -78,7 +79,7 @@ class BookKeeperConfig:
     )
     #: How often changed files are looked for; 0: never.
     bookkeeper_tls_cert_refresh_s: int = setting(
-        300, key="bookkeeperTlsCertFilesRefreshDurationSeconds"
+        300, key="bookkeeperTlsCertFilesRefreshDurationSeconds", lowest=0, highest=INT_MAX
     )
 
     def __post_init__(self) -> None:
@@ -92,10 +93,8 @@ class BookKeeperConfig:
         root = self.store_root
         if not root.startswith("/") or root.endswith("/") or "//" in root:
             raise ConfigError("store_root", root, "must be a path such as /pulsemark")
-        for name, (lowest, highest) in RANGES.items():
-            value = getattr(self, name)
-            if not (is_whole(value) and lowest <= value <= highest):
-                raise ConfigError(name, value, f"must be from {lowest} to {highest}")
+        for spec in fields(self):
+            check_declared(spec, getattr(self, spec.name))
 
     def _check_tls(self) -> None:
         """Raises ConfigError unless connections to bookies can be made with these settings."""

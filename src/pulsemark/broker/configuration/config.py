@@ -27,8 +27,6 @@ from .declaration import (
     SECONDS,
     Kind,
     check_declared,
-    check_number,
-    check_port,
     is_whole,
     limit,
     setting,
@@ -237,7 +235,7 @@ class BrokerConfig(PolicyDefaults):
 
     # Data folder and addresses
     #: Where entries are kept: in "files", or in "memory", which ends with the process.
-    storage: str = "files"
+    storage: str = setting("files", choices=("files", "memory"))
     #: Data folder. None: a temporary folder, removed when the broker closes. Not with "memory".
     data_dir: str | os.PathLike[str] | None = None
     #: The content with which a broker in memory starts, and which the next broker can take over.
@@ -258,8 +256,8 @@ class BrokerConfig(PolicyDefaults):
     grpc_control_token_file: str | os.PathLike[str] | None = None
     #: Port for Kafka's clients; None: not served (and kafka-python is not imported).
     kafka_port: int | None = None
-    #: The port that Kafka's clients are told; None: the one that they came to. For a port that is
-    #: mapped, as a container's. It is not for the port with TLS.
+    #: The port that the broker tells Kafka's clients; None: the one to which they connected. Set it
+    #: if that port is mapped, as by a container. The port with TLS is always told as it is.
     kafka_advertised_port: int | None = None
     #: The namespace whose topics Kafka's clients see, by their local names.
     kafka_namespace: str = "public/default"
@@ -277,7 +275,7 @@ class BrokerConfig(PolicyDefaults):
 
     # Entries and storage
     #: The largest message; clients get this limit when they connect.
-    max_message_size_bytes: int = setting(5 * MIB, key="maxMessageSize")
+    max_message_size_bytes: int = setting(5 * MIB, key="maxMessageSize", lowest=1024)
     #: Send an entry's broker time and index to clients that ask for them (PIP-90).
     exposing_broker_entry_metadata_to_client_enabled: bool = False
     #: Names of the stampers, in order, or in one line as on the command line; () writes entries
@@ -333,9 +331,8 @@ class BrokerConfig(PolicyDefaults):
     #: How many points each consumer has on that ring.
     subscription_key_shared_consistent_hashing_replica_points: int = 100
 
-    #: How long a publish waits at most for more publishes of the same client, or stays unread, if
-    #: that client sends without waiting for receipts. Messages that are handled together cost the
-    #: broker much less. 0: every publish is handled at once.
+    #: How long a publish may wait for more publishes of a client that does not wait for receipts.
+    #: Messages that are handled together cost the broker much less. 0: none waits.
     publish_gathering_ms: int = setting(2, lowest=0)
 
     #: Whether a leader epoch begins when this broker takes a topic over, for topics of Pulsar's
@@ -349,7 +346,7 @@ class BrokerConfig(PolicyDefaults):
 
     # Kafka's clients (docs/kafka.md)
     #: Partitions of a topic that a Kafka client creates without saying how many (num.partitions).
-    kafka_default_partitions: int = 1
+    kafka_default_partitions: int = setting(1, lowest=1)
     #: The entry format of topics that Kafka clients create without one (message.format.version).
     kafka_message_format_version: str = KAFKA_FORMAT_VERSION
     #: How long a new consumer group waits for more members before its first generation.
@@ -401,7 +398,7 @@ class BrokerConfig(PolicyDefaults):
     #: Tags to count by, as named by `metadata.tags_of`; "producer" is short for "producer_name".
     audit_tags: tuple[str, ...] = ("producer_name",)
     #: Width of the buckets. They begin at multiples of it since 1970, UTC.
-    audit_bucket_ms: int = 60_000
+    audit_bucket_ms: int = setting(60_000, lowest=1, highest=MAX_BUCKET_MS)
     #: How often counts are stored. After a kill, what came since is counted again.
     audit_save_interval_ms: int = 10_000
     #: Above it the oldest bucket is dropped, which is reported.
@@ -418,13 +415,13 @@ class BrokerConfig(PolicyDefaults):
     keep_alive_interval_ms: int = setting(30_000, key="keepAliveIntervalSeconds", kind=SECONDS)
     #: How long a new connection may take to send CONNECT.
     handshake_timeout_ms: int = 30_000
-    #: A frame that has begun must be complete within this time, plus one second for each
-    #: `min_frame_rate_bytes_per_s` received of it.
+    #: A frame must arrive whole within this time, plus a second for each
+    #: `min_frame_rate_bytes_per_s` of it that has arrived.
     stalled_frame_timeout_ms: int = 30_000
     #: How fast a frame must arrive, after `stalled_frame_timeout_ms`.
     min_frame_rate_bytes_per_s: int = 16 * 1024
-    #: If a client asks for a producer name or an Exclusive subscription that another connection
-    #: holds: how long that connection has to answer a PING before it is closed.
+    #: How long a connection may take to answer a PING when another client asks for the producer
+    #: name, or the Exclusive subscription, that it holds. Then it is closed.
     connection_liveness_check_timeout_ms: int = setting(
         5_000, key="connectionLivenessCheckTimeoutMillis"
     )
@@ -532,14 +529,12 @@ class BrokerConfig(PolicyDefaults):
             object.__setattr__(self, "store_options", _synced_at(self.sync_interval_ms, self))
         if not isinstance(self.security, SecurityConfig):
             raise ConfigError("security", self.security, "must be a SecurityConfig")
-        _check_ports(self)
+        if self.port is None and self.security.tls_port is None:
+            raise ConfigError("port", None, "must be a port number: there is no port with TLS")
         _check_texts(self)
         for spec in fields(self):
             if spec.name != "sync_interval_ms":
                 check_declared(spec, getattr(self, spec.name))
-        epochs: Any = self.leader_epochs_enabled
-        if not isinstance(epochs, bool):
-            raise ConfigError("leader_epochs_enabled", epochs, "must be True or False")
         if not isinstance(self.clock, Clock):
             reason = "must have a method now_ms(), as pulsemark.testing.SettableClock has"
             raise ConfigError("clock", self.clock, reason)
@@ -549,9 +544,6 @@ class BrokerConfig(PolicyDefaults):
         _check_kafka(self)
         check_storage(self)
         _check_audit(self)
-        size_bytes = self.max_message_size_bytes
-        if size_bytes < 1024:
-            raise ConfigError("max_message_size_bytes", size_bytes, "must be at least 1024")
 
 
 def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
@@ -570,17 +562,6 @@ def _check_audit(config: BrokerConfig) -> None:
     except AuditInputError as error:
         raise ConfigError("audit_tags", config.audit_tags, str(error)) from error
     object.__setattr__(config, "audit_tags", tags)
-    if config.audit_bucket_ms > MAX_BUCKET_MS:
-        reason = f"must be at most {MAX_BUCKET_MS}"
-        raise ConfigError("audit_bucket_ms", config.audit_bucket_ms, reason)
-
-
-def _check_ports(config: BrokerConfig) -> None:
-    if config.port is None and config.security.tls_port is None:
-        raise ConfigError("port", None, "must be a port number: there is no port with TLS")
-    ports = ("port", "http_port", "grpc_port", "kafka_port", "schema_registry_port")
-    for name in (*ports, "kafka_advertised_port"):
-        check_port(name, getattr(config, name))
 
 
 def _check_texts(config: BrokerConfig) -> None:
@@ -603,7 +584,6 @@ def _check_kafka(config: BrokerConfig) -> None:
         check_namespace(name)
     except (InvalidTopicNameError, AttributeError) as error:
         raise ConfigError("kafka_namespace", name, str(error)) from error
-    check_number("kafka_default_partitions", config.kafka_default_partitions)
     version = config.kafka_message_format_version
     if version != KAFKA_FORMAT_VERSION:  # most brokers have nothing of Kafka's
         from ...kafka.topic_settings import magic_of_version
@@ -612,25 +592,19 @@ def _check_kafka(config: BrokerConfig) -> None:
             magic_of_version(version)
         except (ValueError, AttributeError) as error:
             raise ConfigError("kafka_message_format_version", version, str(error)) from error
-    least = "kafka_group_min_session_timeout_ms"
-    most = "kafka_group_max_session_timeout_ms"
-    check_number(least, getattr(config, least))
-    if not isinstance(getattr(config, most), int) or getattr(config, most) < getattr(config, least):
-        raise ConfigError(most, getattr(config, most), f"must be a whole number, at least {least}")
-
-
-STORAGES = ("files", "memory")
+    most_ms = config.kafka_group_max_session_timeout_ms
+    if most_ms < config.kafka_group_min_session_timeout_ms:
+        reason = "must be at least kafka_group_min_session_timeout_ms"
+        raise ConfigError("kafka_group_max_session_timeout_ms", most_ms, reason)
 
 
 def check_storage(config: BrokerConfig) -> None:
-    """Raise ConfigError if no storage has this name, or if two places are given."""
+    """Raise ConfigError if there are two places to store in."""
     storage, memory = config.storage, config.memory
     data_dir: Any = config.data_dir
     if data_dir is not None:
         data_dir = path_of("data_dir", data_dir)
         object.__setattr__(config, "data_dir", data_dir)
-    if storage not in STORAGES:
-        raise ConfigError("storage", storage, f"must be one of {', '.join(STORAGES)}")
     if data_dir is not None and storage == "memory":
         raise ConfigError("data_dir", data_dir, "a broker in memory has no data folder")
     if memory is not None and not isinstance(memory, MemoryFolder):

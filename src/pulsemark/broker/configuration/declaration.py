@@ -90,6 +90,8 @@ class Declaration(NamedTuple):
     kind: Kind | None = None
     #: The lowest number; None: 1 for an amount, and none for others.
     lowest: int | None = None
+    #: The highest one; None: any. A port has those of ports.
+    highest: int | None = None
     #: The values that there are; (): any.
     choices: tuple[str, ...] = ()
     #: Whether an empty list in a file means the default.
@@ -118,16 +120,22 @@ def declaration_of(spec: Field[Any]) -> Declaration:
 
 
 def check_declared(spec: Field[Any], value: Any) -> None:
-    """Raise ConfigError for a number that is too low, or a text that is none of the choices."""
+    """Raise ConfigError for a number out of bounds, and for any other value that is not allowed."""
     declared, name = declaration_of(spec), spec.name
     if isinstance(value, str | os.PathLike) and "\0" in str(value):
         raise ConfigError(name, value, "must be without NUL bytes")
-    lowest = declared.lowest
+    lowest, highest = declared.lowest, declared.highest
     if lowest is None and (name.endswith(AMOUNTS) or name.startswith("max_")):
         lowest = 1
-    if lowest is not None:
-        check_number(name, value, lowest)
-    if declared.choices and value not in declared.choices:
+    if name.endswith("port"):
+        if value is not None and not (is_whole(value) and 0 <= value <= HIGHEST_PORT):
+            raise ConfigError(name, value, f"must be a port number from 0 to {HIGHEST_PORT}")
+    elif isinstance(spec.default, bool):
+        if not isinstance(value, bool):
+            raise ConfigError(name, value, "must be True or False")
+    elif lowest is not None:
+        _check_number(name, value, lowest, highest)
+    elif declared.choices and value not in declared.choices:
         raise ConfigError(name, value, f"must be one of {', '.join(declared.choices)}")
 
 
@@ -136,13 +144,10 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_number(name: str, value: Any, lowest: int = 1) -> None:
-    """Raise ConfigError unless the value is a whole number of at least `lowest`."""
-    if not is_whole(value) or value < lowest:
-        raise ConfigError(name, value, f"must be a whole number of at least {lowest}")
-
-
-def check_port(name: str, port: Any) -> None:
-    """Raise ConfigError unless it is a port's number, or None."""
-    if port is not None and not (is_whole(port) and 0 <= port <= HIGHEST_PORT):
-        raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")
+def _check_number(name: str, value: Any, lowest: int, highest: int | None) -> None:
+    if is_whole(value) and value >= lowest and (highest is None or value <= highest):
+        return
+    wanted = (
+        f"a whole number of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+    )
+    raise ConfigError(name, value, f"must be {wanted}")

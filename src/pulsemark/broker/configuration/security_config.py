@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ...records import record
 from ..errors import ConfigError
-from .declaration import SECONDS, WORDS, Kind, check_declared, check_port, is_whole, setting
+from .declaration import SECONDS, WORDS, Kind, check_declared, is_whole, setting
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -58,7 +58,6 @@ def _authorization(name: str) -> str | None:
 
 PROVIDER_NAMES = Kind(_providers, ",".join)
 AUTHORIZATION_NAME = Kind(_authorization)
-PORTS = ("tls_port", "http_tls_port", "grpc_tls_port", "kafka_tls_port")
 
 
 @record(frozen=True, kw_only=True)
@@ -153,8 +152,6 @@ class SecurityConfig:
         for spec in fields(self):
             _check_type(spec.name, getattr(self, spec.name), types[spec.name])
             check_declared(spec, getattr(self, spec.name))
-        for name in PORTS:
-            check_port(name, getattr(self, name))
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:

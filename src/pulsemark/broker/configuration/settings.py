@@ -1,23 +1,19 @@
 """A broker's settings, by their names in a configuration file.
 
-A user who comes from Pulsar has a `broker.conf` or `standalone.conf`. It holds three kinds of
-settings:
+The `broker.conf` or `standalone.conf` of a user who comes from Pulsar has three kinds of settings:
 
-- Settings of Pulsar that this broker has, too. They are used. A value that is not valid raises
-  `SettingError` with key and value.
-- Settings of Pulsar that this broker does not have; there are hundreds. They are ignored and
-  listed in `Loaded.ignored`, so that the program can warn once. A setting that asks for
-  protection, or for a limit, that this broker does not have is an error (`PROTECTIONS`, `LIMITS`).
-- This broker's own settings: `pulsemark` and the field's name. `pulsemarkDataDir` is `data_dir`,
-  `pulsemarkSyncIntervalMs` is the store's `sync_interval_ms`. An unknown one is an error, since
-  only a mistake can put it there. A setting that has a name in Pulsar has only that name.
+- Settings of Pulsar that this broker has, too. A value that is not valid raises `SettingError`.
+- Settings of Pulsar that this broker does not have; there are hundreds. They are ignored and listed
+  in `Loaded.ignored`, so that the program can warn once. One that asks for protection, or for a
+  limit, that this broker does not have is an error (`PROTECTIONS`, `LIMITS`).
+- This broker's own settings: `pulsemark` and the field's name. `pulsemarkDataDir` is `data_dir`.
+  An unknown one is an error. A setting that has a name in Pulsar has only that name.
 
 A name that differs from one of these only in upper and lower case is an error, too.
 
-An empty value means the default, as in Pulsar. Three settings are different: an empty
-`brokerServicePort` or `webServicePort` closes that port, and an empty
-`brokerEntryMetadataInterceptors` switches stamps off (as by default in Pulsar).
-`pulsemarkStampers` takes any stamper by name, and overrides Pulsar's setting.
+An empty value means the default, as in Pulsar, but for three settings: an empty `brokerServicePort`
+or `webServicePort` closes that port, and an empty `brokerEntryMetadataInterceptors` switches stamps
+off. `pulsemarkStampers` takes any stamper by name, and overrides Pulsar's setting.
 """
 
 from __future__ import annotations

@@ -1,21 +1,17 @@
 """Where settings come from (file, environment, command line), and what is wrong with a file.
 
-In this order, the later ones win: the defaults; a file (`broker.conf`, or TOML if its name ends in
-``.toml``); the environment; the command line.
+Later sources win: the defaults; a file (`broker.conf`, or TOML if its name ends in ``.toml``); the
+environment; the command line.
 
 A TOML file has the names of `BrokerConfig` at its top level, with values of their types; a list of
 names is an array of strings; an empty string means "none" where a setting may have no value. The
 environment has the same names in capitals after ``PULSEMARK_``, lists with commas, and ``none``. An
 empty variable counts as one that is not set.
 
-`Loaded` keeps the source of each value, so that an error, and `pulsemark config show`, can name it.
-
-What is wrong with a configuration file, all of it at once: `check_file`.
-
-An **error** keeps the broker from starting, or is a setting that there is not. A **warning** is a
-setting that makes the broker less safe than it looks, or one that Pulsar has and this broker does
-not, with another value than in Pulsar's own files. Settings that stand there as Pulsar ships them
-are counted, not listed.
+`check_file` finds all that is wrong with a file at once. An **error** keeps the broker from
+starting, or is a setting that there is not. A **warning** is a setting that makes the broker less
+safe than it looks, or one that Pulsar has and this broker does not, with another value than in
+Pulsar's own files. Settings that stand there as Pulsar ships them are counted, not listed.
 """
 
 from __future__ import annotations

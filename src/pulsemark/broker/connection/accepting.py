@@ -394,10 +394,10 @@ class Listening:
         return KafkaPlace(0, host, *ports) if any(ports) else None
 
     def url(self, scheme: str, listener: Listener | None, host: str) -> str:
-        """The URL of a listener for clients; "" if it is not served."""
+        """The URL of a listener for clients, without a scheme HOST:PORT; "" if it is not served."""
         if listener is None:
             return ""
-        return f"{scheme}://{url_host(host)}:{listener.port}"
+        return f"{scheme}{scheme and '://'}{url_host(host)}:{listener.port}"
 
 
 def url_host(host: str) -> str:

@@ -230,11 +230,10 @@ class Receipts:
             self._session.write(answer)
 
     def _settled(self, sent: SentBatch) -> None:
-        """A batch is durable, or parts of it failed: answer it, after those before it of its store.
+        """A batch is done, durable or failed: answer it, after the earlier ones of its store.
 
-        Those before it are done then, but their calls may still be on their way to the loop: a
-        batch that is done before its callback is added calls back at once. Those of other stores
-        may not be done.
+        The earlier ones are done, too, though the loop may not have been told yet. Batches of other
+        stores may not be done.
         """
         for one in tuple(self._unanswered.values()):
             # An answer may end a wait for room, and what is read then may have answered others.
@@ -270,7 +269,7 @@ class Receipts:
             self._session.storage_failed(failure)
             for run in sent.runs:
                 if run.stored_count < len(run.publishes):
-                    # What its client has sent since must not be stored before what was refused.
+                    # Its later messages must not be stored before those that were refused.
                     self._session.close_producer(run.producer)
         self._session.publishes_changed()
         self._drop_session()

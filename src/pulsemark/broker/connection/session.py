@@ -1,38 +1,32 @@
 """One client connection, as an asyncio protocol.
 
 Received bytes go into the sans-IO `wire.Connection`. Its events go to the functions in `handlers`,
-by table. If a handler cannot finish at once (it opens a topic, writes the catalog), it passes a
+by table. A handler that cannot finish at once (it opens a topic, writes the catalog) passes a
 coroutine to `run`, which makes a task of it (`Requests`). If the task fails, the request is
 answered with an ERROR.
 
 Reading pauses for the reasons of `Pause`, so that a client cannot make the broker hold more than
-the limits allow. The module `memory` counts what all connections hold.
+the limits allow. Times are in `Liveness`. When the broker closes, connections are half-closed and
+drained first (`Draining`).
 
-Times are in `Liveness`. When the broker closes, connections are half-closed and drained first
-(`Draining`).
-
-A connection can have twenty thousand consumers. When it ends, its consumers get no more messages,
-and leave their subscriptions in pieces, those of one subscription in one step: so their entries are
-given to the other consumers only once. Code that reads a subscription's consumers earlier removes
-the leaving ones first, so that it never sees a consumer whose connection has ended.
+A connection can have twenty thousand consumers. When it ends, they get no more messages, and leave
+their subscriptions in pieces, those of one subscription in one step: so their entries are given to
+the other consumers only once.
 
 `Gathering` gathers the publishes of a client that sends without waiting for receipts. A message
-that is handled alone is expensive: a commit with its sync and its thread switches, turns of the
-event loop for its read and its receipt, and one write. A client that sends more while its publishes
-are in flight does not need each receipt at once. So the broker handles its publishes some at a
-time, as if the network had been slower by that time. Pulsar's bookies wait in the same way for a
-group of entries (``journalMaxGroupWaitInMillis``, 1 ms).
-
-A client that does wait for its receipts would become slower, since it sends nothing until it has
-them. So the broker finds out what the client does, again and again:
+that is handled alone is expensive: it has a commit, turns of the event loop and a write of its own.
+Such a client does not need each receipt at once, so the broker handles its publishes some at a
+time. Pulsar's bookies wait in the same way (``journalMaxGroupWaitInMillis``, 1 ms). A client that
+does wait for its receipts would become slower. So the broker finds out again and again what the
+client does:
 
 - **Wait**: what was read is not handled for `wait_s`, while the broker reads on. The wait was
   useless if nothing arrived in its second half. After a useless wait the next reads are handled at
   once, and their number doubles with each useless wait (up to RESTS_MAX).
 - **Pause**: after a useful wait, each of the next PACED_READS reads is handled at once, and then
   the connection is not read for `wait_s`, or until ENOUGH_BYTES have arrived (the socket's
-  low-water mark, SO_RCVLOWAT). What arrives meanwhile stays in the socket and costs one read and
-  one turn of the loop, however many messages it is. Then comes a wait again.
+  low-water mark, SO_RCVLOWAT). What arrives meanwhile costs one read and one turn of the loop,
+  however many messages it is. Then comes a wait again.
 
 The broker does neither if the time between two reads is longer than it would wait, or if enough
 bytes arrive or enough publishes are in flight already.
@@ -128,7 +122,7 @@ class ReadingPauses:
     def set_low_water(self, size_bytes: int) -> None:
         """Read nothing until so many bytes have arrived, or the client has ended.
 
-        This is no reason: it is for a few milliseconds (`Gathering`).
+        `Gathering` does this for a few milliseconds at a time.
         """
         if self.transport is not None and not self.transport.is_closing():
             link = self.transport.get_extra_info("socket")
@@ -226,11 +220,11 @@ class Liveness:
         return self._silence(now_s, None, is_dead=True)
 
     def silence_unread(self, now_s: float, confirmed_bytes: int | None) -> Silence:
-        """What to do now about a client that is not read, so that no PONG of it is seen.
+        """What to do now about a client that the broker does not read, so that it sees no PONG.
 
-        Its system confirms a PING, or answers it with a reset if the client has ended.
-        `confirmed_bytes` is what it has confirmed until now; None: that is not known. A caller that
-        gets PING must send it.
+        The client's machine confirms a PING, or resets the connection if the client has ended.
+        `confirmed_bytes` is what the machine has confirmed until now; None: that is not known. A
+        caller that gets PING must send it.
         """
         is_dead = confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes
         return self._silence(now_s, confirmed_bytes, is_dead=is_dead)
@@ -263,29 +257,6 @@ class Liveness:
             self._unsent = (now_s, unsent_bytes)
             return False
         return (now_s - since_s) * 1000 >= 2 * self._config.keep_alive_interval_ms
-
-
-class NextInput:
-    """Lets coroutines wait for the next bytes of a client that was sent a PING."""
-
-    def __init__(self) -> None:
-        self._next: asyncio.Future[None] | None = None
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether a coroutine waits already, so that a PING has been sent."""
-        return self._next is not None and not self._next.done()
-
-    def arrived(self) -> None:
-        """Bytes arrived, or the connection has ended."""
-        if self._next is not None and not self._next.done():
-            self._next.set_result(None)
-
-    async def wait(self, timeout_s: float) -> None:
-        """Return when the next bytes arrive. Raises TimeoutError."""
-        if self._next is None or self._next.done():
-            self._next = asyncio.get_running_loop().create_future()
-        await asyncio.wait_for(asyncio.shield(self._next), timeout_s)
 
 
 #: With so many unhandled bytes, or so many publishes in flight, waiting brings nothing.
@@ -559,7 +530,7 @@ TURN_S = 0.01
 #: After how many events the time is checked.
 EVENTS_PER_CHECK = 32
 TASKS_PER_TURN = 64
-#: How often to ask whether the client's system has taken a PING.
+#: How often the broker asks whether the client's machine has received a PING.
 CONFIRM_POLL_S = 0.02
 #: A connection that has been silent for this time frees its input buffer.
 QUIET_S = 1.0
@@ -610,7 +581,8 @@ class Session(asyncio.BufferedProtocol):
         self._gathering = Gathering(wait_s, self._loop, self.take_turn, set_low_water)
         #: The size of the buffer that the loop reads into.
         self._room_bytes = 0
-        self._next_input = NextInput()
+        #: Whether bytes have come since the last PING of `is_alive`, which waits for them.
+        self._input_came = asyncio.Event()
         self._draining: Draining | None = None
         self.is_closed, self._writable = False, True
         self._output = services.output
@@ -662,7 +634,7 @@ class Session(asyncio.BufferedProtocol):
             self._draining.received()
             return
         self._liveness.received_at_s = self._loop.time()
-        self._next_input.arrived()
+        self._input_came.set()
         self.connection.buffer_updated(nbytes)
         if not self._is_publishing:
             self.take_turn()
@@ -868,11 +840,11 @@ class Session(asyncio.BufferedProtocol):
             self._check_unsent()
             self._plan_turn()
         finally:
-            self.services.topics.wake_committer()
+            self.services.topics.store.wake_committer()
         return handled > 0
 
     def _is_turn_over(self, until_s: float, tasks_before: int) -> bool:
-        self.services.topics.wake_committer()
+        self.services.topics.store.wake_committer()
         # All tasks started here run in the next turn, before anything else.
         busy = len(self._requests) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
         if until_s == math.inf or not self.connection.pending_bytes:
@@ -1022,10 +994,12 @@ class Session(asyncio.BufferedProtocol):
             return False
         if self._pauses:
             return await self._is_there()
-        if not self._next_input.is_awaited:
+        if self._input_came.is_set():  # else a PING is under way
+            self._input_came.clear()
             self.write(commands.PING)
+        timeout_s = self.config.connection_liveness_check_timeout_ms / 1000
         try:
-            await self._next_input.wait(self.config.connection_liveness_check_timeout_ms / 1000)
+            await asyncio.wait_for(self._input_came.wait(), timeout_s)
         except TimeoutError:
             text = "no answer to a PING; another client asked for its producer name or subscription"
             self.close_because(text)
@@ -1041,10 +1015,10 @@ class Session(asyncio.BufferedProtocol):
         return self.is_closed
 
     async def _is_there(self) -> bool:
-        """Whether the client's system takes a PING. The broker does not read the answer now.
+        """Whether the client's machine takes a PING. The broker does not read the answer now.
 
-        The end of a client that was killed may wait in its own system, after bytes for which the
-        broker's system has no room. That system answers the PING with a reset.
+        The machine of a client that was killed may still hold bytes for which the broker has no
+        room. It answers the PING with a reset.
         """
         if self._sees_end():
             return False
@@ -1122,7 +1096,7 @@ class Session(asyncio.BufferedProtocol):
         self.connection.discard()
         self.leave_all()
         self._requests.cancel()
-        self._next_input.arrived()
+        self._input_came.set()
 
 
 def leave_together(everything: Iterable[Producer | Consumer]) -> None:

@@ -241,10 +241,9 @@ class _FollowedFolder:
         return self._store.open_view(name, create=False)
 
     def _logs(self) -> Mapping[str, TopicLog]:
-        """Of all topics: one that nobody uses now may have been used since the last time.
+        """The logs of all topics, also of those that nobody uses now: a follower may lack entries.
 
-        What is not opened within a few seconds, as after the start with many topics, is left to the
-        next times.
+        It opens topics for a few seconds. The next calls open the rest.
         """
         logs: dict[str, TopicLog] = {}
         until_s = time.monotonic() + OPENING_S

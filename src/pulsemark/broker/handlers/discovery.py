@@ -66,7 +66,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
     A topic that does not exist may be created here, with the partitions that the policy says.
     """
     if command.topic == TRANSACTION_COORDINATORS:
-        # Without transactions there are none, and clients say so.
+        # With 0 clients report that transactions are off.
         coordinators = 0 if session.services.transactions is None else 1
         session.write(commands.partitioned_metadata_response(command.request_id, coordinators))
         return
@@ -85,7 +85,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
     if created:
         session.run(command.request_id, _create_partitioned(session, command, name, created))
         return
-    partitions = topics.partitions_of(name)
+    partitions = topics.partitioned.count_of(name)
     session.write(commands.partitioned_metadata_response(command.request_id, partitions))
 
 
@@ -100,7 +100,7 @@ async def _create_partitioned(
     except RefusedError as refusal:
         _refuse_metadata(session, command, refusal)
         return
-    partitions = topics.partitions_of(name)
+    partitions = topics.partitioned.count_of(name)
     session.write(commands.partitioned_metadata_response(command.request_id, partitions))
 
 
@@ -324,8 +324,8 @@ def _notify(
 ) -> None:
     target = Target.of_namespace(watcher.namespace)
     if not session.services.authorizer.allows(session.principal, GET_TOPICS, target):
-        # The role has lost the permission. It gets names again when it has it again; the digest
-        # that comes with them tells the client that it has missed some.
+        # The role has lost its permission. If it gets that back, the digest in the next update
+        # tells the client that it has missed names.
         return
     update = pb.CommandWatchTopicUpdate(
         watcher_id=watcher.watcher_id, new_topics=new, deleted_topics=deleted, topics_hash=digest

@@ -34,9 +34,8 @@ from ...wire import Sends, TopicName, commands
 from ..cooperative import at_once
 from ..errors import RefusedError
 from ..policies.own_policies import MIRRORS
-from ..topics.deduplication import DuplicateMessageError
 from ..topics.non_persistent import NOWHERE
-from ..topics.producers import DuplicateError, Mirror, Producer, allows, not_allowed
+from ..topics.producers import DuplicateMessageError, Mirror, Producer, allows, not_allowed
 from ..topics.registry import creates
 from .authorizing import check_again
 from .checks import (
@@ -366,8 +365,8 @@ def _append_failed(
 def _close_in_turn(session: Session, sender: Producer, topic: Topic) -> None:
     """Close a producer whose topic was terminated, after its outstanding receipts.
 
-    As in Pulsar the producer is closed before it gets the error. Go's client forgets a producer
-    with the error, and then no longer looks whether the messages on their way can still be sent.
+    As in Pulsar CLOSE_PRODUCER comes before the error: upon the error Go's client forgets the
+    producer, and no longer sends its other messages elsewhere.
     """
     topic.producers.detach(sender)
     if session.forget_producer(sender):
@@ -384,8 +383,8 @@ def _refuse_send(
     session: Session, sender: Producer, topic: Topic, command: CommandSend, refusal: RefusedError
 ) -> None:
     if topic.deduplication is not None and refusal.code in SENT_AGAIN:
-        # The messages behind it may be on their way. Once one of them were stored, this one would
-        # count as a duplicate when it comes again, and never be stored.
+        # If a message behind this one were stored, this one would count as a duplicate when its
+        # client sends it again.
         sender.must_open_again = True
     if session.refused_sends.add():
         text = "%s: SEND from producer %r was refused: %s (refusal %d on this connection)"
@@ -426,9 +425,9 @@ def mirror_name(command: CommandProducer) -> str:
 async def start_mirror(session: Session, topic: Topic, producer: Producer) -> int:
     """Let an added producer mirror; the position of the topic's last entry from its source, packed.
 
-    It is answered as the last sequence id. The source's index that comes next, if it is known, is
-    answered as topic epoch, for which a shared producer has no other use. Raises `RefusedError`:
-    the topic's policy does not allow it, or the log cannot be read.
+    The answer to PRODUCER has it as last sequence id, and the source's next index, if that is
+    known, as topic epoch, which a shared producer does not use. Raises `RefusedError` if the
+    topic's policy does not allow the mirror, or the log cannot be read.
     """
     cluster = producer.name.removeprefix(MIRROR_PRODUCER_PREFIX)
     if not allows(session.services.topics.policies.applied(topic.topic_name, MIRRORS), cluster):
@@ -472,7 +471,7 @@ def append_mirrored(
             sender=producer.sender,
             follows=mirror.follows,
         )
-    except DuplicateError:
+    except DuplicateMessageError:
         answer = commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
         session.receipts.answer_in_turn(producer, answer)
         return None

@@ -200,17 +200,10 @@ async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) 
     """Expire a subscription's messages that are older than a number of seconds."""
     ttl_s = int_value(age)
     topics = await open_logs(request, path)
-    if not any(name in opened.subscriptions for opened in topics):
-        asked = existing_topic(request, path)
-        raise HttpError(404, f"Subscription {name} not found for topic {asked}")
-    refusals = []
-    for opened in topics:
-        subscription = opened.subscriptions.get(name)
-        if subscription is not None and not await _expire(request, subscription, ttl_s):
-            refusals.append(NOT_BY_TIME.format(opened.name, name))
-    if refusals:
-        raise HttpError(409, refusals[0])
-    return Response()
+    found = [opened.subscriptions[name] for opened in topics if name in opened.subscriptions]
+    if not found:
+        raise subscription_not_found(name, existing_topic(request, path))
+    return await _expire_each(request, found, ttl_s)
 
 
 @routes.post(
@@ -220,28 +213,27 @@ async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) 
 async def expire_all_by_age(request: Request, path: TopicPath, age: str) -> Response:
     """Expire old messages of every subscription; 409 names the first one without an effect."""
     ttl_s = int_value(age)
+    topics = await open_logs(request, path)
+    found = [one for opened in topics for one in tuple(opened.subscriptions.values())]
+    return await _expire_each(request, found, ttl_s)
+
+
+async def _expire_each(request: Request, found: list[Subscription], ttl_s: int) -> Response:
     refusals = []
-    for opened in await open_logs(request, path):
-        refusals += [
-            NOT_BY_TIME.format(opened.name, subscription.name)
-            for subscription in tuple(opened.subscriptions.values())
-            if not await _expire(request, subscription, ttl_s)
-        ]
+    for one in found:
+        last = await request.services.cleaning.due_position(one.topic, ttl_s)
+        if not await ask_to_expire(one, last, first_time_known=True):
+            refusals.append(NOT_BY_TIME.format(one.topic.name, one.name))
     if refusals:
         raise HttpError(409, refusals[0])
     return Response()
-
-
-async def _expire(request: Request, subscription: Subscription, ttl_s: int) -> bool:
-    last = await request.services.cleaning.due_position(subscription.topic, ttl_s)
-    return await ask_to_expire(subscription, last, first_time_known=True)
 
 
 @routes.post(f"{SUBSCRIPTION}/expireMessages", needs.topic("EXPIRE_MESSAGES"))
 async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response:
     """Expire a subscription's messages up to and including the message id in the body."""
     position, partition_index = _message_id(request.json())
-    if request.services.topics.partitions_of(stored_topic(request, path)):
+    if request.services.topics.partitioned.count_of(stored_topic(request, path)):
         reason = "Expire message at position is not supported for partitioned-topic"
         raise HttpError(405, reason)
     (opened,) = await open_stored(request, path)
@@ -249,7 +241,7 @@ async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response
         raise HttpError(412, WRONG_PARTITION)
     subscription = opened.subscriptions.get(name)
     if subscription is None:
-        raise HttpError(404, f"Subscription {name} not found for topic {opened.name}")
+        raise subscription_not_found(name, opened.name)
     if position >= opened.ledger.end_position:
         raise HttpError(409, NOT_BY_POSITION.format(opened.name, name))
     await ask_to_expire(subscription, position, first_time_known=False)

@@ -317,17 +317,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _refuse(self, status: int, reason: str) -> None:
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = self.error(status, reason)
-            headers = [
-                (b"content-length", str(len(body.body)).encode()),
-                (b"content-type", body.content_type.encode("latin-1")),
-                (b"connection", b"close"),
-                SERVER,
-            ]
-            phrase = body.status_phrase
-            self._send(h11.Response(status_code=status, headers=headers, reason=phrase))
-            self._send(h11.Data(data=body.body))
-            self._send(h11.EndOfMessage())
+            response = self.error(status, reason)
+            response.headers += (("connection", "close"),)
+            self._respond(response)
         self.close()
 
     def _send(self, event: h11.Event) -> None:

@@ -50,7 +50,7 @@ def check_stored(path: TopicPath) -> None:
 async def open_topic(request: Request, path: TopicPath) -> Topic:
     """Open an existing topic. Raises `HttpError` 404 for a partitioned topic: it has no log."""
     name = existing_topic(request, path)
-    if request.services.topics.partitions_of(name):
+    if request.services.topics.partitioned.count_of(name):
         raise HttpError(404, f"Topic {name} not found")
     return await request.services.topics.open(name, create=False)
 
@@ -58,7 +58,7 @@ async def open_topic(request: Request, path: TopicPath) -> Topic:
 async def open_one_log(request: Request, path: TopicPath, *, what: str) -> Topic:
     """Open an existing topic that has exactly one log. Raises `HttpError` 405 (`what`) if not."""
     name = existing_topic(request, path)
-    if request.services.topics.partitions_of(name):
+    if request.services.topics.partitioned.count_of(name):
         raise HttpError(405, what)
     return await request.services.topics.open(name, create=False)
 
@@ -67,7 +67,7 @@ async def open_logs(request: Request, path: TopicPath) -> list[Topic]:
     """Open the topic, or all partitions of a partitioned topic. Raises `HttpError` 404."""
     topics = request.services.topics
     name = existing_topic(request, path)
-    count = topics.partitions_of(name)
+    count = topics.partitioned.count_of(name)
     if not count:
         return [await topics.open(name, create=False)]
     opened = []
@@ -225,11 +225,8 @@ def stored_topic(request: Request, path: TopicPath) -> TopicName:
 
 async def open_stored(request: Request, path: TopicPath) -> list[Topic]:
     """Open a topic, or all its partitions. Raises `HttpError` 404, `RefusedError`."""
-    name = stored_topic(request, path)
-    topics = request.services.topics
-    partitions = topics.partitions_of(name)
-    names = [name.partition(index) for index in range(partitions)] if partitions else [name]
-    return [await topics.open(each, create=False) for each in names]
+    stored_topic(request, path)
+    return await open_logs(request, path)
 
 
 def position_in(body: Any) -> Position:

@@ -102,12 +102,12 @@ async def delete_namespace(request: Request, tenant_name: str, name: str) -> Res
     full = f"{tenant_name}/{name}"
     if full not in topics.namespaces:
         raise HttpError(404, f"Namespace {full} does not exist.")
-    names = [*topics.partitioned_in(full), *topics.names_in(full)]
+    names = [*topics.partitioned.in_namespace(full), *topics.names_in(full)]
     if names and not force:
         raise HttpError(409, "Cannot delete non empty namespace")
     for topic in names:
         parsed = topics.parse(topic)
-        if topics.partitions_of(parsed):
+        if topics.partitioned.count_of(parsed):
             await topics.delete_partitioned(parsed, force=True)
         elif topics.exists(parsed):
             await topics.delete(parsed, force=True)

@@ -6,7 +6,6 @@ for topics in memory as well where nothing here differs, and refuse what is abou
 
 from __future__ import annotations
 
-from ...wire import TopicName
 from ..errors import RefusedError
 from ..metrics.stats import (
     non_persistent_internal_stats,
@@ -18,7 +17,7 @@ from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
-from .names import check_no_partition, namespace_name, topics_in_bundle
+from .names import check_no_partition, namespace_name, topic_name, topics_in_bundle
 from .route import Routes, TopicPath
 from .topics import stats_options
 
@@ -29,14 +28,8 @@ BUNDLE = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{bundle}}"
 SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 
 
-def _name(request: Request, path: TopicPath) -> TopicName:
-    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
-        raise HttpError(404, "Namespace not found")
-    return request.services.topics.parse(str(path))
-
-
 def _open(request: Request, path: TopicPath) -> NonPersistentTopic:
-    name = _name(request, path)
+    name = topic_name(request, path)
     found = request.services.topics.non_persistent.open_topics.get(str(name))
     if found is None:
         raise HttpError(404, f"Topic {name} not found")
@@ -46,7 +39,7 @@ def _open(request: Request, path: TopicPath) -> NonPersistentTopic:
 @routes.put(TOPIC, needs.namespace("CREATE_TOPIC"))
 async def create(request: Request, path: TopicPath) -> Response:
     """Create a topic without partitions; it exists until the broker ends."""
-    name = _name(request, path)
+    name = topic_name(request, path)
     if request.services.topics.exists(name):
         raise HttpError(409, "This topic already exists")
     request.services.topics.non_persistent.open(name, create=True)
@@ -62,9 +55,9 @@ async def delete(request: Request, path: TopicPath) -> Response:
     topics = request.services.topics
     if not topics.namespaces.may_have_topics(path.full_namespace):
         return Response()
-    name = _name(request, path)
+    name = topic_name(request, path)
     if str(name) not in topics.non_persistent.open_topics:
-        if topics.partitions_of(name):
+        if topics.partitioned.count_of(name):
             text = f"{name} is a partitioned topic, instead of calling delete topic, "
             raise HttpError(409, f"{text}please call delete-partitioned-topic.")
         return Response()
@@ -114,9 +107,9 @@ async def stats_internal(request: Request, path: TopicPath) -> Response:
 @routes.get(f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"))
 async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     """The sum of the partitions' stats; with perPartition=true each partition's, too."""
-    name, topics = _name(request, path), request.services.topics
+    name, topics = topic_name(request, path), request.services.topics
     check_no_partition(name)
-    count = topics.partitions_of(name)
+    count = topics.partitioned.count_of(name)
     if not count:
         raise HttpError(404, f"Partitioned topic not found {name}")
     parts = topics.non_persistent.partitions(name, range(count))
@@ -129,8 +122,8 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Response:
 @routes.get(f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"))
 async def subscriptions(request: Request, path: TopicPath) -> Response:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""
-    name, topics = _name(request, path), request.services.topics
-    count = topics.partitions_of(name)
+    name, topics = topic_name(request, path), request.services.topics
+    count = topics.partitioned.count_of(name)
     if not count:
         return Response.of_json(sorted(_open(request, path).subscriptions))
     parts = topics.non_persistent.partitions(name, range(count))
@@ -147,7 +140,7 @@ async def create_subscription(request: Request, path: TopicPath, name: str) -> R
 @routes.delete(SUBSCRIPTION, needs.topic("UNSUBSCRIBE"))
 async def delete_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
-    if request.services.topics.partitions_of(_name(request, path)):
+    if request.services.topics.partitioned.count_of(topic_name(request, path)):
         raise HttpError(404, "Subscription not found")
     opened = _open(request, path)
     found = _subscription(opened, name)
@@ -160,8 +153,8 @@ async def delete_subscription(request: Request, path: TopicPath, name: str) -> R
 @routes.post(f"{SUBSCRIPTION}/resetcursor/{{time}}", needs.topic("RESET_CURSOR"))
 async def reset_cursor(request: Request, path: TopicPath, name: str, time: str) -> Response:
     """A success without effect: nothing is stored."""
-    asked, topics = _name(request, path), request.services.topics
-    partitions = topics.non_persistent.partitions(asked, range(topics.partitions_of(asked)))
+    asked, topics = topic_name(request, path), request.services.topics
+    partitions = topics.non_persistent.partitions(asked, range(topics.partitioned.count_of(asked)))
     for part in partitions or (_open(request, path),):
         _subscription(part, name)
     return Response()

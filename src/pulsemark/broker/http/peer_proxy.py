@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import quote
 
 from ...wire import TopicName
-from ..errors import RefusedError
 from ..metrics.stats import sum_of_partitions
 from ..ownership import Cluster, Found, NotOwnedError, exchange
 from .messages import HttpError, Request, Response
@@ -42,7 +41,7 @@ async def elsewhere(
         return await _each_bundle(request, cluster, of_path, name)
     last = route.parts[-1]
     is_of_partition = of_path["topic"] == name.local
-    if is_of_partition or not topics.partitions_of(name.partitioned):
+    if is_of_partition or not topics.partitioned.count_of(name.partitioned):
         return await _one_topic(request, route, values, cluster, name)
     return await _each_partition(request, cluster, name.partitioned, of_path["topic"], last)
 
@@ -50,7 +49,7 @@ async def elsewhere(
 async def _one_topic(
     request: Request, route: Route, values: tuple[str, ...], cluster: Cluster, name: TopicName
 ) -> Response:
-    found = await _found(cluster, name, authoritative=request.flag("authoritative"))
+    found = await cluster.find(name, authoritative=request.flag("authoritative"))
     if found.broker_id == cluster.broker_id:
         # It was this broker's turn to take the topic over.
         return await route.run(request, values)
@@ -71,7 +70,7 @@ async def found_topic(request: Request, name: TopicName) -> Found | Response:
     """The broker of a topic for a lookup over HTTP; a response to redirect to the one to ask."""
     cluster = request.services.cluster
     assert cluster is not None, "a broker alone serves every topic"
-    found = await _found(cluster, name, authoritative=request.flag("authoritative"))
+    found = await cluster.find(name, authoritative=request.flag("authoritative"))
     return redirect(request, found) if found.redirect else found
 
 
@@ -79,7 +78,7 @@ async def _each_partition(
     request: Request, cluster: Cluster, name: TopicName, text: str, last: str
 ) -> Response:
     """Send the request on for each partition."""
-    count = request.services.topics.partitions_of(name)
+    count = request.services.topics.partitioned.count_of(name)
     path = request.target.partition("?")[0]
     at = path.index(f"/{quote(text, safe='')}") if quote(text, safe="") in path else -1
     if at < 0:
@@ -122,7 +121,7 @@ async def _together(
 
 async def _send_on(request: Request, cluster: Cluster, name: TopicName, target: str) -> bytes:
     """The answer about one partition from its broker. Raises `HttpError`."""
-    found = await _found(cluster, name)
+    found = await cluster.find(name, authoritative=False)
     query = request.target.partition("?")[2]
     return await send_on(request, found, request.method, f"{target}?{query}", request.body)
 
@@ -133,25 +132,18 @@ async def check_unused_elsewhere(request: Request, name: TopicName) -> None:
     Before the first partition is deleted; also if a broker does not answer, or not this client.
     """
     cluster, topics = request.services.cluster, request.services.topics
-    for part in map(name.partition, range(topics.partitions_of(name))):
+    for part in map(name.partition, range(topics.partitioned.count_of(name))):
         if cluster is None or cluster.owns(part) or not topics.exists(part):
             continue
         local = quote(part.local, safe="")
         path = f"/admin/v2/{part.domain}/{part.namespace}/{local}/stats"
-        found = await _found(cluster, part)
+        found = await cluster.find(part, authoritative=False)
         if found.broker_id == cluster.broker_id:
             continue
         shown = json.loads(await send_on(request, found, "GET", path))
         subscriptions = shown["subscriptions"].values()
         if shown["publishers"] or any(one["consumers"] for one in subscriptions):
             raise HttpError(412, "Topic has active producers/subscriptions")
-
-
-async def _found(cluster: Cluster, name: TopicName, *, authoritative: bool = False) -> Found:
-    try:
-        return await cluster.find(name, authoritative=authoritative)
-    except RefusedError as refusal:
-        raise HttpError(503, refusal.message) from refusal
 
 
 async def _each_bundle(
@@ -167,7 +159,7 @@ async def _each_bundle(
     head, middle, tail = path.partition(f"/{namespace}/")
     for low, high in pairwise(boundaries):
         bundle = f"{low}_{high}"
-        owner = await _owner_of(cluster, f"{namespace}/{bundle}")
+        owner = await cluster.owner_of(f"{namespace}/{bundle}")
         if "bundle" in of_path:
             if of_path["bundle"] == bundle and owner is not None:
                 return redirect(request, owner)
@@ -175,13 +167,6 @@ async def _each_bundle(
             target = f"{head}{middle}{bundle}/{tail}?{query}"
             await send_on(request, owner, request.method, target, request.body)
     return Response()
-
-
-async def _owner_of(cluster: Cluster, bundle: str) -> Found | None:
-    try:
-        return await cluster.owner_of(bundle)
-    except RefusedError as refusal:
-        raise HttpError(503, refusal.message) from refusal
 
 
 async def send_on(

@@ -26,14 +26,13 @@ from ..security.permissions import (
     part_of,
     revoke_subscription,
 )
+from . import route
 from .messages import HttpError, Request, Response
 from .names import existing_namespace, existing_topic
 from .route import Routes, TopicPath
 
 routes = Routes()
-NAMESPACES = "/admin/v2/namespaces/{tenant}/{namespace}"
-IN_NAMESPACE = f"{NAMESPACES}/permissions"
-ON_TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions"
+IN_NAMESPACE, ON_TOPIC = f"{route.NAMESPACE}/permissions", f"{route.TOPIC}/permissions"
 
 
 def _actions(request: Request) -> list[str]:

@@ -369,7 +369,7 @@ async def properties_of_topic(request: Request, path: TopicPath) -> Response:
     name = existing_topic(request, path)
     topics = request.services.topics
     shown = properties_of(topics, name)
-    if topics.partitions_of(name):
+    if topics.partitioned.count_of(name):
         return Response.of_json(shown) if shown else Response(200)
     # Pulsar keeps the index of the last closed ledger among the properties.
     index = stored_index((await topics.open(name, create=False)).ledger)

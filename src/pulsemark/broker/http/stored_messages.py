@@ -46,7 +46,7 @@ from .names import int_value, long_value, open_one_log, open_topic, shown_id
 from .route import TOPIC, Routes, TopicPath
 
 routes = Routes()
-ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
+ENTRY = f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}"
 
 #: A payload that says it is larger is not decompressed.
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
@@ -139,7 +139,7 @@ async def examine(request: Request, path: TopicPath) -> Response:
     return await _answer(request, entry)
 
 
-@routes.get(f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", needs.topic("PEEK_MESSAGES"))
+@routes.get(ENTRY, needs.topic("PEEK_MESSAGES"))
 async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
     """The message at a position."""
     what = "GetMessageById is not allowed on partitioned-topic"
@@ -263,16 +263,22 @@ async def _entry(request: Request, path: TopicPath, ledger: str, entry: str) -> 
     return found
 
 
-def _shown_stamp(entry: Entry) -> dict[str, object]:
-    ledger_id, entry_id = entry.position
+def shown_place(entry: Entry) -> dict[str, Any]:
+    """Where an entry is, what it is, and its place in the order."""
     return {
-        "ledgerId": ledger_id,
-        "entryId": entry_id,
+        "ledgerId": entry.position.ledger_id,
+        "entryId": entry.position.entry_id,
         "kind": entry.kind.name.lower(),
         "firstIndex": entry.first_index,
         "index": entry.index,
         "messageCount": entry.message_count,
         "appendTime": entry.append_time_ms,
+    }
+
+
+def _shown_stamp(entry: Entry) -> dict[str, object]:
+    return {
+        **shown_place(entry),
         "brokerTimestamp": prefix_fields(entry.prefix).get("broker_timestamp"),
         "tags": {name: printable(value) for name, value in tags_of(entry.prefix).items()},
     }
@@ -281,7 +287,7 @@ def _shown_stamp(entry: Entry) -> dict[str, object]:
 NO_MESSAGE = "Message id not found"
 
 
-@routes.get("/admin/v2/{domain}/{tenant}/{namespace}/{topic}/epochs", needs.topic("GET_METADATA"))
+@routes.get(f"{TOPIC}/epochs", needs.topic("GET_METADATA"))
 async def epochs_of(request: Request, path: TopicPath) -> Response:
     """Where each leader epoch of a topic begins, oldest first, and where the last one ends."""
     opened = await open_one_log(request, path, what="Get epochs")

@@ -103,7 +103,7 @@ async def delete_subscription(request: Request, path: TopicPath, name: str) -> R
     found = [one.subscriptions[name] for one in opened if name in one.subscriptions]
     if not found:
         asked = existing_topic(request, path)
-        if request.services.topics.partitions_of(asked):
+        if request.services.topics.partitioned.count_of(asked):
             raise HttpError(404, "Subscription not found")
         raise subscription_not_found(name, asked)
     if any(one.consumers for one in found) and not request.flag("force"):

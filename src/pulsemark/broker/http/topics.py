@@ -96,7 +96,7 @@ def _check_partition(request: Request, name: TopicName) -> None:
         return
     whole = name.partitioned
     start = f'Can\'t create topic {name.local} with "-partition-" followed by'
-    if not request.services.topics.partitions_of(whole):
+    if not request.services.topics.partitioned.count_of(whole):
         text = f"{start} numeric value if there isn't a partitioned topic {whole.local} created."
         raise HttpError(412, text)
     if is_beyond_partitions(request.services.topics, name):
@@ -109,7 +109,7 @@ async def delete_topic(request: Request, path: TopicPath) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some."""
     topics = request.services.topics
     name = existing_topic(request, path)
-    if topics.partitions_of(name):
+    if topics.partitioned.count_of(name):
         text = f"{name} is a partitioned topic, instead of calling delete topic, "
         raise HttpError(409, f"{text}please call delete-partitioned-topic.")
     try:
@@ -142,7 +142,7 @@ async def partitions(request: Request, path: TopicPath) -> Response:
     if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
     await _create_if_absent(request, name)
-    return Response.of_json(_shown_metadata(topics, name, topics.partitions_of(name)))
+    return Response.of_json(_shown_metadata(topics, name, topics.partitioned.count_of(name)))
 
 
 async def _create_if_absent(request: Request, name: TopicName) -> None:
@@ -189,7 +189,7 @@ async def update_partitions(request: Request, path: TopicPath) -> Response:
     topics = request.services.topics
     name = topic_name(request, path)
     count = _count(request)
-    before = topics.partitions_of(name)
+    before = topics.partitioned.count_of(name)
     if not before:
         raise HttpError(409, f"Topic {name} is not the partitioned topic.")
     if count < before:
@@ -207,7 +207,7 @@ async def create_missed(request: Request, path: TopicPath) -> Response:
     topics = request.services.topics
     name = topic_name(request, path)
     check_no_partition(name)
-    count = topics.partitions_of(name)
+    count = topics.partitioned.count_of(name)
     if not count:
         raise HttpError(404, f"Topic {name} does not exist")
     for index in range(count if path.domain == "persistent" else 0):
@@ -222,7 +222,7 @@ async def delete_partitioned(request: Request, path: TopicPath) -> Response:
     name = topic_name(request, path)
     if not topics.exists(name):
         raise HttpError(404, f"Topic {name} not found")
-    if not topics.partitions_of(name):
+    if not topics.partitioned.count_of(name):
         text = f"{name} is a non-partitioned topic. Instead of calling delete-partitioned-topic "
         raise HttpError(409, f"{text}please call delete.")
     if not request.flag("force"):
@@ -237,7 +237,9 @@ async def delete_partitioned(request: Request, path: TopicPath) -> Response:
 @routes.get("/admin/v2/{domain}/{tenant}/{namespace}/partitioned", needs.namespace("GET_TOPICS"))
 async def list_partitioned(request: Request, domain: str, tenant: str, namespace: str) -> Response:
     """The namespace's partitioned topics."""
-    names = request.services.topics.partitioned_in(namespace_name(request, tenant, namespace))
+    names = request.services.topics.partitioned.in_namespace(
+        namespace_name(request, tenant, namespace)
+    )
     shown = [name for name in names if name.startswith(f"{domain}:")]
     return await Response.of_long_json(shown, request.services.topics.turns)
 
@@ -263,7 +265,7 @@ async def terminate(request: Request, path: TopicPath) -> Response:
     """End a topic; the answer is its last message's id. Once more gives the same answer."""
     check_stored(path)
     name = topic_name(request, path)
-    if request.services.topics.partitions_of(name):
+    if request.services.topics.partitioned.count_of(name):
         raise HttpError(405, "Termination of a partitioned topic is not allowed")
     what = "Termination of a partitioned topic is not allowed"
     opened = await open_one_log(request, path, what=what)
@@ -275,7 +277,7 @@ async def terminate_partitions(request: Request, path: TopicPath) -> Response:
     """End all partitions of a topic; the answer has each one's last message id, by number."""
     topics = request.services.topics
     name = topic_name(request, path)
-    count = topics.partitions_of(name)
+    count = topics.partitioned.count_of(name)
     if not count:
         raise HttpError(405, NOT_PARTITIONED)
     check_stored(path)
@@ -389,7 +391,7 @@ async def internal_info(request: Request, path: TopicPath) -> Response:
     """What is stored of a topic's ledgers and cursors; of each partition, if it has some."""
     topics = request.services.topics
     name = existing_topic(request, path)
-    count = topics.partitions_of(name)
+    count = topics.partitioned.count_of(name)
     opened = await open_logs(request, path)
 
     def pieces() -> Pieces:
@@ -463,7 +465,7 @@ def _shown_metadata(topics: Topics, name: TopicName, count: int) -> dict[str, An
 async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName, list[Topic]]:
     topics = request.services.topics
     name = topic_name(request, path)
-    count = topics.partitions_of(name)
+    count = topics.partitioned.count_of(name)
     if not count:
         raise HttpError(404, f"Partitioned Topic {name} not found")
     return name, [await topics.open(name.partition(i), create=True) for i in range(count)]
@@ -473,7 +475,7 @@ async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName
 async def compaction_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
     name = stored_topic(request, path)
-    if request.services.topics.partitions_of(name):
+    if request.services.topics.partitioned.count_of(name):
         raise HttpError(404, f"Topic {name} not found")
     figures = (await request.services.topics.open(name, create=False)).cleaning.compaction
     return Response.of_json({"status": figures.status.value, "lastError": figures.last_error})

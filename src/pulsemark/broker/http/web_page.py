@@ -38,6 +38,7 @@ from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
 from .route import TOPIC, Routes, TopicPath
+from .stored_messages import shown_place
 
 routes = Routes()
 
@@ -213,12 +214,7 @@ def _shown_head(entry: Entry | CorruptEntryError) -> dict[str, Any]:
     if isinstance(entry, CorruptEntryError):
         return {**_shown_position(entry.position), "error": str(entry)}
     return {
-        **_shown_position(entry.position),
-        "kind": entry.kind.name.lower(),
-        "firstIndex": entry.first_index,
-        "index": entry.index,
-        "messageCount": entry.message_count,
-        "appendTime": entry.append_time_ms,
+        **shown_place(entry),
         "sizeBytes": len(entry.stored),
         "prefixHex": bytes(entry.prefix[:MAX_SHOWN_PREFIX_BYTES]).hex(),
     }

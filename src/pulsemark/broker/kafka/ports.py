@@ -295,7 +295,7 @@ class BrokerTopics:
     def name_of_partition(self, topic: str, index: int) -> TopicName | None:
         """The name of a partition; None: there is none."""
         name = self.name_of(topic)
-        count = self._topics.partitions_of(name)
+        count = self._topics.partitioned.count_of(name)
         if count:
             return name.partition(index) if 0 <= index < count else None
         return name if index == 0 and self._topics.exists(name) else None
@@ -303,7 +303,7 @@ class BrokerTopics:
     def names(self) -> list[str]:
         """All topics that Kafka clients can use, sorted."""
         topics, namespace = self._topics, self._namespace
-        listed = (*topics.partitioned_in(namespace), *topics.names_in(namespace))
+        listed = (*topics.partitioned.in_namespace(namespace), *topics.names_in(namespace))
         return sorted(filter(is_name, {name.rpartition("/")[2] for name in listed}))
 
     def count(self) -> int:
@@ -315,7 +315,7 @@ class BrokerTopics:
         if not is_name(topic):
             return 0
         name = self.name_of(topic)
-        return self._topics.partitions_of(name) or int(self._topics.exists(name))
+        return self._topics.partitioned.count_of(name) or int(self._topics.exists(name))
 
     def opened(self, topic: str, index: int) -> Topic | None:
         """The partition, if it is open."""
@@ -433,14 +433,14 @@ class BrokerTopics:
         """Let a partitioned topic have more partitions."""
         name = self.name_of(topic)
         async with self._creating:
-            if not self._topics.partitions_of(name):
+            if not self._topics.partitioned.count_of(name):
                 raise KafkaError(Code.INVALID_PARTITIONS, f"{topic} was made without partitions")
             await _translated(self._topics.create_partitioned(name, partitions, only_adds=True))
 
     async def delete(self, topic: str) -> None:
         """Delete a topic, also if clients use it, as Kafka does."""
         name = self.name_of(topic)
-        if self._topics.partitions_of(name):
+        if self._topics.partitioned.count_of(name):
             await _translated(self._topics.delete_partitioned(name, force=True))
         else:
             await _translated(self._topics.delete(name, force=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeAlias, TypeVar
 
 from ...ledger.would_block import in_pieces
@@ -459,18 +459,24 @@ def families_of_rows(
     # Samples are made one by one: a list of them would be more work for the garbage collector.
     for number, (name, text, _) in enumerate(TOPIC_FIGURES):
         if of_topics or name not in OF_TOPICS_ONLY:
-            samples: Iterable[tuple[str, float]] = _figures(rows, number)
+            samples: Iterable[tuple[str, float]] = _column(_figures_of(rows), number)
             if not rows and name in COUNTS:
                 samples = [(labels_of(cluster=cluster), 0)]
             yield Family(name, text, samples)
+    compacted = [(row.labels, row.compaction) for row in rows if row.compaction is not None]
     for number, (name, text) in enumerate(COMPACTION_FIGURES):
-        yield Family(name, text, _compaction_figures(rows, number))
+        yield Family(name, text, _column(compacted, number))
     if any(row.kafka_sets for row in rows):
         yield Family(*KAFKA_SETS, _kafka_sets(rows))
+    consumers = [row.consumers for row in rows]
     for number, (name, text) in enumerate(SUBSCRIPTION_FIGURES):
         if of_topics or name in OF_NAMESPACES:
-            yield Family(name, text, _subscription_figures(rows, number, OF_CONSUMERS.get(name)))
-    yield from _client_families(CONSUMER_FIGURES, [row.consumers for row in rows])
+            samples = _column(chain.from_iterable(row.subscriptions for row in rows), number)
+            if name in OF_CONSUMERS:
+                of_consumers = _column(chain.from_iterable(consumers), OF_CONSUMERS[name])
+                samples = chain(samples, of_consumers)
+            yield Family(name, text, samples)
+    yield from _client_families(CONSUMER_FIGURES, consumers)
     yield from _client_families(PRODUCER_FIGURES, [row.producers for row in rows])
     yield from _histogram(
         "pulsar_storage_write_latency",
@@ -488,15 +494,15 @@ def families_of_rows(
     )
 
 
-def _figures(rows: Sequence[TopicRow], number: int) -> Iterator[tuple[str, float]]:
-    for row in rows:
-        yield row.labels, row.figures[number]
+def _column(
+    rows: Iterable[tuple[str, Sequence[float]]], number: int
+) -> Iterator[tuple[str, float]]:
+    """The labels of each row, and one of its figures."""
+    return ((labels, figures[number]) for labels, figures in rows)
 
 
-def _compaction_figures(rows: Sequence[TopicRow], number: int) -> Iterator[tuple[str, float]]:
-    for row in rows:
-        if row.compaction is not None:
-            yield row.labels, row.compaction[number]
+def _figures_of(rows: Sequence[TopicRow]) -> Iterator[tuple[str, Sequence[float]]]:
+    return ((row.labels, row.figures) for row in rows)
 
 
 def _kafka_sets(rows: Sequence[TopicRow]) -> Iterator[tuple[str, float]]:
@@ -507,30 +513,13 @@ def _kafka_sets(rows: Sequence[TopicRow]) -> Iterator[tuple[str, float]]:
             yield f"{row.labels},{shown}", sets
 
 
-def _subscription_figures(
-    rows: Sequence[TopicRow], number: int, of_consumers: int | None
-) -> Iterator[tuple[str, float]]:
-    for row in rows:
-        for labels, figures in row.subscriptions:
-            yield labels, figures[number]
-        if of_consumers is not None:
-            for labels, figures in row.consumers:
-                yield labels, figures[of_consumers]
-
-
 def _client_families(
     figures: Sequence[tuple[str, str]], rows: Sequence[list[ClientRow]]
 ) -> Iterator[Family]:
     if any(rows):
         for number, (name, text) in enumerate(figures):
             if name not in OF_CONSUMERS:
-                yield Family(name, text, _client_figures(rows, number))
-
-
-def _client_figures(rows: Sequence[list[ClientRow]], number: int) -> Iterator[tuple[str, float]]:
-    for clients in rows:
-        for labels, values in clients:
-            yield labels, values[number]
+                yield Family(name, text, _column(chain.from_iterable(rows), number))
 
 
 def _histogram(

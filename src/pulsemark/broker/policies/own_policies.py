@@ -27,23 +27,18 @@ MIRROR_SOURCES = "mirrorSources"
 MAX_SOURCES = 100
 
 
-class InvalidSourcesError(PolicyValueError):
-    """A value that the policy `mirrorSources` cannot have."""
-
-    def __init__(self, value: object, reason: str) -> None:
-        super().__init__(MIRROR_SOURCES, value, reason)
-
-
 def check_sources(value: Any) -> list[str]:
-    """The policy's value, sorted and without doubles. Raises `InvalidSourcesError`."""
+    """The policy's value, sorted and without doubles. Raises `PolicyValueError`."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InvalidSourcesError(value, "must be a list of cluster names")
+        raise PolicyValueError(MIRROR_SOURCES, value, "must be a list of cluster names")
     if len(value) > MAX_SOURCES:
-        raise InvalidSourcesError(value, f"{len(value)} clusters; at most {MAX_SOURCES}")
+        raise PolicyValueError(
+            MIRROR_SOURCES, value, f"{len(value)} clusters; at most {MAX_SOURCES}"
+        )
     for name in value:
         if not 0 < len(name.encode(errors="replace")) <= CLUSTER_SIZE_MAX_BYTES:
             reason = f"{name[:40]!r} must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes"
-            raise InvalidSourcesError(value, reason)
+            raise PolicyValueError(MIRROR_SOURCES, value, reason)
     return sorted(set(value))
 
 

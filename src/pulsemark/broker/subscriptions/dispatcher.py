@@ -115,8 +115,7 @@ class Dispatcher(ABC):
     def deliver_again(self, positions: Collection[Position]) -> None:
         """Deliver entries that were acknowledged by a transaction, which was aborted."""
 
-    @abstractmethod
-    def acked(self, position: Position, remaining: int) -> None:
+    def acked(self, position: Position, remaining: int) -> None:  # noqa: B027 - as below
         """An entry was acknowledged; `remaining` of its messages were not."""
 
     def acked_run(self, ledger_id: int, first: int, end: int) -> None:  # noqa: B027 - as above
@@ -125,8 +124,7 @@ class Dispatcher(ABC):
     def forget_count(self, position: Position) -> None:  # noqa: B027 - only some types count
         """Forget how often an entry was delivered again."""
 
-    @abstractmethod
-    def given_up(self, last: Position) -> None:
+    def given_up(self, last: Position) -> None:  # noqa: B027 - as above
         """Everything up to ``last`` counts as acknowledged, though no consumer said so."""
 
     def removed_before(self, first: Position) -> None:  # noqa: B027 - only some types remember
@@ -226,7 +224,7 @@ class Dispatcher(ABC):
             # Entries that were skipped must not count among those that are read for the permits.
             self.read_position = self.cursor.next_unacked(self.cursor.mark_delete)
         while self.may_look_ahead():
-            # After skipped entries, read in large steps, whatever the permits.
+            # After skipped entries the steps are large, whatever the permits.
             count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries
             if not (entries := self.read(self.read_position, count)):
                 return []
@@ -535,12 +533,6 @@ class SingleActiveDispatcher(Dispatcher):
         """Start again at the first unacknowledged entry, if one of these was sent."""
         if self.active is not None and min(positions, default=LATEST) < self.read_position:
             self.redeliver(self.active, None)
-
-    def acked(self, position: Position, remaining: int) -> None:
-        """Nothing to do: the cursor has the acknowledgement, and nothing else is tracked."""
-
-    def given_up(self, last: Position) -> None:
-        """The cursor knows."""
 
     def close(self) -> None:
         """Stop dispatching."""

@@ -22,12 +22,14 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...ledger import Entry, EntryKind, Position
 from ...metadata import BrokerEntryMetadata, PrefixError, peek
 
 if TYPE_CHECKING:
+    from ...compaction.compacted_log import CompactedLog
+    from ...ledger import ManagedLedger
     from .subscription import HomeTopic
 
 log = logging.getLogger(__name__)
@@ -45,19 +47,9 @@ KEPT_S = 1.0
 T = TypeVar("T")
 
 
-class ReadableLog(Protocol):
-    """A topic's log, or its compacted form."""
-
-    def read_stable(
-        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
-    ) -> list[Entry]:
-        """Entries from a position on, as consumers may see them."""
-        ...
-
-
 def read_entries(
     topic: HomeTopic,
-    source: ReadableLog,
+    source: ManagedLedger | CompactedLog,
     start: Position,
     *,
     max_entries: int,

@@ -296,7 +296,7 @@ class StickyRanges(Selector):
         for start, end in wanted:
             owner = self._owner_within(start, end)
             if owner is not None:
-                raise _cannot_assign(f"Range conflict with consumer {_described(owner)}")
+                raise _cannot_assign(f"Range conflict with consumer {owner.name}")
         for start, end in wanted:
             insort(self._ranges, (start, end))
             self._owners[start] = consumer
@@ -340,19 +340,6 @@ class StickyRanges(Selector):
 
 def _cannot_assign(reason: str) -> RefusedError:
     return RefusedError(ServerError.ConsumerAssignError, reason)
-
-
-def _described(owner: Consumer) -> str:
-    """A consumer as Pulsar's texts name it."""
-    subscription = owner.subscription
-    place = "-"
-    if subscription is not None:
-        topic, name = subscription.topic.name, subscription.name
-        place = f"PersistentSubscription{{topic={topic}, name={name}}}"
-    return (
-        f"Consumer{{subscription={place}, consumerId={owner.consumer_id}, "
-        f"consumerName={owner.name}, address={owner.connection.address}}}"
-    )
 
 
 class AutoSplitRanges(Selector):

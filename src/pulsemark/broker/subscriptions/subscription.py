@@ -534,8 +534,8 @@ class Subscription:
     def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
         """A consumer's client could not open entries, and counts each as one message.
 
-        So it never grants the permits of an entry's other messages. They are returned if the entry
-        is in memory.
+        It never grants the permits of an entry's other messages, so the broker returns them, if
+        the entry is in memory.
         """
         if self.dispatcher is None or self.is_fenced or consumer.subscription is not self:
             return

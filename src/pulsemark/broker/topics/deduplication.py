@@ -3,25 +3,22 @@
 A producer's message whose sequence id is not above the highest one of its name is a duplicate. It
 is answered with the position (-1, -1), takes no index and is not dispatched. A batch counts by the
 sequence id in its SEND. A message in chunks counts when its last chunk is stored. From then on
-each of its chunks is a duplicate. (Pulsar stores all but the last one again. Clients with a C++
-core keep such a rest for a minute, also while they connect again, and drop the whole message for
-it if that is delivered again meanwhile.) Chunks of a message that is not stored whole are stored
-again, as in Pulsar: consumers acknowledge chunks without the others after a while.
+each of its chunks is a duplicate; Pulsar stores all but the last one again, for which clients with
+a C++ core may drop the message. Chunks of a message that is not stored whole are stored again, as
+in Pulsar.
 
-It keeps the durable ids apart from those that wait for the disk. A message that repeats one that is
-not durable yet is refused (`UncertainError`): the client sends it again later. An entry is stored
-only after the one before it of the same producer (``follows`` of the ledger), and after one that
-was refused only once the producer was opened again (`Producer.must_open_again`). So after a failure
-there is no gap that a higher sequence id would hide.
+A message that repeats one that is not durable yet is refused (`UncertainError`): the client sends
+it again later. An entry is stored only after the one before it of the same producer (``follows`` of
+the ledger), and after one that was refused only once the producer was opened again
+(`Producer.must_open_again`). So a failure leaves no gap that a higher sequence id would hide.
 
-Sequence ids are signed numbers, as in Pulsar, although the protocol sends them unsigned: one of
-2^64-1 is -1, below every id of an application. Whoever may publish under a name decides its ids: an
-id of 2^63-1 leaves no higher one, here and in Pulsar, until the topic's deduplication is switched
-off and on.
+Sequence ids are signed numbers, as in Pulsar, although the protocol sends them unsigned: 2^64-1 is
+-1. After an id of 2^63-1 there is no higher one, here and in Pulsar, until the topic's
+deduplication is switched off and on.
 
-What is kept of the names is counted in bytes. A topic's names take `TOPIC_MAX_BYTES`, those of all
-topics together `ALL_MAX_BYTES`; beyond that those of producers that are gone are forgotten first,
-and of these the ones that published longest ago.
+Names count in bytes: those of one topic up to `TOPIC_MAX_BYTES`, of all topics up to
+`ALL_MAX_BYTES`. Beyond that producers that are gone are forgotten first, those that published
+longest ago before others.
 
 The highest ids are in memory. A snapshot in the catalog has them as they were at a position of the
 log, from time to time (more seldom if the names are large); a broker that opens the topic reads it
@@ -44,7 +41,7 @@ from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import to_signed
 from ..errors import RefusedError
-from .producers import NAME_SIZE_MAX_BYTES
+from .producers import NAME_SIZE_MAX_BYTES, DuplicateMessageError
 
 SNAPSHOT_KIND = "deduplication"
 UNCERTAIN = "Cannot determine whether the message is a duplicate at this time"
@@ -58,10 +55,6 @@ ALL_MAX_BYTES = 64 * 1024 * 1024
 SHARE_BYTES = 64 * 1024
 #: A snapshot has at most so many bytes for each entry that became durable since the one before.
 SNAPSHOT_BYTES_PER_ENTRY = 1000
-
-
-class DuplicateMessageError(Exception):
-    """The topic has this message of the producer already."""
 
 
 class UncertainError(RefusedError):

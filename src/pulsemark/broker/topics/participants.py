@@ -33,7 +33,7 @@ from .topic_names import NameLocks
 
 if TYPE_CHECKING:
     from ..ownership import InnerCalls
-    from .registry import RunBlocking, Topics
+    from .registry import Topics
     from .topic import Topic
 
 CHECK_INTERVAL_S = 10.0
@@ -92,8 +92,8 @@ class Joined:
 class Participants:
     """The topics of all brokers, as a coordinator reaches them."""
 
-    def __init__(self, topics: Topics, inner: InnerCalls, run_blocking: RunBlocking) -> None:
-        self._topics, self._inner, self._run_blocking = topics, inner, run_blocking
+    def __init__(self, topics: Topics, inner: InnerCalls) -> None:
+        self._topics, self._inner, self._run_blocking = topics, inner, topics.run_blocking
         self._ending, self._keeping = NameLocks(), NameLocks()
         self._background = Background()
         self._checked_at_s = 0.0

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -403,12 +403,10 @@ def _rate(rate: dict[str, Any]) -> Rate:
 class RuleKeeping:
     """Applies the policies to one registry's open topics."""
 
-    def __init__(
-        self, topics: Topics, run_blocking: Callable[..., Awaitable[Any]], broker_name: str
-    ) -> None:
+    def __init__(self, topics: Topics, broker_name: str) -> None:
         """`broker_name`: the name that stamps may have."""
         self._topics = topics
-        self._run_blocking = run_blocking
+        self._run_blocking = topics.run_blocking
         self._broker_name = broker_name
         self._background = topics.policies.background
         self._shared: dict[TopicRules, TopicRules] = {}
@@ -522,7 +520,7 @@ class RuleKeeping:
             hooks.append(partial(self._before_removal, ledger.name))
 
     def _before_removal(self, name: str, before: Position) -> None:
-        """On a thread that removes entries: a snapshot has what they say."""
+        """Before entries are removed, on that thread: store a snapshot that has their ids."""
         topic = self._topics.open_topics.get(name)
         if topic is not None and topic.deduplication is not None:
             work = self.store_snapshot(topic)

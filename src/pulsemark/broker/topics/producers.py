@@ -17,25 +17,22 @@ Fencing
 ==================  ======================  =====================================================
 
 The topic epoch counts the exclusive owners. It is durable before the owner gets it. A producer that
-reconnects with an older epoch than the topic's is rejected (ProducerFenced): a waiting one when it
-would take over, and one that asks with ExclusiveWithFencing after the others were fenced, as in
-Pulsar. With a higher one, after the topic was deleted and created again, the topic takes over that
-epoch, but only up to `CLAIMED_EPOCH_MAX`, so that it can always count on.
+reconnects with an older epoch than the topic's is rejected (ProducerFenced), as in Pulsar. With a
+higher one, after the topic was deleted and created again, the topic takes over that epoch, up to
+`CLAIMED_EPOCH_MAX`, so that it can always count on.
 
-A producer enters a topic once and leaves it once. There is no `await` between the last check and
+A producer enters a topic once and leaves it once, with no `await` between the last check and
 entering. Leaving (`Producer.leave`) has its effect before it returns, in every state: added,
-waiting, or while the epoch is being stored. Work in the background then finds that the producer
-has left, and does not make it the owner.
+waiting, or while the epoch is being stored. Work in the background then does not make it the owner.
 
 A mirror is a producer that was opened with the property `pulsemark.mirror.source-cluster`. It sends
 each entry with the source's facts in front (see `metadata.source_stamp`), and continues the order
 of its source without gaps and doubles. The topic's policy `mirrorSources` says from which clusters
 it accepts mirrors.
 
-- A mirror goes on after the topic's last entry from its source, whose position is the last sequence
-  id in the answer to PRODUCER.
-- An entry that the topic has already is not stored again; its receipt has the position (-1, -1), as
-  Pulsar answers a duplicate.
+- The last sequence id in the answer to PRODUCER is the position of the topic's last entry from that
+  source. The mirror goes on after it.
+- An entry that the topic has already is not stored again; its receipt has the position (-1, -1).
 - A record set of a Kafka client comes with its tags, which are checked against its bytes.
 - If one entry is refused or fails, all later ones of this producer are refused, too. Else the topic
   would have a hole that the next mirror does not see. The mirror opens its producer again.
@@ -333,8 +330,8 @@ class TopicProducers:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
 
 
-class DuplicateError(Exception):
-    """The topic has this entry of the source already."""
+class DuplicateMessageError(Exception):
+    """The topic has this message already, from this producer or mirror."""
 
 
 class Mirror:
@@ -357,7 +354,7 @@ class Mirror:
     ) -> tuple[memoryview, BrokerEntryMetadata, tuple[int, int]]:
         """The producer's bytes, the fields to store beside the stamp, and the source's position.
 
-        Raises `DuplicateError`, and `RefusedError` for what a mirror must not send.
+        Raises `DuplicateMessageError`, and `RefusedError` for what a mirror must not send.
         """
         if self._refused:
             reason = f"an earlier entry of this mirror was refused: {self._refused}"
@@ -372,7 +369,7 @@ class Mirror:
             reason = f"the entry is from cluster {stamp.cluster!r}, the mirror {self.cluster!r}"
             raise RefusedError(ServerError.NotAllowedError, reason)
         if self._stored is not None and stamp.position <= self._stored:
-            raise DuplicateError
+            raise DuplicateMessageError
         _check_record_set(stamp, body, message_count)
         return body, stamp.metadata(), stamp.position
 

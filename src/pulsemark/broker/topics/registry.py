@@ -105,9 +105,9 @@ class Topics:
         self.locks = NameLocks()
         self._background = Background()
         self._delayed_total = DelayedTotal(config.max_delayed_entries)
-        self.rule_keeping = RuleKeeping(self, run_blocking, broker_name)
+        self.rule_keeping = RuleKeeping(self, broker_name)
         leader = leader_name(broker_name, store.owner_id)
-        self.leader_epochs = LeaderEpochs(self, run_blocking, self._background, leader=leader)
+        self.leader_epochs = LeaderEpochs(self, self._background, leader=leader)
         self.names.watchers.run = self._run_soon
 
     def _run_soon(self, pieces: Iterator[None]) -> None:
@@ -135,10 +135,6 @@ class Topics:
 
     # -- names ----------------------------------------------------------------------------------
 
-    def wake_committer(self) -> None:
-        """As `Storage.wake_committer`."""
-        self.store.wake_committer()
-
     def parse(self, name: str) -> TopicName:
         """Parse a topic's name. Raises `RefusedError` if its namespace does not exist."""
         try:
@@ -158,17 +154,9 @@ class Topics:
         names = self.names if name.is_persistent else self.non_persistent.names
         return str(name) in names or name in self.partitioned
 
-    def partitions_of(self, name: TopicName) -> int:
-        """Partitions of a partitioned topic; 0 for any other name."""
-        return self.partitioned.count_of(name)
-
     def names_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's topics and partitions; the persistent ones first, sorted."""
         return self.names.of(namespace) + self.non_persistent.names.of(namespace)
-
-    def partitioned_in(self, namespace: str) -> list[str]:
-        """Full names of a namespace's partitioned topics, sorted."""
-        return self.partitioned.in_namespace(namespace)
 
     def changed_cursors(self) -> Iterator[Cursor]:
         """The durable cursors with changes that are not stored yet."""
@@ -202,13 +190,13 @@ class Topics:
         if not name.is_persistent:
             raise RefusedError(ServerError.NotAllowedError, f"{name} is not stored")
         self.check_namespace(name)
-        if self.partitions_of(name):
+        if self.partitioned.count_of(name):
             text = f"{name} is partitioned: use one of its partitions"
             raise RefusedError(ServerError.NotAllowedError, text)
         exists = self.exists(name)
         if name.partition_index >= 0:
             self.partitioned.check_partition(name, exists=exists, explicit=explicit)
-        if not exists and not create and not self.partitions_of(name.partitioned):
+        if not exists and not create and not self.partitioned.count_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
         if str(name) not in self.names:
             check_room(self, name.namespace, 1)
@@ -255,10 +243,6 @@ class Topics:
         ledger: ManagedLedger = await self.run_blocking(self.store.open_internal, name)
         return ledger
 
-    def metadata_of(self, name: str) -> MetadataStore:
-        """Where what goes with a topic is stored. Raises LedgerError if another broker has it."""
-        return self.store.metadata_of(name)
-
     # -- creating and deleting ------------------------------------------------------------------
 
     async def create_partitioned(
@@ -302,7 +286,7 @@ class Topics:
         async with self.locks.held(str(name)):
             if name not in self.partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-            indexes = range(self.partitions_of(name))
+            indexes = range(self.partitioned.count_of(name))
             opened: list[Topic] = [
                 self.open_topics[full]
                 for full in (str(name.partition(index)) for index in indexes)
@@ -389,7 +373,7 @@ class Topics:
         try:
             # From now on none of its topics is opened. Wait for those that are being opened.
             await self._background.settle_running()
-            if self.names_in(namespace) or self.partitioned_in(namespace):
+            if self.names_in(namespace) or self.partitioned.in_namespace(namespace):
                 text = f"a topic was created in {namespace} meanwhile"
                 raise RefusedError(ServerError.ServiceNotReady, text)
         except BaseException:
@@ -430,7 +414,7 @@ def partitions_created(topics: Topics, name: TopicName) -> int:
 
 def is_beyond_partitions(topics: Topics, name: TopicName) -> bool:
     """Whether this names a partition that its partitioned topic does not have."""
-    count = topics.partitions_of(name.partitioned)
+    count = topics.partitioned.count_of(name.partitioned)
     return bool(count) and name.partition_index >= count
 
 
@@ -502,7 +486,7 @@ class NonPersistentTopics:
             topic.rules = rules_of(self._topics.policies, name)
             return topic
         self._topics.check_namespace(name)
-        partitions_of = self._topics.partitions_of
+        partitions_of = self._topics.partitioned.count_of
         if name.partition_index >= 0:
             self._topics.partitioned.check_partition(name, exists=False, explicit=create)
         if partitions_of(name) and not create:

@@ -119,8 +119,7 @@ class AvroDefinition:
         self.compared = _compared(self.json)
 
     def __str__(self) -> str:
-        """As Avro's Java library prints it."""
-        return _pretty(self.json, 0)[:SHOWN_CHARACTERS]
+        return json.dumps(self.json, indent=2, ensure_ascii=False)[:SHOWN_CHARACTERS]
 
 
 def check_reads(
@@ -208,36 +207,6 @@ def _compared(value: Any) -> Any:
             if name not in ("doc", "aliases")
         }
     return [_compared(one) for one in value] if isinstance(value, list) else value
-
-
-#: The order in which Avro's Java library prints the properties of a type and of a field.
-TYPE_ORDER = ("type", "name", "namespace", "doc")
-FIELD_ORDER = ("name", "type", "doc", "default", "order", "aliases")
-
-
-def _ordered(value: dict[str, Any]) -> dict[str, Any]:
-    is_type = not {"fields", "symbols", "size"}.isdisjoint(value)
-    order = TYPE_ORDER if is_type or "name" not in value else FIELD_ORDER
-    known = {name: value[name] for name in order if name in value}
-    return {**known, **{name: one for name, one in value.items() if name not in known}}
-
-
-def _pretty(value: Any, indent: int) -> str:
-    """JSON in the manner of Jackson's default printer."""
-    if isinstance(value, dict) and value:
-        if "type" in value:
-            value = _ordered(value)
-        inner = " " * (indent + 2)
-        members = (
-            f"{inner}{json.dumps(name, ensure_ascii=False)} : {_pretty(one, indent + 2)}"
-            for name, one in value.items()
-        )
-        return "{\n" + ",\n".join(members) + "\n" + " " * indent + "}"
-    if isinstance(value, dict):
-        return "{ }"
-    if isinstance(value, list):
-        return "[ " + ", ".join(_pretty(one, indent) for one in value) + " ]" if value else "[ ]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"

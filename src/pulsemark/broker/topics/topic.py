@@ -99,7 +99,7 @@ class Topic(HomeTopic):
         }
         #: New ones that are not durable yet: they are shown to nobody.
         self._creating: dict[str, Subscription] = {}
-        #: When the last message's id was found: the log's last position, that id, its tail's cuts.
+        #: The last message's id as it was found last, with the log's end and its tail's cuts then.
         self._last_id: tuple[Position, MessageId, int] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 

@@ -3,24 +3,21 @@
 A topic's epoch counts its exclusive producers. A terminated topic can be read, and never gets
 another message. Both go with the topic.
 
-The policy `leaderEpochs`: whether a leader epoch begins when a broker takes a topic over.
-
-A topic's log can be copied, and copies can diverge after an unclean stop. With epochs, their common
+The policy `leaderEpochs` says whether a leader epoch begins when a broker takes a topic over. A
+topic's log can be copied, and copies can diverge after an unclean stop. With epochs their common
 part can be found: each broker that takes the topic over begins the next epoch with a control entry
 that names it, before it takes any other entry (the proposal for enriched message metadata,
 KAFKA-1211). `ledger.epochs.common_point` has the rule for followers.
 
-A broker takes a topic over when it opens a log in which another broker's entries are: a broker of
-another process, or an earlier one of this process. It does not matter how that one ended. A topic
-that this broker created has no such entries; its epoch is 0.
+A broker takes a topic over when it opens a log with entries of another process, however that one
+ended. A topic that this broker created has no such entries; its epoch is 0.
 
-The value is true or false, at three levels as `brokerEntryMetadata`. It is on by default for topics
-that take Kafka's record sets, as Kafka's clients expect. For others it is off, because consumers
-that count on indexes without gaps would miss the control entry's. If it is switched on for an open
-topic that was taken over before, the epoch begins then.
+The policy is on by default for topics that take Kafka's record sets, as Kafka's clients expect. For
+others it is off, because consumers that count on indexes without gaps would miss the control
+entry's. If it is switched on for an open topic that was taken over before, the epoch begins then.
 
-If the control entry cannot be stored, the topic is opened all the same, since its entries can be
-read. But no producer can be opened until the epoch has begun, and those that are open are closed.
+If the control entry cannot be stored, the topic can be read, but no producer can be opened until
+the epoch has begun, and those that are open are closed.
 """
 
 from __future__ import annotations
@@ -167,18 +164,11 @@ MAX_NAME_CHARACTERS = 60
 class LeaderEpochs:
     """The epochs of the topics of one registry, by the policy `leaderEpochs`."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        run_blocking: Callable[..., Awaitable[Any]],
-        background: Background,
-        *,
-        leader: str,
-    ) -> None:
+    def __init__(self, topics: Topics, background: Background, *, leader: str) -> None:
         """`leader` names this broker in the epochs that it begins, in the `background`."""
         self.leader = leader
         self._topics = topics
-        self._run_blocking = run_blocking
+        self._run_blocking = topics.run_blocking
         self._background = background
         self._beginning = NameLocks()
         topics.policies.listeners.append(self._policy_changed)

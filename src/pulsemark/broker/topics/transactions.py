@@ -335,16 +335,9 @@ class Transactions:
 class Coordination:
     """The coordinator, where this broker has it, and how its topics come to a transaction."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        participants: Participants,
-        inner: InnerCalls,
-        config: BrokerConfig,
-        run_blocking: RunBlocking,
-    ) -> None:
+    def __init__(self, topics: Topics, participants: Participants, inner: InnerCalls) -> None:
         self._topics, self._participants, self._inner = topics, participants, inner
-        self._config, self._run_blocking = config, run_blocking
+        self._config, self._run_blocking = topics.config, topics.run_blocking
         self._here: Transactions | None = None
         self._loading: asyncio.Task[None] | None = None
         self._background = Background()
@@ -381,10 +374,10 @@ class Coordination:
     async def load(self) -> None:
         """Read what is stored, and go on with it: end what was being ended. Raises CatalogError."""
         try:
-            metadata = self._topics.metadata_of(str(COORDINATOR))
+            metadata = self._topics.store.metadata_of(str(COORDINATOR))
             found = Transactions(metadata, self._participants, self._config, self._run_blocking)
             await found.load()
-            if self._is_here and self._topics.metadata_of(str(COORDINATOR)) is metadata:
+            if self._is_here and self._topics.store.metadata_of(str(COORDINATOR)) is metadata:
                 self._here = found
         finally:
             self._loading = None
