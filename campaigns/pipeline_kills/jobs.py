@@ -187,16 +187,16 @@ class Offload:
     def _messages(self, *columns: str) -> list[Any]:
         """Topic, index and these columns of all messages."""
         from pulsemark.pipeline.columns import arrow_schema_of
+        from pulsemark.pipeline.followed import followed
         from pulsemark.pipeline.options import ReadOptions
-        from pulsemark.pipeline.plan import plan
-        from pulsemark.pipeline.tasks import LedgerPartition, messages_of
+        from pulsemark.pipeline.tasks import messages_of
 
         options = ReadOptions.parse({"path": str(self._data), "topicsPattern": ".*"})
         schema = arrow_schema_of(("__topic", "__index", *columns))
         return [
             tuple(row.values())
-            for task in plan(options).tasks
-            for batch in messages_of(LedgerPartition(task), options, schema)
+            for task in followed(options).read()
+            for batch in messages_of(task, options, schema)
             for row in batch.to_pylist()
         ]
 

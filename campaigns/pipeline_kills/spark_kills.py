@@ -250,17 +250,17 @@ def _shown(name: str, folder: Path) -> list[Any]:
 def _rows(data: Path, pattern: str, columns: str) -> list[tuple[object, ...]]:
     """All messages of a folder, read in this process."""
     from pulsemark.pipeline.columns import arrow_schema_of
+    from pulsemark.pipeline.followed import followed
     from pulsemark.pipeline.options import ReadOptions
-    from pulsemark.pipeline.plan import plan
-    from pulsemark.pipeline.tasks import LedgerPartition, messages_of
+    from pulsemark.pipeline.tasks import messages_of
 
     texts = {"path": str(data), "topicsPattern": pattern, "columns": columns}
     options = ReadOptions.parse(texts)
     schema = arrow_schema_of(options.columns)
     rows = [
         tuple(row.values())
-        for task in plan(options).tasks
-        for batch in messages_of(LedgerPartition(task), options, schema)
+        for task in followed(options).read()
+        for batch in messages_of(task, options, schema)
         for row in batch.to_pylist()
     ]
     return sorted(rows, key=repr)

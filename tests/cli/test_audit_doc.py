@@ -69,7 +69,7 @@ def test_the_broker_takes_its_options() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     given = parser.parse_args(command[2:])
-    assert given.audit == "producer,service"
+    assert given.audit_tags == ("producer", "service")
 
 
 def test_its_commands_and_programs_do_what_the_page_says(

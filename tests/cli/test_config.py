@@ -49,14 +49,6 @@ def test_show(pulsemark, tmp_path, monkeypatch):
     assert "PULSEMARK_HTTP_PORT=x" in pulsemark("standalone", "--port", "0").error()
 
 
-def test_settings(pulsemark):
-    """The list has each setting's names."""
-    rows = {row["setting"]: row for row in pulsemark("config", "settings", "--json").json()}
-    assert rows["port"]["broker.conf"] == "brokerServicePort"
-    assert rows["port"]["environment"] == "PULSEMARK_PORT"
-    assert rows["log_level"]["reloaded"]
-
-
 @pytest.fixture
 def broker(tmp_path):
     """A broker process with a TOML file; its stderr is a file."""

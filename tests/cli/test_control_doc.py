@@ -67,7 +67,7 @@ def test_each_command_does_what_the_page_says(
             parser = argparse.ArgumentParser()
             standalone.add_arguments(parser)
             parsed = parser.parse_args(arguments[1:])
-            assert parsed.control_token_file == Path("control.token")
+            assert parsed.grpc_control_token_file == Path("control.token")
             continue
         more = ["--admin-url", broker.http_url] if arguments[0] == "policies" else []
         given = [places.get(word, word) for word in arguments]

@@ -163,7 +163,7 @@ def test_a_closed_pipe(words):
     "call",
     [
         ("dump", "orders"), ("dump", "orders", "--json"), ("verify",), ("seek", "orders", "-1h"),
-        ("audit", "--data-dir", "pulsemark-data"), ("config", "settings"),
+        ("audit", "--data-dir", "pulsemark-data"),
         ("completion", "bash"), ("control", "list", "orders"), ("config", "show", "--all"),
     ],
     ids=" ".join,

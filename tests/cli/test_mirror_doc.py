@@ -59,7 +59,7 @@ def test_its_brokers_have_these_options() -> None:
     for line in brokers:
         args = _parser("standalone").parse_args(line[1:])
         assert args.port in (6650, 6651)
-    assert args.mirror_sources == "west"
+    assert args.mirror_sources == ("west",)
 
 
 def test_its_commands_do_what_the_page_says(

@@ -36,9 +36,9 @@ def test_there_and_back(perf_and_broker):
     assert 0 < made["p50_ms"] <= made["p99_ms"] <= made["max_ms"]
     assert sum(len(each.value or b"") for each in broker.messages("orders")) == 500
     ran = perf("consume", "orders", "-sp", "earliest", "-m", "50")
-    first, second, *bars = ran.out.splitlines()
+    first, _, heading, *bars = ran.out.splitlines()
     assert first.startswith("50 messages in ")
-    assert second.startswith("latency mean ")
+    assert heading.split()[:2] == ["latency", "mean"]
     assert any(line.endswith("#") for line in bars)
     assert broker.backlog("orders", "sub") == 0
     (sought,) = perf("seek", "orders", "-m", "5", "--json").json()
@@ -95,7 +95,6 @@ def test_figures_on_a_terminal(perf, terminal):
     assert "99.99 %" in text
     assert "from ms" in text
     assert "#" in text
-    assert "latency mean" not in text
 
 
 def test_errors(perf, tmp_path):

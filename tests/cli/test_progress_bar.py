@@ -74,7 +74,7 @@ def test_rich_is_loaded_for_terminals_only(folder):
     """Neither a piped command nor a broker's start pays for it."""
     program = (
         "import sys; from pulsemark.cli import main;"
-        "calls = ['verify', sys.argv[1]], ['dump', sys.argv[1]], ['config', 'settings'];"
+        "calls = ['verify', sys.argv[1]], ['dump', sys.argv[1]], ['config', 'show'];"
         "statuses = [main(call) for call in calls];"
         "import pulsemark.cli.standalone, pulsemark.cli.topics, pulsemark.cli.perf;"
         "sys.exit('rich' in sys.modules or any(statuses))"

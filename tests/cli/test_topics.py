@@ -191,7 +191,7 @@ def test_stats(ask, connect):
         (("produce", "a/b/c/d", "-m", "x"), "a/b/c/d"),
         (("produce", "orders", "-m", "x", "--event-time", "soon"), "'soon'"),
         (("consume", "orders"), "one of the arguments -s/--subscription --peek is required"),
-        (("consume", "orders", "-s", "s", "--timeout", "0"), "--timeout 0"),
+        (("consume", "orders", "-s", "s", "--timeout", "0"), "--timeout: '0' is not"),
         (("consume", "orders", "-s", "s", "-n", "-1"), "-1"),
         (("consume", "absent", "--peek"), "does not exist"),
         (("consume", "orders", "-s", "s", "-t", "best"), "'best'"),

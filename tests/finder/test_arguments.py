@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pulsemark.finder.arguments import TokenFileError, read_token, relative_time_ms
-from pulsemark.pipeline.arguments import RANGE, add_options, range_of
+from pulsemark.option_table import add_options
+from pulsemark.pipeline.arguments import RANGE, TYPES, range_of
 
 
 def test_a_file_that_never_ends_is_refused(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_forms(text, time_ms):
 def test_the_jobs_take_them():
     """`--starting-time -1h` is one moment for all tasks; other forms stay as they are."""
     parser = argparse.ArgumentParser()
-    add_options(parser, RANGE)
+    add_options(parser, RANGE, TYPES)
     before_ms = time.time_ns() // 1_000_000
     given = parser.parse_args(["--starting-time", " -1h", "--ending-time", "2026-01-01"])
     after_ms = time.time_ns() // 1_000_000

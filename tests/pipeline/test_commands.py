@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger import LocalStore
+from pulsemark.option_table import add_options
 from pulsemark.pipeline import DeltaTarget, IcebergTarget, run_job
-from pulsemark.pipeline.arguments import add_options
+from pulsemark.pipeline.arguments import TYPES
 from pulsemark.pipeline.commands import OFFLOAD, table_from
 from pulsemark.pipeline.errors import MissingExtraError
 from pulsemark.pipeline.offload.table import ParquetFolder
@@ -22,7 +23,7 @@ def named(*arguments: str) -> Any:
     """The table that a command line names."""
     parser = argparse.ArgumentParser()
     parser.add_argument("target", nargs="?")
-    add_options(parser, OFFLOAD)
+    add_options(parser, OFFLOAD, TYPES)
     return table_from(parser.parse_args(arguments))
 
 

@@ -63,7 +63,7 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster that every reader of a store reads."""
     cluster = Cluster()
-    for module in ("followed", "options", "plan", "tasks"):
+    for module in ("followed", "options", "tasks"):
         imported = import_module(f"pulsemark.pipeline.{module}")
         monkeypatch.setattr(imported, "opened_store", cluster.reader)
     yield cluster

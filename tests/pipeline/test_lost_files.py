@@ -19,8 +19,8 @@ from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.maintenance.expected import expected_of
 from pulsemark.maintenance.verify_catalog import read_catalog
 from pulsemark.pipeline.errors import DataLossError
+from pulsemark.pipeline.followed import followed
 from pulsemark.pipeline.options import ReadOptions
-from pulsemark.pipeline.plan import plan
 from pulsemark.testing.raw_messages import BatchMember
 
 PER_LEDGER = 10
@@ -267,7 +267,7 @@ def test_many_topics_cost_a_look_at_the_folder_each_way(
             patch.setattr(Files, "listdir", counting)
             listings = 0
             options = {"path": str(tmp_path / str(count)), "topicsPattern": ".*"}
-            assert len(plan(ReadOptions.parse(options)).tasks) == 1
+            assert len(followed(ReadOptions.parse(options)).read()) == 1
             assert len(tools.rows_of(tmp_path / str(count), topicsPattern=".*")) == count
         found.append(listings)
     assert found[0] == found[1] < 20

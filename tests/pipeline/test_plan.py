@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from pulsemark.ledger import Entry, FolderReader, ForeignFolderError, Position, 
 from pulsemark.maintenance.expected import Expected
 from pulsemark.pipeline import plan as plan_module
 from pulsemark.pipeline.errors import DataLossError
+from pulsemark.pipeline.followed import followed
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
-from pulsemark.pipeline.plan import Slice, existing, plan, slice_of
+from pulsemark.pipeline.plan import Slice, existing, slice_of
 from pulsemark.pipeline.stream import LedgerStreamReader
 from pulsemark.testing.raw_messages import BatchMember
 
@@ -27,6 +29,12 @@ def options(path: Path, **more: object) -> ReadOptions:
     """All topics of a folder, with these options more."""
     given = {"path": path, "topicsPattern": ".*", **more}
     return ReadOptions.parse({name: str(value) for name, value in given.items()})
+
+
+def tasks_of(options: ReadOptions) -> list[tuple[Slice, ...]]:
+    """The slices of each task of a batch; none if there is nothing to read."""
+    with closing(followed(options)) as topics:
+        return [part.slices for part in topics.read() if part.slices]
 
 
 @dataclass(repr=False)
@@ -66,9 +74,9 @@ def test_every_message_is_in_one_slice(
 ) -> None:
     """Slices follow each other without gap, overlap or torn entry; tasks are even and in order."""
     end: int | str = "latest" if length is None else first + length
-    tasks = plan(
+    tasks = tasks_of(
         options(topics.path, startingOffsets=first, endingOffsets=end, minPartitions=parts)
-    ).tasks
+    )
     assert all(tasks)
     assert len(tasks) <= parts
     slices = [part for task in tasks for part in task]
@@ -96,28 +104,28 @@ def test_small_topics_share_a_task_and_large_ones_are_divided(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few megabytes are one task; from some size on every core has one, and none is too large."""
-    assert len(plan(options(topics.path)).tasks) == 1
-    assert len(plan(options(topics.path)).tasks[0]) == 3
+    assert len(tasks_of(options(topics.path))) == 1
+    assert len(tasks_of(options(topics.path))[0]) == 3
     monkeypatch.setattr(plan_module, "SPREAD_FROM_BYTES", 1000)
     monkeypatch.setattr("os.cpu_count", lambda: 5)
-    assert len(plan(options(topics.path)).tasks) == 5
+    assert len(tasks_of(options(topics.path))) == 5
     monkeypatch.setattr(plan_module, "PARTITION_BYTES", 16_000)
-    assert 6 <= len(plan(options(topics.path)).tasks) <= 30
+    assert 6 <= len(tasks_of(options(topics.path))) <= 30
 
 
 def test_a_plan_pickles(topics: Topics) -> None:
     """It travels to the workers."""
-    tasks = plan(options(topics.path, minPartitions=4)).tasks
+    tasks = tasks_of(options(topics.path, minPartitions=4))
     assert pickle.loads(pickle.dumps(tasks)) == tasks
 
 
 def test_what_is_not_there_is_reported(topics: Topics, tmp_path: Path) -> None:
     """Folders and topics, with the ledger's own errors."""
     with pytest.raises(ForeignFolderError):
-        plan(options(tmp_path))
+        tasks_of(options(tmp_path))
     named = ReadOptions.parse({"path": str(topics.path), "topics": "a,nobody"})
     with pytest.raises(TopicNotFoundError) as raised:
-        plan(named)
+        tasks_of(named)
     assert raised.value.topic == "persistent://public/default/nobody"
 
 

@@ -15,8 +15,8 @@ from pulsemark.ledger.local.io.files import Files
 from pulsemark.maintenance import verify_catalog
 from pulsemark.pipeline import estimate_compaction, offload
 from pulsemark.pipeline.audit_source import audit_tasks, counted
+from pulsemark.pipeline.followed import followed
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
-from pulsemark.pipeline.plan import plan
 from pulsemark.pipeline.source import LedgerReader
 from pulsemark.pipeline.stream import LedgerStreamReader
 
@@ -174,7 +174,7 @@ def test_the_catalog_is_opened_as_often_for_many_topics(
         folder = filled(tmp_path / str(many), tools, many, 1)
         folder.store.close()
         opened.clear()
-        plan(ReadOptions.parse({"path": str(folder.path), "topicsPattern": ".*"}))
+        followed(ReadOptions.parse({"path": str(folder.path), "topicsPattern": ".*"})).read()
         planned = len(opened)
         offload(tools.InProcess(), folder.path, tmp_path / f"table-{many}")
         seen.append((planned, len(opened) - planned))

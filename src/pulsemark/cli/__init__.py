@@ -36,36 +36,50 @@ ALL = "*"
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
-# Command -> its line in the overview. Its module has the same name, if `MODULES` names no other.
-COMMANDS = {
-    "standalone": "run a broker over a data folder",
-    "topics": "list, create, show and delete topics",
-    "subscriptions": "list, create, reset and delete the subscriptions of a topic",
-    "namespaces": "list, create and delete namespaces",
-    "schemas": "show, upload and delete the schemas of topics",
-    "stats": "show rates and backlogs of topics, once or again and again",
-    "produce": "publish messages",
-    "consume": "receive messages, or look at them",
-    "perf": "measure rates and latencies of publishing, receiving and seeking",
-    "policies": "show or change the policies of a namespace or topic",
-    "control": "add and list control entries, and list leader epochs",
-    "seek": "find the first entry at or after a time",
-    "dump": "print the entries of a data folder, a topic or a segment file",
-    "verify": "read a whole data folder and report what is damaged",
-    "backup": "copy a data folder, also while a broker writes to it",
-    "restore": "make a data folder of a backup",
-    "retain": "apply retention now, or show what it would remove",
-    "rebuild-catalog": "rebuild a data folder's catalog from its segments",
-    "mirror": "copy topics to another broker or data folder, unopened",
-    "follow": "keep a second data folder that can take a broker's place",
-    "promote": "make a follower's data folder a leader's",
-    "finder": "serve searches by time and index over gRPC, without a broker",
-    "token": "make keys and tokens, and show tokens",
-    "config": "check and show the configuration of a broker",
-    "audit": "show what was counted of a topic by time and tags, or compare tiers",
-    "pipeline": "run a Spark job over a data folder",
-    "completion": "print a script that completes words in bash, zsh or fish",
+# The commands in groups, as the overview shows them, each with its line. A command's module has the
+# same name, if `MODULES` names no other.
+GROUPS = {
+    "Run a broker": {
+        "standalone": "run a broker over a data folder",
+        "config": "check and show the configuration of a broker",
+        "token": "make keys and tokens, and show tokens",
+        "finder": "serve searches by time and index over gRPC, without a broker",
+    },
+    "Publish, receive, administrate": {
+        "topics": "list, create, show and delete topics",
+        "subscriptions": "list, create, reset and delete the subscriptions of a topic",
+        "namespaces": "list, create and delete namespaces",
+        "schemas": "show, upload and delete the schemas of topics",
+        "policies": "show or change the policies of a namespace or topic",
+        "produce": "publish messages",
+        "consume": "receive messages, or look at them",
+        "stats": "show rates and backlogs of topics, once or again and again",
+        "perf": "measure rates and latencies of publishing, receiving and seeking",
+    },
+    "Search and look": {
+        "seek": "find the first entry at or after a time",
+        "dump": "print the entries of a data folder, a topic or a segment file",
+        "control": "add and list control entries, and list leader epochs",
+        "audit": "show what was counted of a topic by time and tags, or compare tiers",
+        "pipeline": "run a Spark job over a data folder",
+    },
+    "Keep data": {
+        "verify": "read a whole data folder and report what is damaged",
+        "backup": "copy a data folder, also while a broker writes to it",
+        "restore": "make a data folder of a backup",
+        "retain": "apply retention now, or show what it would remove",
+        "rebuild-catalog": "rebuild a data folder's catalog from its segments",
+        "mirror": "copy topics to another broker or data folder, unopened",
+    },
+    "Keep a second machine": {
+        "follow": "keep a second data folder that can take a broker's place",
+        "promote": "make a follower's data folder a leader's",
+    },
+    "More": {
+        "completion": "print a script that completes words in bash, zsh or fish",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 #: Command -> its module, if that has several commands.
 MODULES = {
@@ -76,25 +90,12 @@ MODULES = {
     "promote": "mirror", "seek": "seek", "finder": "seek", "completion": "parsing",
 }  # fmt: skip
 
-#: The overview that `pulsemark` alone prints.
-GROUPS = {
-    "Run a broker": ("standalone", "config", "token", "finder"),
-    "Publish, receive, administrate": (
-        "topics", "subscriptions", "namespaces", "schemas", "policies", "produce", "consume",
-        "stats", "perf",
-    ),
-    "Search and look": ("seek", "dump", "control", "audit", "pipeline"),
-    "Keep data": ("verify", "backup", "restore", "retain", "rebuild-catalog", "mirror"),
-    "Keep a second machine": ("follow", "promote"),
-    "More": ("completion",),
-}  # fmt: skip
-
 
 def _overview() -> str:
     """The commands in groups."""
     lines = ["usage: pulsemark COMMAND ..."]
-    for heading, names in GROUPS.items():
-        lines += ["", f"{heading}:", *(f"  {name:<16} {COMMANDS[name]}" for name in names)]
+    for heading, group in GROUPS.items():
+        lines += ["", f"{heading}:", *(f"  {name:<16} {text}" for name, text in group.items())]
     return "\n".join([*lines, "", "`pulsemark help COMMAND` has its options and examples."])
 
 

@@ -24,18 +24,11 @@ from ..audit.rows import AuditInputError, AuditRow, parse_bucket_ms, parse_tags
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
-from .brokers import (
-    add_access,
-    add_admin_url,
-    add_request_timeout,
-    admin_client,
-    not_ours,
-    target_path,
-)
-from .options import add_data_dir, add_json, full_topic, parse_time, show_time
+from .brokers import ADMIN_URL, REQUEST, admin_client, not_ours, target_path
+from .options import IN_DATA_DIR, JSON, declared, full_topic, parse_time, show_time
 from .output import Progress, Table, counted, json_line, print_table
 from .parsing import CliError
-from .stores import add_store, names_in, reader_of
+from .stores import STORE, names_in, reader_of
 
 if TYPE_CHECKING:
     from ..audit.report import Comparison, Report
@@ -50,34 +43,22 @@ EXIT_PROBLEM = 1
 COMPARE = "compare"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="[compare] TOPIC",
-        help="short or full name; with the word compare before it, tiers are compared; with "
-        "--data-dir all topics by default",
-    )
-    place = parser.add_mutually_exclusive_group()
-    add_admin_url(place, default=None)
-    add_data_dir(place, why="folder to count in, instead of asking a broker; not for compare")
-    add_request_timeout(parser)
-    add_access(parser)
-    parser.add_argument(
-        "--by", default="", metavar="TAGS", help="divide the rows by tags: producer,service"
-    )
-    parser.add_argument("--tier", metavar="NAME", help="another tier than the broker")
-    add_store(place)
-    parser.add_argument("--bucket", help="with --data-dir: width of the buckets (1 minute)")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="leave out what ended before")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="leave out what began later")
-    parser.add_argument(
-        "--grace",
-        metavar="WIDTH",
-        help="of compare: judge buckets that ended so long ago (1 minute)",
-    )
-    add_json(parser)
+add_arguments = declared(f"""
+words compare|TOPIC*  short or full name; with the word compare before it, tiers are compared;
+    with --data-dir all topics by default
+either:
+{ADMIN_URL}
+--data-dir PATH  folder to count in, instead of asking a broker; not for compare {IN_DATA_DIR}
+{STORE}
+and:
+{REQUEST}
+--by TAGS []  divide the rows by tags: producer,service
+--tier NAME  another tier than the broker
+--bucket BUCKET  with --data-dir: width of the buckets (1 minute)
+--from=start TIME  leave out what ended before
+--to=end TIME  leave out what began later
+--grace WIDTH  of compare: judge buckets that ended so long ago (1 minute)
+{JSON}""")
 
 
 def run(args: argparse.Namespace) -> int:

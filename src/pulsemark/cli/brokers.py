@@ -16,13 +16,12 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from ..wire import TopicName, check_namespace
-from .options import read_token, seconds
+from .options import read_token
 from .parsing import CliError
 
 if TYPE_CHECKING:
@@ -32,19 +31,31 @@ if TYPE_CHECKING:
 
 
 DEFAULT_SERVICE_URL = "pulsar://127.0.0.1:6650"
+DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
+READ_TIMEOUT_S = 10.0
+CHANGE_TIMEOUT_S = 30.0
+TOKEN_VARIABLE = "PULSEMARK_TOKEN"  # noqa: S105 - a name, no token
+CA_VARIABLE = "PULSEMARK_TLS_CA"
+#: Actions of commands that change nothing.
+READS = (None, "get", "list", "show")
 
-
-def add_service(parser: argparse.ArgumentParser) -> None:
-    """`--url`, and the options of access."""
-    parser.add_argument(
-        "--url",
-        "--service-url",
-        dest="service_url",
-        default=DEFAULT_SERVICE_URL,
-        metavar="URL",
-        help=f"the broker (default: {DEFAULT_SERVICE_URL})",
-    )
-    add_access(parser)
+# The options of commands that ask a broker.
+ACCESS = f"""
+--token-file PATH  file with the bearer token (default: the variable {TOKEN_VARIABLE})
+--tls-ca, --tls-trust-certs PATH  use TLS, and trust this authority, PEM (default: the variable
+    {CA_VARIABLE})
+--tls-cert PATH  own certificate, PEM
+--tls-key PATH  its private key, PEM
+"""
+SERVICE = f"""
+--url, --service-url URL [{DEFAULT_SERVICE_URL}]  the broker (default: {DEFAULT_SERVICE_URL})
+{ACCESS}"""
+ADMIN_URL = f"--url, --admin-url URL  the broker's HTTP address (default: {DEFAULT_ADMIN_URL})\n"
+REQUEST = f"""
+--request-timeout SECONDS  how long the broker may take to answer (default: {READ_TIMEOUT_S:g}, and
+    {CHANGE_TIMEOUT_S:g} for changes)
+{ACCESS}"""
+BROKER = ADMIN_URL + REQUEST
 
 
 def service_of(args: argparse.Namespace) -> Service:
@@ -52,14 +63,14 @@ def service_of(args: argparse.Namespace) -> Service:
     from ..client import Service
     from ..client.service import authentication
 
-    if not args.service_url.startswith(("pulsar:", "pulsar+ssl:")):
+    if not args.url.startswith(("pulsar:", "pulsar+ssl:")):
         raise CliError(
-            f"--url {args.service_url!r} is not of the form {DEFAULT_SERVICE_URL}: this command"
+            f"--url {args.url!r} is not of the form {DEFAULT_SERVICE_URL}: this command"
             " speaks Pulsar's protocol"
         )
     access = access_of(args)
-    context = access.context() if args.service_url.startswith("pulsar+ssl:") else None
-    return Service(args.service_url, ssl_context=context, **authentication(access.token))
+    context = access.context() if args.url.startswith("pulsar+ssl:") else None
+    return Service(args.url, ssl_context=context, **authentication(access.token))
 
 
 def logs_of(service: Service, topic: str, *, create: bool) -> list[str]:
@@ -79,10 +90,6 @@ def logs_of(service: Service, topic: str, *, create: bool) -> list[str]:
             raise CliError(f"{topic} does not exist, and the broker does not create it") from None
         raise
     return [partition_name(topic, number) for number in range(partitions)] or [topic]
-
-
-TOKEN_VARIABLE = "PULSEMARK_TOKEN"  # noqa: S105 - a name, no token
-CA_VARIABLE = "PULSEMARK_TLS_CA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +121,6 @@ class Access:
         return ClientTls(ca=self.ca, certificate=self.certificate, key=self.key)
 
 
-def add_access(parser: argparse._ActionsContainer) -> None:
-    """The options of commands that ask a broker."""
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="PATH",
-        help=f"file with the bearer token (default: the variable {TOKEN_VARIABLE})",
-    )
-    parser.add_argument(
-        "--tls-ca",
-        "--tls-trust-certs",
-        type=Path,
-        metavar="PATH",
-        help=f"use TLS, and trust this authority, PEM (default: the variable {CA_VARIABLE})",
-    )
-    parser.add_argument("--tls-cert", type=Path, metavar="PATH", help="own certificate, PEM")
-    parser.add_argument("--tls-key", type=Path, metavar="PATH", help="its private key, PEM")
-
-
 def access_of(args: argparse.Namespace) -> Access:
     """What the options and the environment say. Raises CliError, OSError."""
     if (args.tls_cert is None) != (args.tls_key is None):
@@ -155,47 +143,6 @@ def seek_service(args: argparse.Namespace, address: str) -> Iterator[SeekClient]
             raise type(error)(error.code, f"{address}: {error.details}") from error
 
 
-DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
-READ_TIMEOUT_S = 10.0
-CHANGE_TIMEOUT_S = 30.0
-#: A day. A socket takes no timeout of any length.
-MAX_TIMEOUT_S = 86_400.0
-#: Actions of commands that change nothing.
-READS = (None, "get", "list", "show")
-
-
-def add_admin_url(
-    parser: argparse._ActionsContainer, default: str | None = DEFAULT_ADMIN_URL
-) -> None:
-    """`--url` of the HTTP interface."""
-    parser.add_argument(
-        "--url",
-        "--admin-url",
-        dest="admin_url",
-        default=default,
-        metavar="URL",
-        help=f"the broker's HTTP address (default: {DEFAULT_ADMIN_URL})",
-    )
-
-
-def add_broker(parser: argparse.ArgumentParser) -> None:
-    """`--url`, `--request-timeout`, and the options of access."""
-    add_admin_url(parser)
-    add_request_timeout(parser)
-    add_access(parser)
-
-
-def add_request_timeout(parser: argparse.ArgumentParser) -> None:
-    """`--request-timeout`: how long a broker may be silent."""
-    parser.add_argument(
-        "--request-timeout",
-        type=partial(seconds, most=MAX_TIMEOUT_S),
-        metavar="SECONDS",
-        help="how long the broker may take to answer"
-        f" (default: {READ_TIMEOUT_S:g}, and {CHANGE_TIMEOUT_S:g} for changes)",
-    )
-
-
 def target_path(text: str) -> tuple[str, str]:
     """The target's full name, and its path in the admin interface."""
     if "://" not in text and text.count("/") == 1:
@@ -210,22 +157,6 @@ def _quoted(*parts: str) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def _admin_url(text: str) -> str:
-    """The address of `--url`, without a slash at its end. Raises CliError."""
-    try:
-        url = urlsplit(text)
-        fits = url.scheme in ("http", "https") and url.hostname and not (url.query or url.fragment)
-        _ = url.port
-    except ValueError as error:
-        raise CliError(f"--url {text!r}: {error}") from error
-    if not fits:
-        raise CliError(
-            f"--url {text!r} is not of the form {DEFAULT_ADMIN_URL}: this command asks the broker's"
-            " HTTP interface"
-        )
-    return text.rstrip("/")
-
-
 def not_ours(answer: object, what: str) -> CliError:
     """The error for an answer that no pulsemark broker gives."""
     return CliError(f"the answer {str(answer)[:80]!r} is not {what}; is this a pulsemark broker?")
@@ -238,12 +169,19 @@ def admin_client(args: argparse.Namespace, *, is_read: bool | None = None) -> Ad
     action says.
     """
     from ..client.admin import AdminClient
+    from ..client.errors import ServiceUrlError
 
     if is_read is None:
         is_read = getattr(args, "action", None) in READS
-    access, url = access_of(args), _admin_url(args.admin_url or DEFAULT_ADMIN_URL)
+    access, url = access_of(args), args.url or DEFAULT_ADMIN_URL
     context = access.context() if url.startswith("https:") else None
     timeout_s = getattr(args, "request_timeout", None) or (
         READ_TIMEOUT_S if is_read else CHANGE_TIMEOUT_S
     )
-    return AdminClient(url, token=access.token, ssl_context=context, timeout_s=timeout_s)
+    try:
+        return AdminClient(url, token=access.token, ssl_context=context, timeout_s=timeout_s)
+    except ServiceUrlError as error:
+        raise CliError(
+            f"--url {url!r} is not of the form {DEFAULT_ADMIN_URL}: this command asks the broker's"
+            " HTTP interface"
+        ) from error

@@ -1,4 +1,4 @@
-"""`pulsemark config check|show|settings`: a broker's configuration, before a broker uses it.
+"""`pulsemark config check|show`: a broker's configuration, before a broker uses it.
 
     pulsemark config check broker.conf
     pulsemark config show --config pulsemark.toml
@@ -6,7 +6,7 @@
 `check` names everything that is wrong with a file: unknown settings with the closest name, wrong
 values, settings of Pulsar that this broker does not have, and settings that make it less safe.
 Exit code 1 if there are errors. `show` prints the settings that a broker would have, and the source
-of each: the file, the environment or the default. `settings` lists all settings with their names.
+of each: the file, the environment or the default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError
-from .options import DEFAULT_DATA_DIR, add_json
+from .options import DEFAULT_DATA_DIR, JSON, declared
 from .output import counted, json_line, print_rows
 from .parsing import CliError
 
@@ -31,40 +31,21 @@ if TYPE_CHECKING:
 ERRORS = (BrokerError, OSError)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = actions.add_parser("check", help="everything that is wrong with a file")
-    check.add_argument("file", type=Path, metavar="FILE", help="TOML (*.toml), or a broker.conf")
-    show = actions.add_parser("show", help="the settings in force, and where each comes from")
-    show.add_argument(
-        "--config", type=Path, metavar="FILE", help="(default: the variable PULSEMARK_CONFIG)"
-    )
-    show.add_argument("--all", action="store_true", help="also those that have their defaults")
-    settings = actions.add_parser("settings", help="all settings, with their names and defaults")
-    for action in (check, show, settings):
-        add_json(action)
+add_arguments = declared(f"""
+check: everything that is wrong with a file
+file FILE  TOML (*.toml), or a broker.conf
+{JSON}
+show: the settings in force, and where each comes from
+--config FILE  (default: the variable PULSEMARK_CONFIG)
+--all  also those that have their defaults
+{JSON}""")
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
     if args.action == "check":
         return _check(args)
-    if args.action == "show":
-        return _show(args)
-    from ..broker.configuration.settings import setting_fields
-
-    rows = [
-        {
-            "setting": spec.name, "broker.conf": spec.key, "environment": spec.variable,
-            "type": spec.type_name, "default": spec.default_text or None,
-            "reloaded": spec.declaration.reloadable,
-        }
-        for spec in setting_fields().values()
-    ]  # fmt: skip
-    columns = ("setting", "broker.conf", "environment", "type", "default")
-    print_rows(rows, columns, as_json=args.json)
-    return 0
+    return _show(args)
 
 
 def _check(args: argparse.Namespace) -> int:

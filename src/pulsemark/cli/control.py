@@ -18,78 +18,53 @@ from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import EntryKind, FolderReader, LedgerError, Position, entries_of
 from ..metadata import Control, control_of
 from ..metadata.control import CONTROL_TYPES
-from .brokers import add_access, seek_service
+from .brokers import ACCESS, seek_service
 from .options import (
     DEFAULT_DATA_DIR,
-    add_data_dir,
-    add_json,
+    IN_DATA_DIR,
+    JSON,
+    TOPIC,
+    declared,
     full_topic,
-    grpc_target,
     not_negative,
-    positive,
 )
-from .output import json_line
+from .output import json_line, print_rows
 from .parsing import CliError
-from .records import HEADINGS, control_fields, control_line, epoch_lines
+from .records import HEADINGS, control_fields, control_line
 from .stores import one_log
 
 # OSError: a token or certificate file cannot be read. ValueError: protobuf refuses a value.
 ERRORS = (LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, OSError)
 
+EPOCH_COLUMNS = ("epoch", "first_index", "end_index", "ledger_id", "entry_id", "leader")
 APPENDED = [name for name in CONTROL_TYPES if name != "replicated-subscription"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    append = _action(actions, "append", "add a control entry", reads=False)
-    append.add_argument("type", metavar="TYPE", choices=APPENDED, help=", ".join(APPENDED))
-    append.add_argument(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        default="",
-        help="the transaction's id, the checkpoint's mark, the user's type, or the leader",
-    )
-    append.add_argument(
-        "--tag", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
-    append.add_argument(
-        "--epoch",
-        type=not_negative,
-        metavar="N",
-        help="leader-change: the epoch that begins (default: the next one); else the epoch that "
-        "must be the current one",
-    )
-    listing = _action(actions, "list", "print the control entries of a topic", reads=True)
-    listing.add_argument("--limit", type=positive, metavar="N", help="at most N entries")
-    _action(actions, "epochs", "print where each leader epoch begins and ends", reads=True)
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    what: str,
-    *,
-    reads: bool,
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
-    parser.add_argument("topic", metavar="TOPIC", help="short or full name")
-    place = parser.add_mutually_exclusive_group() if reads else parser
-    if reads:
-        add_data_dir(place, why="folder to read")
-    place.add_argument(
-        "--url",
-        "--grpc",
-        dest="grpc",
-        type=grpc_target,
-        metavar="HOST:PORT",
-        required=not reads,
-        help="seek service to ask" if reads else "the broker's gRPC address",
-    )
-    add_access(parser)
-    add_json(parser)
-    return parser
+_READ = f"""
+either:
+--data-dir PATH  folder to read {IN_DATA_DIR}
+--url, --grpc HOST:PORT  seek service to ask
+and:
+"""
+add_arguments = declared(
+    f"""
+{ACCESS}{JSON}
+append: add a control entry
+{TOPIC}
+--url, --grpc HOST:PORT!  the broker's gRPC address
+type TYPE  {", ".join(APPENDED)}
+name NAME? []  the transaction's id, the checkpoint's mark, the user's type, or the leader
+--tag NAME=VALUE...  may be repeated
+--epoch N  leader-change: the epoch that begins (default: the next one); else the epoch that must be
+    the current one
+list: print the control entries of a topic
+{TOPIC}{_READ}
+--limit N  at most N entries
+epochs: print where each leader epoch begins and ends
+{TOPIC}{_READ}""",
+    type=APPENDED,
+    epoch=not_negative,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,10 +80,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _append(args: argparse.Namespace, topic: str) -> None:
-    tags = dict(_tag(text) for text in args.tag)
-    if len(tags) < len(args.tag):
+    given = args.tag or ()
+    tags = dict(map(_tag, given))
+    if len(tags) < len(given):
         raise CliError("--tag: each name may be given once")
-    with seek_service(args, args.grpc) as client:
+    with seek_service(args, args.url) as client:
         stored = client.append_control(
             topic, CONTROL_TYPES[args.type], args.name, tags=tags, epoch=args.epoch
         )
@@ -147,8 +123,8 @@ def _list(args: argparse.Namespace, topic: str) -> None:
 
 
 def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
-    if args.grpc:
-        with seek_service(args, args.grpc) as client:
+    if args.url:
+        with seek_service(args, args.url) as client:
             found = client.read_entries(
                 topic, max_entries=args.limit, prefixes_only=True, control_only=True
             )
@@ -164,11 +140,18 @@ def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
 
 
 def _epochs(args: argparse.Namespace, topic: str) -> None:
-    if args.grpc:
-        with seek_service(args, args.grpc) as client:
+    if args.url:
+        with seek_service(args, args.url) as client:
             history = client.epochs(topic)
     else:
         with FolderReader(args.data_dir or DEFAULT_DATA_DIR) as reader:
             history = one_log(reader, topic).epoch_history()
-    for line in epoch_lines(topic, history, as_json=args.json):
-        print(line)
+    rows = [
+        {
+            "topic": topic, "epoch": start.epoch, "first_index": start.first_index,
+            "end_index": history.end_of(number), "ledger_id": start.position.ledger_id,
+            "entry_id": start.position.entry_id, "leader": start.leader,
+        }
+        for number, start in enumerate(history.starts)
+    ]  # fmt: skip
+    print_rows(rows, EPOCH_COLUMNS, as_json=args.json)

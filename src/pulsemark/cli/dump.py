@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING
 
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
-from .brokers import add_access, add_admin_url, add_request_timeout
+from .brokers import ADMIN_URL, REQUEST
 from .options import (
-    add_data_dir,
-    add_json,
+    IN_DATA_DIR,
+    JSON,
+    declared,
     full_topic,
     not_negative,
     parse_time,
-    positive,
     show_time,
 )
 from .output import Progress, json_line, output_console, tags_text
@@ -49,7 +49,7 @@ from .records import (
     payload_lines,
     segment_rows,
 )
-from .stores import add_store, broker_rows, data_dir_of, from_broker, log_in, names_in, reader_of
+from .stores import STORE, broker_rows, data_dir_of, from_broker, log_in, names_in, reader_of
 
 if TYPE_CHECKING:
     from ..compaction.compacted_log import CompactedLog
@@ -63,38 +63,34 @@ HEADINGS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
-        "target", metavar="PATH|TOPIC", help="data folder, segment file, or topic of --data-dir"
-    )
-    place = parser.add_mutually_exclusive_group()
-    add_data_dir(place, why="folder that TOPIC is in")
-    add_store(place)
-    add_admin_url(place, default=None)
-    add_request_timeout(parser)
-    add_access(parser)
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument(
-        "--from", dest="start", metavar="LEDGER:ENTRY", type=_position, help="first entry"
-    )
-    start.add_argument(
-        "--from-index", type=not_negative, metavar="N", help="entry that holds message index N"
-    )
-    start.add_argument("--from-time", metavar="TIME", help="first entry at or after TIME")
-    parser.add_argument("--limit", type=positive, metavar="N", help="at most N entries per topic")
-    parser.add_argument(
-        "--control", action="store_true", help="only control entries, with what they say"
-    )
-    parser.add_argument(
-        "--payload", action="store_true", help="also the messages: key, value and properties"
-    )
-    parser.add_argument(
-        "--uncommitted",
-        action="store_true",
-        help="also entries of transactions that are open or were aborted",
-    )
-    add_json(parser)
+def _position(text: str) -> Position:
+    ledger, colon, entry = text.partition(":")
+    if not (colon and ledger.isdecimal() and entry.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a position like 3:17")
+    return Position(int(ledger), int(entry))
+
+
+add_arguments = declared(
+    f"""
+target PATH|TOPIC  data folder, segment file, or topic of --data-dir
+either:
+--data-dir PATH  folder that TOPIC is in {IN_DATA_DIR}
+{STORE}{ADMIN_URL}
+and:
+{REQUEST}
+either:
+--from=start LEDGER:ENTRY  first entry
+--from-index N  entry that holds message index N
+--from-time TIME  first entry at or after TIME
+and:
+--limit N  at most N entries per topic
+--control  only control entries, with what they say
+--payload  also the messages: key, value and properties
+--uncommitted  also entries of transactions that are open or were aborted
+{JSON}""",
+    start=_position,
+    from_index=not_negative,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,14 +105,14 @@ def run(args: argparse.Namespace) -> int:
         with reader_of(args) as store:
             names = names_in(store, full_topic(args.target))
             return max(_dump_topic(store, name, args, printer) for name in names)
-    if args.data_dir is None and args.admin_url is None and path.is_file():
+    if args.data_dir is None and args.url is None and path.is_file():
         if args.from_time is not None or args.from_index is not None:
             raise CliError(
                 "a single segment file cannot be searched: use --from LEDGER:ENTRY, or dump its "
                 "folder"
             )
         return _dump_segment(path, args, printer)
-    is_folder = args.data_dir is None and args.admin_url is None and path.is_dir()
+    is_folder = args.data_dir is None and args.url is None and path.is_dir()
     if not is_folder and (status := _dump_broker(args, printer)) is not None:
         return status
     folder = path if is_folder else data_dir_of(args, args.target)
@@ -132,10 +128,10 @@ def run(args: argparse.Namespace) -> int:
 def _dump_broker(args: argparse.Namespace, printer: _Printer) -> int | None:
     """Print a topic of a broker; None: it is to be read from a folder."""
     if args.payload:
-        if args.admin_url is None:
+        if args.url is None:
             return None
         raise CliError("--payload needs the folder; or: pulsemark consume TOPIC --peek")
-    if args.admin_url is None and ("/" in args.target and "://" not in args.target):
+    if args.url is None and ("/" in args.target and "://" not in args.target):
         return None  # it may be a path
     place = {"position": "0:0"}
     if args.start is not None:
@@ -152,13 +148,6 @@ def _dump_broker(args: argparse.Namespace, printer: _Printer) -> int | None:
     if dumped is None:
         return None
     return max(_print_all(name, rows, args, printer, lambda: None) for name, rows in dumped)
-
-
-def _position(text: str) -> Position:
-    ledger, colon, entry = text.partition(":")
-    if not (colon and ledger.isdecimal() and entry.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a position like 3:17")
-    return Position(int(ledger), int(entry))
 
 
 def _dump_topic(

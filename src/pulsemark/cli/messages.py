@@ -36,31 +36,10 @@ from ..metadata import (
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from ..proto.pulsar_api_pb2 import CommandSubscribe
 from ..wire import MessageId, pack_ack_set, unpack_ack_set
-from .brokers import add_service, logs_of, service_of
-from .options import add_json, full_topic, not_negative, parse_time, positive, show_time
+from .brokers import SERVICE, logs_of, service_of
+from .options import JSON, TOPIC, declared, full_topic, not_negative, parse_time, show_time
 from .output import counted, escaped, json_line
 from .parsing import CliError, Command
-
-
-def _add_produce(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="short or full name")
-    parser.add_argument(
-        "-m", "--message", action="append", metavar="TEXT",
-        help="a message; may be given several times (default: the lines of standard input)",
-    )  # fmt: skip
-    parser.add_argument("-k", "--key", metavar="KEY", help="partition key of all messages")
-    parser.add_argument(
-        "-p", "--property", action="append", default=[], metavar="NAME=VALUE",
-        help="a property of all messages; may be given several times",
-    )  # fmt: skip
-    parser.add_argument("--event-time", metavar="TIME", help="event time of all messages")
-    parser.add_argument("--deliver-at", metavar="TIME", help="delivered not before this time")
-    parser.add_argument(
-        "-n", "--num-produce", type=positive, default=1, metavar="N",
-        help="publish all messages so many times (default: 1)",
-    )  # fmt: skip
-    add_service(parser)
-    add_json(parser)
 
 
 def _produce(args: argparse.Namespace) -> int:
@@ -106,7 +85,7 @@ def _template(args: argparse.Namespace) -> MessageMetadata:
     template = MessageMetadata()
     if args.key is not None:
         template.partition_key = args.key
-    for pair in args.property:
+    for pair in args.property or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise CliError(f"--property {pair!r} is not of the form NAME=VALUE")
@@ -141,37 +120,11 @@ PERMITS = 100
 POLL_S = 0.1
 
 
-def _add_consume(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="short or full name")
-    who = parser.add_mutually_exclusive_group(required=True)
-    who.add_argument("-s", "--subscription", metavar="NAME")
-    who.add_argument("--peek", action="store_true", help="without a subscription of one's own")
-    parser.add_argument(
-        "-t", "--subscription-type", choices=SUB_TYPES, default="exclusive", metavar="TYPE",
-        help=f"one of {', '.join(SUB_TYPES)} (default: exclusive)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--from", choices=("earliest", "latest"), dest="start",
-        help="where a new subscription, or --peek, begins (default: latest)",
-    )  # fmt: skip
-    parser.add_argument(
-        "-n", "--num-messages", type=not_negative, default=1, metavar="N",
-        help="end after so many messages; 0: never (default: 1)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="end if none comes for so long"
-    )
-    add_service(parser)
-    add_json(parser)
-
-
 def _consume(args: argparse.Namespace) -> int:
     """Receive and print; 1 if fewer messages came than were asked for."""
     topic = full_topic(args.topic)
     if args.subscription is not None and not args.subscription.strip():
         raise CliError("--subscription must not be empty")
-    if args.timeout is not None and not args.timeout > 0:
-        raise CliError(f"--timeout {args.timeout:g} is not a number above 0")
     wanted, printed = args.num_messages or sys.maxsize, 0
     with service_of(args) as service:
         logs = logs_of(service, topic, create=not args.peek)
@@ -260,11 +213,33 @@ def _print(received: RawMessage, message: Message, *, topic: str, as_json: bool)
 
 
 ERRORS = (ClientError, ServiceUrlError, OSError)
+_PRODUCE = declared(f"""{TOPIC}
+-m, --message TEXT...  a message; may be given several times (default: the lines of standard input)
+-k, --key KEY  partition key of all messages
+-p, --property NAME=VALUE...  a property of all messages; may be given several times
+--event-time TIME  event time of all messages
+--deliver-at TIME  delivered not before this time
+-n, --num-produce N [1]  publish all messages so many times (default: 1)
+{SERVICE}{JSON}""")
+_CONSUME = declared(
+    f"""{TOPIC}
+exactly one of:
+-s, --subscription NAME
+--peek  without a subscription of one's own
+and:
+-t, --subscription-type TYPE [exclusive]  one of {", ".join(SUB_TYPES)} (default: exclusive)
+--from=start {{earliest,latest}}  where a new subscription, or --peek, begins (default: latest)
+-n, --num-messages N [1]  end after so many messages; 0: never (default: 1)
+--timeout SECONDS  end if none comes for so long
+{SERVICE}{JSON}""",
+    subscription_type=SUB_TYPES,
+    num_messages=not_negative,
+)
 COMMANDS = {
-    "produce": Command(ERRORS, _add_produce, _produce),
+    "produce": Command(ERRORS, _PRODUCE, _produce),
     "consume": Command(
         (*ERRORS, MessageFormatError, DecompressionError, CompressionUnavailableError),
-        _add_consume,
+        _CONSUME,
         _consume,
     ),
 }

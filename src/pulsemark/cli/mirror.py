@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from threading import Event
+from typing import TYPE_CHECKING
 
 from ..client import ClientError, ServiceUrlError
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
@@ -51,13 +50,14 @@ from ..mirror import (
     promote,
 )
 from ..mirror.follow import Lag
+from ..until_signal import by_topic, ended_by_signals, serve_metrics
 from ..wire import InvalidTopicNameError, ProtocolError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, port_number, read_token, seconds
+from .options import DEFAULT_DATA_DIR, IN_DATA_DIR, JSON, declared, read_token
 from .output import counted, json_line
 from .parsing import CliError, Command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client import Metric
 
@@ -76,115 +76,6 @@ ERRORS = (
 )
 FOLLOW_ERRORS = (*ERRORS, NotFollowerError)
 EXIT_INCOMPLETE = 1
-
-
-def _add_mirror(parser: argparse.ArgumentParser) -> None:
-    where = "pulsar://HOST:PORT, kafka://[USER@]HOST:PORT, or a data folder"
-    parser.add_argument("source", metavar="FROM", help=where)
-    parser.add_argument("target", metavar="TO", help=where)
-    _add_what(parser)
-    _add_how(parser)
-    _add_access(parser, ("source", "target"), "pulsar+ssl and kafka+ssl")
-    parser.add_argument(
-        "--subscriptions", action="store_true", help="subscriptions follow, too, by their positions"
-    )
-    for side in ("source", "target"):
-        parser.add_argument(
-            f"--{side}-grpc",
-            metavar="URL",
-            help=f"with --subscriptions: grpc://HOST:PORT of the {side} broker",
-        )
-    add_json(parser)
-
-
-def _add_what(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--topics", required=True, metavar="NAMES", help="separated by commas, or a pattern"
-    )
-    parser.add_argument(
-        "-r", "--regex", action="store_true", help="--topics is a regular expression"
-    )
-    parser.add_argument(
-        "--source-cluster",
-        default="standalone",
-        metavar="NAME",
-        help="the source's name in the target's tags, by which mirroring goes on "
-        "(default: standalone)",
-    )
-    parser.add_argument(
-        "--subscription",
-        default="pulsemark-mirror",
-        metavar="NAME",
-        help="holds the position in a source broker (default: pulsemark-mirror)",
-    )
-    parser.add_argument(
-        "--append", action="store_true", help="also into topics that have other entries"
-    )
-    parser.add_argument(
-        "--without-deduplication",
-        action="store_true",
-        help="also to an Apache Pulsar that does not deduplicate",
-    )
-    parser.add_argument(
-        "--renumber",
-        action="store_true",
-        help="to a Kafka: also where offsets cannot stay equal, or sets must be packed again",
-    )
-    parser.add_argument(
-        "--stampers",
-        default="broker-time,index",
-        metavar="NAMES",
-        help="stampers of a data folder's entries (default: broker-time,index)",
-    )
-
-
-def _add_how(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--once", action="store_true", help="end when all that is there now is mirrored"
-    )
-    parser.add_argument(
-        "--verify", action="store_true", help="with --once: compare both sides at the end"
-    )
-    parser.add_argument(
-        "--rate-limit",
-        type=_rate_limit,
-        metavar="RATE",
-        help="bytes (10M) or messages (500msg) in a second",
-    )
-    _add_run_options(parser)
-
-
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--progress-s",
-        type=seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="between lines of progress (default: 10)",
-    )
-    parser.add_argument(
-        "--reconnect-s",
-        type=seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="how long to try again after a connection was lost (default: 300)",
-    )
-
-
-def _add_access(parser: argparse.ArgumentParser, sides: Sequence[str], scheme: str) -> None:
-    for side in sides:
-        parser.add_argument(
-            f"--{side}-token-file",
-            type=Path,
-            metavar="FILE",
-            help=f"the {side} broker's token (of a Kafka with USER: the password)",
-        )
-    parser.add_argument(
-        "--trusted-certificates",
-        type=Path,
-        metavar="FILE",
-        help=f"PEM file for {scheme} (default: what the machine trusts)",
-    )
 
 
 def _rate_limit(text: str) -> RateLimit:
@@ -206,7 +97,8 @@ def _mirror(args: argparse.Namespace) -> int:
     source = open_source(args.source, options)
     target = open_target(args.target, options)
     carrier = open_carrier(args.source, target, options) if args.subscriptions else None
-    with _Stop() as stop:
+    stop = Event()
+    with ended_by_signals(stop.set):
         mirror = MirrorRun(
             source,
             target,
@@ -215,7 +107,7 @@ def _mirror(args: argparse.Namespace) -> int:
             report,
             once=args.once,
             reconnect_s=args.reconnect_s,
-            is_stopped=lambda: stop.asked,
+            is_stopped=stop.is_set,
             carrier=carrier,
         )
         outcome = _outcome(mirror)
@@ -293,28 +185,6 @@ def _is_same(source: str, target: str) -> bool:
     return here.resolve() == there.resolve()
 
 
-class _Stop:
-    """SIGTERM and SIGINT end the run in order; a second one interrupts it."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, _: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
 def _say(line: str) -> None:
     """A line for people, on stderr."""
     print(line, file=sys.stderr, flush=True)
@@ -357,29 +227,6 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
     return equal
 
 
-def _add_follow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="grpc://HOST:PORT, or a data folder")
-    add_data_dir(parser, why="the follower's folder")
-    parser.add_argument(
-        "--topics", metavar="NAMES", help="separated by commas, or a pattern (default: all)"
-    )
-    parser.add_argument(
-        "-r", "--regex", action="store_true", help="--topics is a regular expression"
-    )
-    parser.add_argument(
-        "--once", action="store_true", help="end when all that is there now is followed"
-    )
-    _add_run_options(parser)
-    _add_access(parser, ("source",), "grpcs")
-    parser.add_argument(
-        "--metrics-port", type=port_number, metavar="PORT", help="serve Prometheus metrics there"
-    )
-    parser.add_argument(
-        "--metrics-host", default="127.0.0.1", metavar="HOST", help="address for the metrics"
-    )
-    add_json(parser)
-
-
 def _follow(args: argparse.Namespace) -> int:
     """Follow until a signal arrives, or until it is done."""
     selection = None if args.topics is None else _selection(args)
@@ -389,9 +236,12 @@ def _follow(args: argparse.Namespace) -> int:
     )
     report = FollowReport(_say, interval_s=args.progress_s)
     source = open_followed(args.source, options)
-    with open_follower(args.data_dir or DEFAULT_DATA_DIR) as store, _Stop() as stop:
+    stop = Event()
+    with open_follower(args.data_dir or DEFAULT_DATA_DIR) as store, ended_by_signals(stop.set):
         if args.metrics_port is not None:
-            _serve_metrics(args.metrics_host, args.metrics_port, report)
+            metrics = FollowMetrics(report)
+            port = serve_metrics(args.metrics_host, args.metrics_port, metrics)
+            _say(f"metrics: http://{args.metrics_host}:{port}/metrics")
         follower = FollowRun(
             source,
             store,
@@ -399,7 +249,7 @@ def _follow(args: argparse.Namespace) -> int:
             selection,
             once=args.once,
             reconnect_s=args.reconnect_s,
-            is_stopped=lambda: stop.asked,
+            is_stopped=stop.is_set,
         )
         try:
             outcome = _outcome(follower)
@@ -427,54 +277,21 @@ class FollowMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of this moment."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import GaugeMetricFamily
 
-        report = self._report
+        report, name = self._report, "pulsemark_follow"
         text = "Whether the source answered the last time"
-        yield GaugeMetricFamily("pulsemark_follow_connected", text, int(report.is_connected))
-        entries = GaugeMetricFamily(
-            "pulsemark_follow_lag_entries", "Entries not followed yet", labels=["topic"]
-        )
-        seconds = GaugeMetricFamily(
-            "pulsemark_follow_lag_seconds",
-            "Broker time between the last entry of the follower and that of the source",
-            labels=["topic"],
-        )
-        for topic, lag in report.lags.copy().items():
-            entries.add_metric([topic], lag.entries)
-            seconds.add_metric([topic], lag.time_ms / 1000)
-        followed = CounterMetricFamily(
-            "pulsemark_follow_entries", "Entries followed", labels=["topic"]
-        )
-        for topic, totals in report.topics.copy().items():
-            followed.add_metric([topic], totals.entries)
-        truncated = CounterMetricFamily(
-            "pulsemark_follow_truncated_entries",
-            "Entries cut off because the source does not have them",
-            labels=["topic"],
-        )
-        for topic, count in report.truncated.copy().items():
-            truncated.add_metric([topic], count)
-        yield from (entries, seconds, followed, truncated)
-
-
-def _serve_metrics(host: str, port: int, report: FollowReport) -> None:
-    from prometheus_client import CollectorRegistry, start_http_server
-
-    registry = CollectorRegistry()
-    registry.register(FollowMetrics(report))
-    server, _ = start_http_server(port, host, registry)
-    _say(f"metrics: http://{host}:{server.server_port}/metrics")
-
-
-def _add_promote(parser: argparse.ArgumentParser) -> None:
-    add_data_dir(parser, why="the follower's folder")
-    parser.add_argument(
-        "--leader",
-        metavar="NAME",
-        help="the leader that the epochs' marks name (default: the host, and a random part)",
-    )
-    add_json(parser)
+        yield GaugeMetricFamily(f"{name}_connected", text, int(report.is_connected))
+        lags, topics = report.lags.copy(), report.topics.copy()
+        entries = {topic: lag.entries for topic, lag in lags.items()}
+        yield by_topic(f"{name}_lag_entries", "Entries not followed yet", entries)
+        text = "Broker time between the last entry of the follower and that of the source"
+        seconds = {topic: lag.time_ms / 1000 for topic, lag in lags.items()}
+        yield by_topic(f"{name}_lag_seconds", text, seconds)
+        followed = {topic: totals.entries for topic, totals in topics.items()}
+        yield by_topic(f"{name}_entries", "Entries followed", followed, "counter")
+        text = "Entries cut off because the source does not have them"
+        yield by_topic(f"{name}_truncated_entries", text, report.truncated.copy(), "counter")
 
 
 def _promote(args: argparse.Namespace) -> int:
@@ -493,8 +310,59 @@ def _promote(args: argparse.Namespace) -> int:
     return 0
 
 
+_WHERE = "pulsar://HOST:PORT, kafka://[USER@]HOST:PORT, or a data folder"
+_REGEX = "-r, --regex  --topics is a regular expression\n"
+_RUN = """
+--progress-s SECONDS [10]  between lines of progress (default: 10)
+--reconnect-s SECONDS [300]  how long to try again after a connection was lost (default: 300)
+"""
+_ACCESS = """
+--{0}-token-file FILE  the {0} broker's token (of a Kafka with USER: the password)
+"""
+_MIRROR = declared(
+    f"""
+source FROM  {_WHERE}
+target TO  {_WHERE}
+--topics NAMES!  separated by commas, or a pattern
+{_REGEX}
+--source-cluster NAME [standalone]  the source's name in the target's tags, by which mirroring goes
+    on (default: standalone)
+--subscription NAME [pulsemark-mirror]  holds the position in a source broker (default:
+    pulsemark-mirror)
+--append  also into topics that have other entries
+--without-deduplication  also to an Apache Pulsar that does not deduplicate
+--renumber  to a Kafka: also where offsets cannot stay equal, or sets must be packed again
+--stampers NAMES [broker-time,index]  stampers of a data folder's entries (default:
+    broker-time,index)
+--once  end when all that is there now is mirrored
+--verify  with --once: compare both sides at the end
+--rate-limit RATE  bytes (10M) or messages (500msg) in a second
+{_RUN}{_ACCESS.format("source")}{_ACCESS.format("target")}
+--trusted-certificates FILE  PEM file for pulsar+ssl and kafka+ssl (default: what the machine
+    trusts)
+--subscriptions  subscriptions follow, too, by their positions
+--source-grpc URL  with --subscriptions: grpc://HOST:PORT of the source broker
+--target-grpc URL  with --subscriptions: grpc://HOST:PORT of the target broker
+{JSON}""",
+    rate_limit=_rate_limit,
+)
+_FOLLOW = declared(f"""
+source SOURCE  grpc://HOST:PORT, or a data folder
+--data-dir PATH  the follower's folder {IN_DATA_DIR}
+--topics NAMES  separated by commas, or a pattern (default: all)
+{_REGEX}
+--once  end when all that is there now is followed
+{_RUN}{_ACCESS.format("source")}
+--trusted-certificates FILE  PEM file for grpcs (default: what the machine trusts)
+--metrics-port PORT  serve Prometheus metrics there
+--metrics-host HOST [127.0.0.1]  address for the metrics
+{JSON}""")
+_PROMOTE = declared(f"""
+--data-dir PATH  the follower's folder {IN_DATA_DIR}
+--leader NAME  the leader that the epochs' marks name (default: the host, and a random part)
+{JSON}""")
 COMMANDS = {
-    "mirror": Command(ERRORS, _add_mirror, _mirror),
-    "follow": Command(FOLLOW_ERRORS, _add_follow, _follow),
-    "promote": Command(FOLLOW_ERRORS, _add_promote, _promote),
+    "mirror": Command(ERRORS, _MIRROR, _mirror),
+    "follow": Command(FOLLOW_ERRORS, _FOLLOW, _follow),
+    "promote": Command(FOLLOW_ERRORS, _PROMOTE, _promote),
 }

@@ -15,27 +15,38 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, time, tzinfo
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..finder.arguments import relative_time_ms
+from ..option_table import add_options
 from .parsing import CliError
 
 DEFAULT_DATA_DIR = Path("pulsemark-data")
+IN_DATA_DIR = f"(default: ./{DEFAULT_DATA_DIR})"
+"""The end of each help of `--data-dir`."""
 HIGHEST_PORT = 65_535
+MAX_REQUEST_TIMEOUT_S = 86_400.0
+"""A day. A socket takes no timeout of any length."""
+JSON = "--json  print one JSON object per line\n"
+TOPIC = "topic TOPIC  short or full name\n"
 
 
-def add_data_dir(parser: argparse._ActionsContainer, *, why: str) -> None:
-    """`--data-dir`, by default ./pulsemark-data."""
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="PATH", help=f"{why} (default: ./{DEFAULT_DATA_DIR})"
-    )
+def declared(
+    table: str, **special: Callable[[str], Any] | Collection[str]
+) -> Callable[[argparse.ArgumentParser], None]:
+    """What declares the options of a table (see `option_table`) for a parser.
 
+    `special` has types of single options.
+    """
 
-def add_json(parser: argparse._ActionsContainer) -> None:
-    """`--json`: output for programs instead of people."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add_options(parser, table, TYPES, request_timeout=_request_timeout, **special)
+
+    return add_arguments
 
 
 def port_number(text: str) -> int:
@@ -74,6 +85,15 @@ def seconds(text: str, *, most: float = 1e9) -> float:
     if not 0 < number <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return number
+
+
+_request_timeout = partial(seconds, most=MAX_REQUEST_TIMEOUT_S)
+
+TYPES: Mapping[str, Callable[[str], Any]] = {
+    "N": positive, "SECONDS": seconds, "PORT": port_number, "HOST:PORT": grpc_target,
+    "PATH": Path, "FILE": Path, "DIR": Path, "DATA_DIR": Path, "BACKUP": Path,
+}  # fmt: skip
+"""Of values that are no text, by their placeholders."""
 
 
 def full_topic(text: str) -> str:

@@ -108,7 +108,6 @@ pulsemark pipeline audit --data-dir pulsemark-data --by producer --clock-errors
 pulsemark config check broker.conf
 pulsemark config check pulsemark.toml --json
 pulsemark config show --config pulsemark.toml
-pulsemark config settings
 pulsemark completion bash > ~/.local/share/bash-completion/completions/pulsemark
 pulsemark completion zsh > ~/.zfunc/_pulsemark
 pulsemark completion fish > ~/.config/fish/completions/pulsemark.fish

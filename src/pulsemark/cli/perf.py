@@ -24,84 +24,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..client.errors import ClientError, ServiceUrlError
 from ..extras import install_command
-from .brokers import access_of, add_service, service_of
+from .brokers import SERVICE, access_of, service_of
 from .messages import SUB_TYPES
-from .options import add_json, full_topic, not_negative, positive
-from .output import Table, json_line, output_console, print_table, size_text
+from .options import JSON, TOPIC, declared, full_topic, not_negative
+from .output import Table, json_line, print_table, size_text
 from .parsing import CliError
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
 ERRORS = (ClientError, ServiceUrlError, OSError)
-_BAR_WIDTH = 40
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, what in (
-        ("produce", "publish messages; latencies are those of the receipts"),
-        ("consume", "receive messages; latencies count from their publish times"),
-        ("seek", "seek a reader to moments of the topic, and read one message there"),
-    ):
-        action = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
-        action.add_argument("topic", metavar="TOPIC", help="short or full name")
-        if name != "consume":
-            action.add_argument(
-                "-r", "--rate", type=_rate, metavar="N", default=100.0 if name == "produce" else 0,
-                help=f"a second; 0: no limit (default: {100 if name == 'produce' else 0})",
-            )  # fmt: skip
-        pieces = "seeks" if name == "seek" else "messages"
-        action.add_argument(
-            "-m", "--num-messages", type=not_negative, metavar="N", default=0,
-            help=f"end after so many {pieces}; 0: no limit (default: 0)",
-        )  # fmt: skip
-        action.add_argument(
-            "-time", "--time", "--test-duration", type=_rate, metavar="SECONDS", default=0,
-            dest="time", help="end after so long; 0: no limit (default: 0)",
-        )  # fmt: skip
-        action.add_argument(
-            "--stats-interval-seconds", type=positive, metavar="N", default=10,
-            help="how often a line is printed (default: 10)",
-        )  # fmt: skip
-        add_service(action)
-        add_json(action)
-    _add_own(actions.choices["produce"], actions.choices["consume"])
-
-
-def _add_own(producing: argparse.ArgumentParser, consuming: argparse.ArgumentParser) -> None:
-    producing.add_argument(
-        "-s", "--size", type=not_negative, metavar="BYTES", default=1024,
-        help="of each message (default: 1024)",
-    )  # fmt: skip
-    producing.add_argument(
-        "-o", "--max-outstanding", type=positive, metavar="N", default=1000,
-        help="messages without a receipt (default: 1000)",
-    )  # fmt: skip
-    producing.add_argument(
-        "-db", "--disable-batching", action="store_true", help="one entry for each message"
-    )
-    consuming.add_argument(
-        "-ss", "--subscription", metavar="NAME", default="sub", help="(default: sub)"
-    )
-    consuming.add_argument(
-        "-st", "--subscription-type", choices=SUB_TYPES, default="exclusive", metavar="TYPE",
-        help=f"one of {', '.join(SUB_TYPES)} (default: exclusive)",
-    )  # fmt: skip
-    consuming.add_argument(
-        "-sp", "--subscription-position", choices=("earliest", "latest"), default="latest",
-        help="where a new subscription begins (default: latest)",
-    )  # fmt: skip
-    consuming.add_argument(
-        "-q", "--receiver-queue-size", type=positive, metavar="N", default=1000,
-        help="messages that the client fetches in advance (default: 1000)",
-    )  # fmt: skip
+BAR_WIDTH = 40
 
 
 def _rate(text: str) -> float:
@@ -114,6 +48,39 @@ def _rate(text: str) -> float:
     return number
 
 
+add_arguments = declared(
+    f"""
+-time, --time, --test-duration SECONDS [0]  end after so long; 0: no limit (default: 0)
+--stats-interval-seconds N [10]  how often a line is printed (default: 10)
+{SERVICE}{JSON}
+produce: publish messages; latencies are those of the receipts
+{TOPIC}
+-r, --rate N [100]  a second; 0: no limit (default: 100)
+-m, --num-messages N [0]  end after so many messages; 0: no limit (default: 0)
+-s, --size BYTES [1024]  of each message (default: 1024)
+-o, --max-outstanding N [1000]  messages without a receipt (default: 1000)
+-db, --disable-batching  one entry for each message
+consume: receive messages; latencies count from their publish times
+{TOPIC}
+-m, --num-messages N [0]  end after so many messages; 0: no limit (default: 0)
+-ss, --subscription NAME [sub]  (default: sub)
+-st, --subscription-type TYPE [exclusive]  one of {", ".join(SUB_TYPES)} (default: exclusive)
+-sp, --subscription-position {{earliest,latest}} [latest]  where a new subscription begins (default:
+    latest)
+-q, --receiver-queue-size N [1000]  messages that the client fetches in advance (default: 1000)
+seek: seek a reader to moments of the topic, and read one message there
+{TOPIC}
+-r, --rate N [0]  a second; 0: no limit (default: 0)
+-m, --num-messages N [0]  end after so many seeks; 0: no limit (default: 0)
+""",
+    rate=_rate,
+    time=_rate,
+    num_messages=not_negative,
+    size=not_negative,
+    subscription_type=SUB_TYPES,
+)
+
+
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the figures."""
     topic = full_topic(args.topic)
@@ -124,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     with service_of(args) as service:
         service.first()  # the official client says only that it waited for ten seconds
     ca = None if access.ca is None else str(access.ca)
-    perf = PerfClient(args.service_url, token=access.token, ca=ca)
+    perf = PerfClient(args.url, token=access.token, ca=ca)
     figures = _Figures(args)
     try:
         _work(args)(perf, topic, limits, figures.measured)
@@ -202,12 +169,8 @@ class _Figures:
             print(f"{took_s:.1f} s: {per_s}; latency {_latencies(found)}", flush=True)
             return
         print(f"{found.count:,} {self._pieces} in {took_s:.1f} s: {per_s}")
-        console = output_console()
-        if found.count and console is not None:
-            _print_tables(found, self._pieces, console)
-        elif found.count:
-            print(f"latency {_latencies(found)}")
-            print(_bars(found))
+        if found.count:
+            _print_tables(found, self._pieces)
         sys.stdout.flush()
 
 
@@ -224,34 +187,26 @@ def _summary(found: Histogram) -> list[tuple[str, float]]:
     return [("mean", found.mean), *shown, ("max", float(found.max))]
 
 
-def _print_tables(found: Histogram, pieces: str, console: Console) -> None:
-    """The latencies, and the histogram as bars, on a terminal."""
+def _print_tables(found: Histogram, pieces: str) -> None:
+    """The latencies, and the histogram as bars."""
     summary = _summary(found)
     values = [f"{_ms(value):,.3f}" for _, value in summary]
     headings = ["latency", *(name for name, _ in summary)]
     print()
-    print_table(Table(headings, [["ms", *values]], [False] + [True] * len(values)), console)
+    print_table(Table(headings, [["ms", *values]], [False] + [True] * len(values)))
     bars = list(found.bars())
     most = max(count for _, _, count in bars)
     rows = [
-        [f"{_ms(begin):,.3f}", f"{_ms(end):,.3f}", f"{count:,}", _bar(count, most)]
+        [
+            f"{_ms(begin):,.3f}",
+            f"{_ms(end):,.3f}",
+            f"{count:,}",
+            "#" * -(-count * BAR_WIDTH // most),
+        ]
         for begin, end, count in bars
     ]
     print()
-    print_table(Table(["from ms", "to ms", pieces, ""], rows, [True, True, True, False]), console)
-
-
-def _bar(count: int, most: int) -> str:
-    return "#" * -(-count * _BAR_WIDTH // most)
-
-
-def _bars(found: Histogram) -> str:
-    bars = list(found.bars())
-    most = max(count for _, _, count in bars)
-    return "\n".join(
-        f"{_ms(begin):>12,.3f} to {_ms(end):>12,.3f} ms {count:>10,} {_bar(count, most)}".rstrip()
-        for begin, end, count in bars
-    )
+    print_table(Table(["from ms", "to ms", pieces, ""], rows, [True, True, True, False]))
 
 
 Measured = Callable[[int, int], None]

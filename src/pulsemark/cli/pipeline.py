@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, TextIO
 
 from ..pipeline import JOBS, run_job
+from .options import declared
 from .output import print_rows
 from .parsing import CliError
 
@@ -32,7 +33,7 @@ _NAME = re.compile(rf"^{_PROG}(?: \S+)?: (?:error: )?")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     jobs = "; ".join(f"{name}: {job.summary}" for name, job in JOBS.items())
-    parser.add_argument("job", metavar="JOB", choices=list(JOBS), help=jobs)
+    declared(f"job JOB  {jobs}", job=tuple(JOBS))(parser)
     parser.add_argument(
         "arguments",
         metavar="...",

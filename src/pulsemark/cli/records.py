@@ -2,7 +2,7 @@
 
 Both sources give a `Row` for a whole record and a `Damage` for a damaged one, in the order of the
 log. A row has the data outside of the payload, which is decompressed for `dump --payload` only.
-Control entries and epochs have tables of their own (`dump --control`, `control`).
+Control entries have a table of their own (`dump --control`, `control`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ..ledger import (
     CorruptFileError,
     Entry,
     EntryKind,
-    EpochHistory,
     Position,
     TopicLog,
 )
@@ -45,7 +44,7 @@ from ..metadata import (
 )
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from .options import show_time
-from .output import counted, escaped, json_line, tags_text
+from .output import counted, escaped, tags_text
 
 if TYPE_CHECKING:
     from ..compaction.compacted_log import CompactedLog
@@ -331,26 +330,6 @@ def _tags(control: Control) -> dict[str, object]:
         except UnicodeDecodeError:
             tags[name] = printable(value)
     return tags
-
-
-def epoch_lines(topic: str, history: EpochHistory, *, as_json: bool) -> list[str]:
-    """A topic's epochs: a table, or one object for each epoch."""
-    rows = [
-        (start.epoch, start.first_index, history.end_of(number), start.position, start.leader)
-        for number, start in enumerate(history.starts)
-    ]
-    if as_json:
-        names = ("topic", "epoch", "first_index", "end_index", "ledger_id", "entry_id", "leader")
-        return [
-            json_line(dict(zip(names, (topic, epoch, first, end, *place, leader), strict=True)))
-            for epoch, first, end, place, leader in rows
-        ]
-    head = f"{'epoch':>10} {'first index':>12} {'end index':>12} {'position':>12} leader"
-    lines = (
-        f"{epoch:>10} {first:>12} {end:>12} {place!s:>12} {leader or '-'}"
-        for epoch, first, end, place, leader in rows
-    )
-    return [topic, head, *lines]
 
 
 #: Bytes of a value that a line shows.

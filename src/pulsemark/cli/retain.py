@@ -14,22 +14,14 @@ import argparse
 import asyncio
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError, RefusedError
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import FolderLockedError, LedgerError
 from ..wire import InvalidTopicNameError, check_namespace
-from .brokers import (
-    add_access,
-    add_admin_url,
-    add_request_timeout,
-    admin_client,
-    not_ours,
-    target_path,
-)
-from .options import add_data_dir, add_json, full_topic
+from .brokers import ADMIN_URL, REQUEST, admin_client, not_ours, target_path
+from .options import IN_DATA_DIR, JSON, declared, full_topic
 from .output import counted, print_rows
 from .parsing import CliError
 
@@ -43,25 +35,16 @@ ERRORS = (
 COLUMNS = ("topic", "entries", "messages", "size_bytes")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
-        "topics", nargs="*", metavar="TOPIC", help="short or full names (default: all topics)"
-    )
-    place = parser.add_mutually_exclusive_group()
-    add_admin_url(place, default=None)
-    add_data_dir(place, why="folder to clean, which no broker may be using; instead of a broker")
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="with --data-dir: the broker's settings"
-    )
-    parser.add_argument(
-        "--namespace", metavar="TENANT/NAMESPACE",
-        help="of a broker's topics, if none are named (default: all namespaces)",
-    )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="remove nothing, show the figures")
-    add_request_timeout(parser)
-    add_access(parser)
-    add_json(parser)
+add_arguments = declared(f"""
+topics TOPIC*  short or full names (default: all topics)
+either:
+{ADMIN_URL}
+--data-dir PATH  folder to clean, which no broker may be using; instead of a broker {IN_DATA_DIR}
+and:
+--config FILE  with --data-dir: the broker's settings
+--namespace TENANT/NAMESPACE  of a broker's topics, if none are named (default: all namespaces)
+--dry-run  remove nothing, show the figures
+{REQUEST}{JSON}""")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,10 +20,10 @@ import argparse
 import asyncio
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..client.errors import AdminError, UnreachableError
 from ..finder import Found, IndexOutOfRangeError, IndexPlace, SearchMethod
@@ -31,23 +31,24 @@ from ..finder.errors import BindError, InvalidFieldError, NotPossibleError, Seek
 from ..finder.search import finder_of
 from ..ledger import LedgerError, Position
 from ..wire import TopicName
-from .brokers import DEFAULT_ADMIN_URL, add_access, add_request_timeout, seek_service
+from .brokers import DEFAULT_ADMIN_URL, REQUEST, seek_service
 from .options import (
     DEFAULT_DATA_DIR,
-    add_data_dir,
-    add_json,
+    IN_DATA_DIR,
+    JSON,
+    TOPIC,
+    declared,
     full_topic,
     grpc_target,
     not_negative,
     parse_time,
-    port_number,
     read_token,
     show_time,
 )
 from .output import json_line
 from .parsing import CliError, Command
 from .stores import (
-    add_store,
+    STORE,
     entries_page,
     from_broker,
     log_in,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from ..client.admin import AdminClient
     from ..finder.server import SeekServer, ServerOptions
 
-T = TypeVar("T")
+Place: TypeAlias = Found | IndexPlace
 
 # OSError: a token or certificate file cannot be read.
 ERRORS = (
@@ -69,82 +70,42 @@ ERRORS = (
 )  # fmt: skip
 
 
-def _add_seek(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="short or full name")
-    parser.add_argument(
-        "time",
-        nargs="?",
-        metavar="TIME",
-        help="unix milliseconds, ISO 8601, a clock time of today (14:05), or relative (-5m)",
-    )
-    parser.add_argument(
-        "--index", type=not_negative, metavar="N", help="instead of TIME: the message of this index"
-    )
-    place = parser.add_mutually_exclusive_group()
-    add_data_dir(place, why="folder to search in")
-    add_store(place)
-    place.add_argument(
-        "--url",
-        "--grpc",
-        "--admin-url",
-        dest="admin_url",
-        type=_address,
-        metavar="URL",
-        help=f"the broker to ask: {DEFAULT_ADMIN_URL}, or HOST:PORT of its gRPC service",
-    )
-    add_request_timeout(parser)
-    add_access(parser)
-    parser.add_argument(
-        "--method",
-        choices=[method.name.lower() for method in SearchMethod],
-        default=SearchMethod.INDEX.name.lower(),
-        help="search by the time index, or by the entries' prefixes alone",
-    )
-    add_json(parser)
-
-
 def _seek(args: argparse.Namespace) -> int:
     """Search and print what was found."""
     if (args.time is None) == (args.index is None):
         raise CliError("give either a TIME or --index N")
     topic = full_topic(args.topic)
+    search, value = "index", args.index
+    if args.index is None:
+        search, value = "time", parse_time(args.time)
+    show = _as_json if args.json else _as_text
     try:
-        if args.index is not None:
-            by_index = _answers(args, topic, _index_over_http, "by_index", args.index)
-            show_index = _index_as_json if args.json else _index_as_text
-            print("\n".join(show_index(name, args.index, found) for name, found in by_index))
-        else:
-            time_ms = parse_time(args.time)
-            by_time = _answers(args, topic, _time_over_http, "by_time", time_ms)
-            shown = _as_json if args.json else _as_text
-            print("\n".join(shown(name, time_ms, found) for name, found in by_time))
+        found = _answers(args, topic, search, value)
     except IndexOutOfRangeError as error:
         raise CliError(f"{topic}: {error}") from error
+    print("\n".join(show(name, value, each) for name, each in found))
     return 0
 
 
 def _answers(
-    args: argparse.Namespace,
-    topic: str,
-    over_http: Callable[[AdminClient, str, int], T],
-    search: str,
-    value: int,
-) -> Sequence[tuple[str, T]]:
-    """What is found in the topic, or in each of its partitions; ``search``: the finders' method."""
+    args: argparse.Namespace, topic: str, search: str, value: int
+) -> Sequence[tuple[str, Place]]:
+    """What is found by time or index, in the topic or in each of its partitions."""
     method = SearchMethod[args.method.upper()]
-    if args.admin_url is not None and not args.admin_url.startswith("http"):
-        with seek_service(args, args.admin_url) as client:
-            return [(topic, getattr(client, search)(topic, value, method=method))]
+    if args.url is not None and not args.url.startswith("http"):
+        with seek_service(args, args.url) as client:
+            return [(topic, getattr(client, f"by_{search}")(topic, value, method=method))]
     if method is SearchMethod.INDEX:
-        asked = from_broker(args, topic, lambda admin, name: over_http(admin, name, value))
+        asked = from_broker(args, topic, partial(_over_http, search=search, value=value))
         if asked is not None:
             return asked
-    elif args.admin_url is not None:
+    elif args.url is not None:
         raise CliError("--method prefixes is for a folder or a gRPC service")
     with reader_of(args) as reader:
+        finders = ((name, finder_of(log_in(reader, name))) for name in names_in(reader, topic))
         return [
-            (name, getattr(finder_of(log_in(reader, name)), search)(value, method=method))
-            for name in names_in(reader, topic)
+            (name, getattr(finder, f"by_{search}")(value, method=method))
+            for name, finder in finders
         ]
 
 
@@ -158,29 +119,19 @@ def _address(text: str) -> str:
     return grpc_target(text)
 
 
-def _index_over_http(admin: AdminClient, topic: str, index: int) -> IndexPlace:
-    """The place of a message. `reads` and `bytes_read` are not told there: 0."""
-    page = entries_page(admin, topic, index=str(index), after="0")
-    place, entry = page["found"], _whole(topic, page["entries"][-1])
-    return IndexPlace(
-        Position(place["ledgerId"], place["entryId"]), place["batchIndex"], entry["firstIndex"],
-        entry["index"], entry["messageCount"], _time_of(entry), reads=0, bytes_read=0,
-    )  # fmt: skip
-
-
-def _time_over_http(admin: AdminClient, topic: str, time_ms: int) -> Found:
-    """The answer over HTTP. `reads` and `bytes_read` are not told there: 0."""
-    page = entries_page(admin, topic, time=str(time_ms), after="0")
+def _over_http(admin: AdminClient, topic: str, *, search: str, value: int) -> Place:
+    """What is found over HTTP. `reads` and `bytes_read` are not told there: 0."""
+    page = entries_page(admin, topic, after="0", **{search: str(value)})
     place = page["found"]
     position = Position(place["ledgerId"], place["entryId"])
-    if place["end"]:
+    if place.get("end"):
         after_last = page["nextIndex"]
         return Found(position, after_last, after_last, 0, 0, end=True, reads=0, bytes_read=0)
     entry = _whole(topic, page["entries"][-1])
-    return Found(
-        position, entry["firstIndex"], entry["index"], entry["messageCount"], _time_of(entry),
-        end=False, reads=0, bytes_read=0,
-    )  # fmt: skip
+    facts = entry["firstIndex"], entry["index"], entry["messageCount"], _time_of(entry)
+    if search == "index":
+        return IndexPlace(position, place["batchIndex"], *facts, reads=0, bytes_read=0)
+    return Found(position, *facts, end=False, reads=0, bytes_read=0)
 
 
 def _time_of(entry: dict[str, Any]) -> int:
@@ -196,70 +147,33 @@ def _whole(topic: str, entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _fields(found: IndexPlace | Found) -> dict[str, Any]:
+def _as_json(topic: str, asked: int, found: Place) -> str:
     fields = asdict(found)
     ledger_id, entry_id = fields.pop("position")
-    return {"ledger_id": ledger_id, "entry_id": entry_id, **fields}
+    place = {"ledger_id": ledger_id, "entry_id": entry_id}
+    if isinstance(found, IndexPlace):
+        return json_line({"topic": topic, "asked_index": asked, **place, **fields})
+    fields["time_ms"] = None if found.end else found.time_ms
+    return json_line({"topic": topic, "asked_ms": asked, "end": found.end, **place, **fields})
 
 
-def _index_as_json(topic: str, index: int, found: IndexPlace) -> str:
-    return json_line({"topic": topic, "asked_index": index, **_fields(found)})
-
-
-def _index_as_text(topic: str, index: int, found: IndexPlace) -> str:
-    return "\n".join(
-        (
-            f"{topic} index {index}",
-            f"position  {found.position}",
-            f"message   {found.batch_index + 1} of {found.message_count}",
-            f"time      {show_time(found.time_ms)} ({found.time_ms})",
-        )
-    )
-
-
-def _as_json(topic: str, time_ms: int, found: Found) -> str:
-    asked = {"topic": topic, "asked_ms": time_ms, "end": found.end}
-    fields = {**_fields(found), **({"time_ms": None} if found.end else {})}
-    return json_line({**asked, **fields})
-
-
-def _as_text(topic: str, time_ms: int, found: Found) -> str:
-    lines = [f"{topic} from {show_time(time_ms)} ({time_ms})"]
+def _as_text(topic: str, asked: int, found: Place) -> str:
+    time = f"time      {show_time(found.time_ms)} ({found.time_ms})"
+    position, count = f"position  {found.position}", found.message_count
+    if isinstance(found, IndexPlace):
+        message = f"message   {found.batch_index + 1} of {count}"
+        return "\n".join((f"{topic} index {asked}", position, message, time))
+    lines = [f"{topic} from {show_time(asked)} ({asked})"]
     if found.end:
         lines.append("no entry is at or after this time; the next entry will get this place:")
-    lines.append(f"position  {found.position}")
-    if found.end or found.message_count == 1:
-        lines.append(f"index     {found.index}")
-    else:
-        count = found.message_count
-        lines.append(f"index     {found.first_index} to {found.index} ({count} messages)")
-    if not found.end:
-        lines.append(f"time      {show_time(found.time_ms)} ({found.time_ms})")
-    return "\n".join(lines)
+        return "\n".join((*lines, position, f"index     {found.index}"))
+    which = f"{found.index}"
+    if count > 1:
+        which = f"{found.first_index} to {found.index} ({count} messages)"
+    return "\n".join((*lines, position, f"index     {which}", time))
 
 
 # -- the server ------------------------------------------------------------------------------------
-
-
-def _add_finder(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    serve = actions.add_parser("serve", help="serve until SIGINT or SIGTERM")
-    place = serve.add_mutually_exclusive_group()
-    add_data_dir(place, why="folder to search in")
-    add_store(place)
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    serve.add_argument(
-        "--port", type=port_number, default=6680, metavar="PORT", help="0 picks a free port"
-    )
-    serve.add_argument(
-        "--token-file", type=Path, metavar="PATH", help="file with the token that callers must send"
-    )
-    serve.add_argument("--tls-cert", type=Path, metavar="PATH", help="certificate chain, PEM")
-    serve.add_argument("--tls-key", type=Path, metavar="PATH", help="its private key, PEM")
-    serve.add_argument(
-        "--tls-client-ca", type=Path, metavar="PATH", help="accept only clients that it certifies"
-    )
-    add_json(serve)
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -307,8 +221,37 @@ def _server_options(args: argparse.Namespace) -> ServerOptions:
     return ServerOptions(host=args.host, port=args.port, tls=tls, token=read_token(args.token_file))
 
 
+_SEEK = declared(
+    f"""{TOPIC}
+time TIME?  unix milliseconds, ISO 8601, a clock time of today (14:05), or relative (-5m)
+--index N  instead of TIME: the message of this index
+either:
+--data-dir PATH  folder to search in {IN_DATA_DIR}
+{STORE}
+--url, --grpc, --admin-url URL  the broker to ask: {DEFAULT_ADMIN_URL}, or HOST:PORT of its gRPC
+    service
+and:
+{REQUEST}
+--method {{index,prefixes}} [index]  search by the time index, or by the entries' prefixes alone
+{JSON}""",
+    index=not_negative,
+    url=_address,
+)
+_FINDER = declared(f"""
+serve: serve until SIGINT or SIGTERM
+either:
+--data-dir PATH  folder to search in {IN_DATA_DIR}
+{STORE}
+and:
+--host HOST [127.0.0.1]  address to listen on
+--port PORT [6680]  0 picks a free port
+--token-file PATH  file with the token that callers must send
+--tls-cert PATH  certificate chain, PEM
+--tls-key PATH  its private key, PEM
+--tls-client-ca PATH  accept only clients that it certifies
+{JSON}""")
 COMMANDS = {
-    "seek": Command(ERRORS, _add_seek, _seek),
+    "seek": Command(ERRORS, _SEEK, _seek),
     # OSError: a certificate or token file cannot be read.
-    "finder": Command((LedgerError, BindError, OSError), _add_finder, _serve),
+    "finder": Command((LedgerError, BindError, OSError), _FINDER, _serve),
 }

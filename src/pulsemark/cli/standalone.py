@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ from ..finder.arguments import is_loopback
 from ..ledger import LedgerError
 from ..metadata.stampers import split_stamper_names
 from .config import load_settings, with_default_folder
-from .options import add_data_dir, add_json, port_number, positive
+from .options import IN_DATA_DIR, JSON, declared, positive
 from .output import json_line
 from .parsing import CliError
 
@@ -59,14 +59,6 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 log = logging.getLogger(__name__)
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
-#: Options with the names of their settings.
-SAME_NAMES = (
-    "data_dir", "storage", "host", "port", "http_port", "grpc_port", "kafka_port",
-    "schema_registry_port", "advertised_address", "cluster", "max_message_size_bytes", "log_level",
-    "log_format",
-)  # fmt: skip
-TLS_PORTS = ("tls_port", "http_tls_port", "grpc_tls_port", "kafka_tls_port")
 #: The broker's addresses, as `--json` names them, and as they are called for people.
 ADDRESSES = {
     "service_url": "", "service_url_tls": "", "http_url": "", "http_url_tls": "",
@@ -75,142 +67,93 @@ ADDRESSES = {
 }  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments. None means "not given": then the file or the default is used."""
-    add_data_dir(parser, why="folder for all data; created if it does not exist")
-    parser.add_argument(
-        "--storage",
-        choices=("files", "memory"),
-        help="keep all data in the data folder, or in memory until the broker ends "
-        "(default: files)",
-    )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="settings: TOML if the name ends in .toml, else Pulsar's broker.conf; read again on "
-        "SIGHUP (default: the variable PULSEMARK_CONFIG)",
-    )
-    _add_addresses(parser)
-    _add_cluster(parser)
-    _add_storage(parser)
-    parser.add_argument(
-        "--expose-broker-entry-metadata",
-        action=argparse.BooleanOptionalAction,
-        help="send broker time and index to clients that ask for them (PIP-90)",
-    )
-    parser.add_argument(
-        "--batch-index-acks",
-        action=argparse.BooleanOptionalAction,
-        help="keep acknowledgements of single messages of a batch",
-    )
-    parser.add_argument(
-        "--audit",
-        metavar="TAGS",
-        help="count entries by time and these tags, separated by commas, such as producer "
-        "(may be empty), and keep the counts; see docs/audit.md",
-    )
-    parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
-    _add_for_tests(parser)
-    _add_logs(parser)
-    add_json(parser)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _add_for_tests(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--test-controls",
-        nargs="?",
-        const="loopback",
-        choices=("loopback", "everywhere"),
-        help="for tests only: let HTTP move the clock, make faults and delete everything, below "
-        "/pulsemark/test; on loopback only, or wherever the broker listens (default: no)",
-    )
-    parser.add_argument(
-        "--test-controls-token-file",
-        type=Path,
-        metavar="PATH",
-        help="file with the token that these requests must have (needed with authentication)",
-    )
-    parser.add_argument(
-        "--exit-on-stdin-close",
-        action="store_true",
-        help="stop when standard input ends, which it does however the program that started the "
-        "broker ends (default: SIGINT and SIGTERM stop it)",
-    )
+def _durability(text: str) -> int:
+    """The sync interval of a mode, in milliseconds."""
+    mode, equals, interval = text.partition("=")
+    if text == "sync":
+        return 0
+    if mode == "interval" and equals:
+        return positive(interval)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither sync nor interval=MILLISECONDS")
 
 
-def _add_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log-level", choices=LOG_LEVELS, help="(default: warning)")
-    parser.add_argument(
-        "--log-format", choices=("text", "json"), help="json: an object per line (default: text)"
-    )
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
 
-def _add_addresses(parser: argparse.ArgumentParser) -> None:
-    """Where the broker listens, and the address that it tells to clients."""
-    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument(
-        "--advertised-address", metavar="HOST", help="host that clients must connect to"
-    )
-    for option, default, what in (
-        ("--port", "6650", "Pulsar's binary protocol"),
-        ("--http-port", "8080", "lookup, admin and metrics over HTTP"),
-        ("--grpc-port", "not served", "the seek service over gRPC"),
-        ("--kafka-port", "not served", "Kafka's protocol"),
-        ("--schema-registry-port", "not served", "the schema registry for Kafka's serializers"),
-        ("--tls-port", "not served", "Pulsar's binary protocol with TLS"),
-        ("--http-tls-port", "not served", "HTTP with TLS"),
-        ("--grpc-tls-port", "not served", "the seek service with TLS"),
-        ("--kafka-tls-port", "not served", "Kafka's protocol with TLS"),
-    ):
-        parser.add_argument(
-            option,
-            type=port_number,
-            metavar="PORT",
-            help=f"port of {what}, 0 picks a free port (default: {default})",
-        )
-    for option, what in (
-        ("--tls-cert", "the broker's certificate chain, PEM"),
-        ("--tls-key", "its private key, PEM"),
-        ("--tls-trust-certs", "authorities of clients' certificates, PEM"),
-    ):
-        parser.add_argument(option, metavar="PATH", help=what)
-    parser.add_argument(
-        "--control-token-file",
-        type=Path,
-        metavar="PATH",
-        help="file with the token of those who may append control entries over gRPC "
-        "(default: no one may)",
-    )
-
-
-def _add_storage(parser: argparse.ArgumentParser) -> None:
-    """The stamps of entries, and when entries are acknowledged."""
-    parser.add_argument(
-        "--stampers",
-        metavar="NAMES",
-        help="stampers of entries without a policy, separated by commas; empty for no stamps "
-        "(default: broker-time,index)",
-    )
-    parser.add_argument(
-        "--mirror-sources",
-        metavar="CLUSTERS",
-        help="clusters from which topics without a policy accept mirrors, separated by commas; "
-        "* is every cluster (default: none)",
-    )
-    parser.add_argument(
-        "--leader-epochs",
-        action=argparse.BooleanOptionalAction,
-        help="begin a leader epoch when the broker takes over a topic without a policy for it "
-        "(default: no)",
-    )
-    parser.add_argument(
-        "--durability",
-        type=_durability,
-        metavar="sync|interval=MS",
-        help="acknowledge entries that are on disk (sync), or that will be within MS milliseconds "
-        "(default: sync; an interval is not for --store)",
-    )
+_LISTENING = "--{} PORT  port of {}, 0 picks a free port (default: {})\n"
+_PORTS = (
+    ("port", "Pulsar's binary protocol", "6650"),
+    ("http-port", "lookup, admin and metrics over HTTP", "8080"),
+    ("grpc-port", "the seek service over gRPC", "not served"),
+    ("kafka-port", "Kafka's protocol", "not served"),
+    ("schema-registry-port", "the schema registry for Kafka's serializers", "not served"),
+    ("tls-port", "Pulsar's binary protocol with TLS", "not served"),
+    ("http-tls-port", "HTTP with TLS", "not served"),
+    ("grpc-tls-port", "the seek service with TLS", "not served"),
+    ("kafka-tls-port", "Kafka's protocol with TLS", "not served"),
+)
+#: Those of settings have the settings' names. None means "not given": then the file or the default
+#: is used.
+add_arguments = declared(
+    f"""
+--data-dir PATH  folder for all data; created if it does not exist {IN_DATA_DIR}
+--storage {{files,memory}}  keep all data in the data folder, or in memory until the broker ends
+    (default: files)
+--config FILE  settings: TOML if the name ends in .toml, else Pulsar's broker.conf; read again on
+    SIGHUP (default: the variable PULSEMARK_CONFIG)
+--host HOST  address to listen on (default: 127.0.0.1)
+--advertised-address HOST  host that clients must connect to
+{"".join(_LISTENING.format(*port) for port in _PORTS)}
+--tls-cert=tls_certificate_file PATH  the broker's certificate chain, PEM
+--tls-key=tls_key_file PATH  its private key, PEM
+--tls-trust-certs=tls_trust_certs_file PATH  authorities of clients' certificates, PEM
+--control-token-file=grpc_control_token_file PATH  file with the token of those who may append
+    control entries over gRPC (default: no one may)
+--cluster NAME  cluster's name (default: standalone)
+--workers N  run N brokers that divide the topics among them, each with a part of the data folder; N
+    never changes (see docs/cluster.md)
+--store zk://HOST:PORT/ledgers  keep ledgers in Apache BookKeeper, and share topics with all brokers
+    that do so (see docs/cluster.md)
+--session-timeout-ms N  with --store: how long the topics of a broker that has died wait for another
+    one (default: 4000)
+--stampers NAMES  stampers of entries without a policy, separated by commas; empty for no stamps
+    (default: broker-time,index)
+--mirror-sources CLUSTERS  clusters from which topics without a policy accept mirrors, separated by
+    commas; * is every cluster (default: none)
+--[no-]leader-epochs=leader_epochs_enabled  begin a leader epoch when the broker takes over a topic
+    without a policy for it (default: no)
+--durability=sync_interval_ms sync|interval=MS  acknowledge entries that are on disk (sync), or that
+    will be within MS milliseconds (default: sync; an interval is not for --store)
+--[no-]expose-broker-entry-metadata=exposing_broker_entry_metadata_to_client_enabled  send broker
+    time and index to clients that ask for them (PIP-90)
+--[no-]batch-index-acks=acknowledgment_at_batch_index_level_enabled  keep acknowledgements of single
+    messages of a batch
+--audit=audit_tags TAGS  count entries by time and these tags, separated by commas, such as producer
+    (may be empty), and keep the counts; see docs/audit.md
+--max-message-size-bytes N
+--test-controls {{loopback,everywhere}}?  for tests only: let HTTP move the clock, make faults and
+    delete everything, below /pulsemark/test; on loopback only, or wherever the broker listens
+    (default: no)
+--test-controls-token-file PATH  file with the token that these requests must have (needed with
+    authentication)
+--exit-on-stdin-close  stop when standard input ends, which it does however the program that started
+    the broker ends (default: SIGINT and SIGTERM stop it)
+--log-level {{debug,info,warning,error}}  (default: warning)
+--log-format {{text,json}}  json: an object per line (default: text)
+{JSON}""",
+    stampers=split_stamper_names,
+    mirror_sources=_names,
+    audit_tags=_tags,
+    sync_interval_ms=_durability,
+    tls_certificate_file=str,
+    tls_key_file=str,
+    tls_trust_certs_file=str,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -234,50 +177,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _durability(text: str) -> int:
-    """The sync interval of a mode, in milliseconds."""
-    mode, equals, interval = text.partition("=")
-    if text == "sync":
-        return 0
-    if mode == "interval" and equals:
-        return positive(interval)
-    raise argparse.ArgumentTypeError(f"{text!r} is neither sync nor interval=MILLISECONDS")
-
-
-def _tags(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
-
-
 def _config(args: argparse.Namespace) -> BrokerConfig:
     found = load_settings(args.config)
-    given: dict[str, Any] = {
-        **{name: getattr(args, name) for name in SAME_NAMES},
-        "grpc_control_token_file": args.control_token_file,
-        "leader_epochs_enabled": args.leader_epochs,
-        "stampers": None if args.stampers is None else split_stamper_names(args.stampers),
-        "mirror_sources": _names(args.mirror_sources),
-        "sync_interval_ms": args.durability,
-        "exposing_broker_entry_metadata_to_client_enabled": args.expose_broker_entry_metadata,
-        "acknowledgment_at_batch_index_level_enabled": args.batch_index_acks,
-        "audit_enabled": None if args.audit is None else True,
-        "audit_tags": None if args.audit is None else _tags(args.audit),
-    }
-    secured = {
-        **{name: getattr(args, name) for name in TLS_PORTS},
-        "tls_certificate_file": args.tls_cert,
-        "tls_key_file": args.tls_key,
-        "tls_trust_certs_file": args.tls_trust_certs,
-    }
+    given = {name: value for name, value in vars(args).items() if value is not None}
     overrides, security = (
-        {name: value for name, value in each.items() if value is not None}
-        for each in (given, secured)
+        {each.name: given[each.name] for each in fields(kind) if each.name in given}
+        for kind in (BrokerConfig, SecurityConfig)
     )
+    if "audit_tags" in overrides:
+        overrides["audit_enabled"] = True
     if security:
         overrides["security"] = SecurityConfig(**{**found.parts["security"], **security})
     config = with_default_folder(found, overrides)
@@ -436,31 +344,6 @@ def set_up_logs(level: str, form: str) -> None:
 
 WORKER = re.compile(r"worker-\d+")
 """The name of one worker's folder."""
-
-
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
-    parser.add_argument(
-        "--workers",
-        type=positive,
-        metavar="N",
-        help="run N brokers that divide the topics among them, each with a part of the data "
-        "folder; N never changes (see docs/cluster.md)",
-    )
-    parser.add_argument(
-        "--store",
-        metavar="zk://HOST:PORT/ledgers",
-        help="keep ledgers in Apache BookKeeper, and share topics with all brokers that do so "
-        "(see docs/cluster.md)",
-    )
-    parser.add_argument(
-        "--session-timeout-ms",
-        type=positive,
-        metavar="N",
-        help="with --store: how long the topics of a broker that has died wait for another one "
-        "(default: 4000)",
-    )
 
 
 def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership | None:

@@ -33,14 +33,10 @@ PAGE = "50"
 """Entries that a broker lists after one; the most that it allows."""
 
 
-def add_store(parser: argparse._ActionsContainer) -> None:
-    """`--store` and `--store-root`."""
-    parser.add_argument(
-        "--store",
-        metavar="zk://HOST:PORT/ledgers",
-        help="read from Apache BookKeeper, whose ZooKeeper this is, instead of a folder: "
-        "topics of pulsemark or of Apache Pulsar",
-    )
+STORE = """
+--store zk://HOST:PORT/ledgers  read from Apache BookKeeper, whose ZooKeeper this is, instead of a
+    folder: topics of pulsemark or of Apache Pulsar
+"""
 
 
 def open_store_reader(address: str) -> BookKeeperReader:
@@ -58,7 +54,7 @@ def reader_of(args: argparse.Namespace) -> FolderReader | BookKeeperReader:
     """The reader of `--store`, else of `--data-dir`. Raises as `FolderReader` does, CliError."""
     if args.store is None:
         folder = args.data_dir or DEFAULT_DATA_DIR
-        if not folder.is_dir() and args.data_dir is None and hasattr(args, "admin_url"):
+        if not folder.is_dir() and args.data_dir is None and hasattr(args, "url"):
             raise CliError(
                 f"there is no data folder ./{folder}, and no broker answers at {DEFAULT_ADMIN_URL}:"
                 " name one of them with --data-dir or --url"
@@ -135,11 +131,11 @@ def from_broker(
     from ..client.errors import AdminError, UnreachableError
     from ..metadata.partition_names import partition_name
 
-    is_named = args.admin_url is not None
+    is_named = args.url is not None
     if not is_named and (args.data_dir is not None or args.store is not None):
         return None
     if not is_named:
-        args.admin_url = DEFAULT_ADMIN_URL
+        args.url = DEFAULT_ADMIN_URL
         args.request_timeout = args.request_timeout or UNASKED_TIMEOUT_S
     admin = admin_client(args)
     try:
@@ -151,7 +147,7 @@ def from_broker(
             raise
         return None
     if not is_named:
-        print(f"pulsemark: the broker at {args.admin_url} answers", file=sys.stderr)
+        print(f"pulsemark: the broker at {args.url} answers", file=sys.stderr)
     return found
 
 

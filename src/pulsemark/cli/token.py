@@ -25,7 +25,7 @@ from ..broker.configuration.security_config import SecurityConfig
 from ..broker.errors import ConfigError
 from ..broker.security.authentication import AuthenticationFailed
 from ..broker.security.token import read_source
-from .options import positive
+from .options import declared, positive
 from .output import json_line
 from .parsing import CliError
 
@@ -36,52 +36,6 @@ CURVES = {"ES256": "SECP256R1", "ES384": "SECP384R1", "ES512": "SECP521R1"}
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 RSA_BITS = 2048
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    secret = _action(actions, "create-secret-key", "make a secret key")
-    secret.add_argument("--output", "-o", type=Path, metavar="PATH", help="default: stdout")
-    secret.add_argument("--base64", "-b", action="store_true", help="write it as base64")
-    secret.add_argument("--algorithm", "-a", choices=SECRET_BYTES, default="HS256")
-    pair = _action(actions, "create-key-pair", "make a private and a public key (DER)")
-    pair.add_argument("--output-private-key", type=Path, metavar="PATH", required=True)
-    pair.add_argument("--output-public-key", type=Path, metavar="PATH", required=True)
-    pair.add_argument("--algorithm", "-a", choices=(*RSA, *CURVES), default="RS256")
-    create = _action(actions, "create", "print a token")
-    key = create.add_mutually_exclusive_group(required=True)
-    key.add_argument("--secret-key", "-sk", metavar="KEY")
-    key.add_argument("--private-key", "-pk", metavar="KEY")
-    create.add_argument("--subject", "-s", type=_role, metavar="ROLE", required=True)
-    create.add_argument("--algorithm", "-a", help="default: HS256, RS256, or that of the curve")
-    create.add_argument("--audience", metavar="NAME", help="who may accept it (claim aud)")
-    create.add_argument(
-        "--expiry-time", "-e", type=_duration, metavar="TIME", help="such as 90s, 30d or 1y"
-    )
-    create.add_argument("--not-before", type=positive, metavar="UNIX_S", help="not valid earlier")
-    show = _action(actions, "show", "print the token that stdin has, without checking it")
-    _add_token_source(show)
-    validate = _action(actions, "validate", "check the token that stdin has, and print its role")
-    _add_token_source(validate)
-    checked = validate.add_mutually_exclusive_group(required=True)
-    checked.add_argument("--secret-key", "-sk", metavar="KEY")
-    checked.add_argument("--public-key", "-pk", metavar="KEY")
-    validate.add_argument("--algorithm", "-a", help="of the public key (default: RS256)")
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
-) -> argparse.ArgumentParser:
-    return actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
-
-
-def _add_token_source(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--stdin", "-i", action="store_true", help="read the token from stdin")
-    source.add_argument(
-        "--token-file", "-f", type=Path, metavar="PATH", help="read it from this file instead"
-    )
 
 
 def _given_token(args: argparse.Namespace) -> str:
@@ -104,6 +58,47 @@ def _duration(text: str) -> int:
     if match is None or int(match[1]) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30d or 1y")
     return int(match[1]) * UNITS_S[match[2]]
+
+
+_GIVEN = """
+either:
+--stdin, -i  read the token from stdin
+--token-file, -f PATH  read it from this file instead
+"""
+add_arguments = declared(
+    f"""
+create-secret-key: make a secret key
+--output, -o PATH  default: stdout
+--base64, -b  write it as base64
+--algorithm, -a {{{",".join(SECRET_BYTES)}}} [HS256]
+create-key-pair: make a private and a public key (DER)
+--output-private-key PATH!
+--output-public-key PATH!
+--algorithm, -a {{{",".join((*RSA, *CURVES))}}} [RS256]
+create: print a token
+exactly one of:
+--secret-key, -sk KEY
+--private-key, -pk KEY
+and:
+--subject, -s ROLE!
+--algorithm, -a ALGORITHM  default: HS256, RS256, or that of the curve
+--audience NAME  who may accept it (claim aud)
+--expiry-time, -e TIME  such as 90s, 30d or 1y
+--not-before UNIX_S  not valid earlier
+show: print the token that stdin has, without checking it
+{_GIVEN}
+validate: check the token that stdin has, and print its role
+{_GIVEN}
+exactly one of:
+--secret-key, -sk KEY
+--public-key, -pk KEY
+and:
+--algorithm, -a ALGORITHM  of the public key (default: RS256)
+""",
+    subject=_role,
+    expiry_time=_duration,
+    not_before=positive,
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -30,8 +30,16 @@ from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from ..extras import install_command
 from ..metadata.partition_names import partition_of
 from ..wire import InvalidTopicNameError, TopicName, check_namespace
-from .brokers import add_broker, admin_client
-from .options import add_json, full_topic, grpc_target, parse_time, positive, show_time
+from .brokers import BROKER, DEFAULT_ADMIN_URL, admin_client
+from .options import (
+    JSON,
+    TOPIC,
+    declared,
+    full_topic,
+    parse_time,
+    positive,
+    show_time,
+)
 from .output import (
     Table,
     counted,
@@ -52,42 +60,7 @@ if TYPE_CHECKING:
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
 KAFKA_TIMEOUT_MS = 5_000
 SUBSCRIPTION_COLUMNS = ("subscription", "type", "consumers", "backlog")
-SCHEMA_TYPES = ("AVRO", "JSON", "STRING", "BYTES", "PROTOBUF", "PROTOBUF_NATIVE", "KEY_VALUE")
-
-
-def _add_actions(
-    parser: argparse.ArgumentParser, texts: Mapping[str, str]
-) -> dict[str, argparse.ArgumentParser]:
-    """A parser for each action, by its name, with the broker's options."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    found = {name: actions.add_parser(name, help=text) for name, text in texts.items()}
-    for action in found.values():
-        add_broker(action)
-        add_json(action)
-    return found
-
-
-def _add_topic(actions: Mapping[str, argparse.ArgumentParser]) -> None:
-    for action in actions.values():
-        action.add_argument("topic", metavar="TOPIC", help="short or full name")
-
-
-def _add_topics(parser: argparse.ArgumentParser) -> None:
-    texts = {
-        "list": "the topics of a namespace",
-        "create": "create a topic",
-        "show": "its partitions, subscriptions and figures",
-        "delete": "delete a topic with its messages",
-    }
-    actions = _add_actions(parser, texts)
-    actions["list"].add_argument(
-        "namespace", nargs="?", default="public/default", metavar="TENANT/NAMESPACE"
-    )
-    _add_topic({name: action for name, action in actions.items() if name != "list"})
-    actions["create"].add_argument("--partitions", type=positive, metavar="N")
-    actions["delete"].add_argument(
-        "--force", action="store_true", help="end its producers and subscriptions"
-    )
+SCHEMA_TYPES = "AVRO,JSON,STRING,BYTES,PROTOBUF,PROTOBUF_NATIVE,KEY_VALUE"
 
 
 def _topics(args: argparse.Namespace) -> int:
@@ -104,13 +77,17 @@ def _topics(args: argparse.Namespace) -> int:
     topic = full_topic(args.topic)
     if args.action == "create":
         admin.create_topic(topic, partitions=args.partitions or 0)
-        print_done(f"created {topic}", {"created": topic}, as_json=args.json)
-    elif args.action == "delete":
-        is_partitioned = admin.partitions(topic) > 0
-        admin.delete_topic(topic, force=args.force, partitioned=is_partitioned)
-        print_done(f"deleted {topic}", {"deleted": topic}, as_json=args.json)
-    else:
-        _show_topic(topic, admin.partitions(topic), admin.stats(topic), as_json=args.json)
+        return _done(args, "created", topic)
+    partitions = admin.partitions(topic)
+    if args.action == "delete":
+        admin.delete_topic(topic, force=args.force, partitioned=partitions > 0)
+        return _done(args, "deleted", topic)
+    _show_topic(topic, partitions, admin.stats(topic), as_json=args.json)
+    return 0
+
+
+def _done(args: argparse.Namespace, what: str, name: str, of: str = "") -> int:
+    print_done(f"{what} {of}{name}", {what: name}, as_json=args.json)
     return 0
 
 
@@ -144,35 +121,6 @@ def _rows_of(stats: dict[str, Any]) -> list[dict[str, object]]:
         }
         for name, found in sorted(stats["subscriptions"].items())
     ]
-
-
-def _add_subscriptions(parser: argparse.ArgumentParser) -> None:
-    texts = {
-        "list": "the subscriptions of a topic, with their backlogs in entries",
-        "create": "create a subscription",
-        "reset": "go to the first message at or after a time",
-        "skip": "acknowledge everything that is there now",
-        "delete": "delete a subscription",
-    }
-    actions = _add_actions(parser, texts)
-    _add_topic(actions)
-    for name, action in actions.items():
-        if name != "list":
-            action.add_argument("subscription", metavar="SUBSCRIPTION")
-    actions["reset"].add_argument(
-        "time", metavar="TIME", help="earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m"
-    )
-    actions["list"].add_argument(
-        "--kafka", type=grpc_target, metavar="HOST:PORT",
-        help="where the broker serves Kafka's clients (default: the port of its settings)",
-    )  # fmt: skip
-    actions["create"].add_argument("--at", choices=("earliest", "latest"), default="latest")
-    actions["create"].add_argument(
-        "--filter",
-        metavar="TAG=VALUES",
-        help="get only entries whose tags match: region=eu,us;tier=gold",
-    )
-    actions["delete"].add_argument("--force", action="store_true", help="end its consumers")
 
 
 def _subscriptions(args: argparse.Namespace) -> int:
@@ -265,19 +213,6 @@ def _asked_groups(address: str, topic: str) -> list[dict[str, object]]:
         client.close()
 
 
-def _add_namespaces(parser: argparse.ArgumentParser) -> None:
-    texts = {
-        "list": "the namespaces of a tenant, or of all tenants",
-        "create": "create a namespace",
-        "delete": "delete a namespace",
-    }
-    actions = _add_actions(parser, texts)
-    actions["list"].add_argument("tenant", nargs="?", metavar="TENANT")
-    for name in ("create", "delete"):
-        actions[name].add_argument("namespace", metavar="TENANT/NAMESPACE")
-    actions["delete"].add_argument("--force", action="store_true", help="delete its topics, too")
-
-
 def _namespaces(args: argparse.Namespace) -> int:
     admin = admin_client(args)
     if args.action == "list":
@@ -286,30 +221,13 @@ def _namespaces(args: argparse.Namespace) -> int:
         print_rows(rows, ("namespace",), as_json=args.json)
         return 0
     tenant, _ = check_namespace(args.namespace)
-    if args.action == "create":
-        if tenant not in admin.tenants():
-            admin.create_tenant(tenant)
-        admin.create_namespace(args.namespace)
-        print_done(f"created {args.namespace}", {"created": args.namespace}, as_json=args.json)
-    else:
+    if args.action == "delete":
         admin.delete_namespace(args.namespace, force=args.force)
-        print_done(f"deleted {args.namespace}", {"deleted": args.namespace}, as_json=args.json)
-    return 0
-
-
-def _add_schemas(parser: argparse.ArgumentParser) -> None:
-    texts = {
-        "list": "all versions of a topic's schema",
-        "show": "the newest version, or a certain one",
-        "upload": "add a version",
-        "delete": "delete all versions",
-    }
-    actions = _add_actions(parser, texts)
-    _add_topic(actions)
-    actions["show"].add_argument("--version", type=positive, metavar="N", dest="schema_version")
-    actions["upload"].add_argument("--type", choices=SCHEMA_TYPES, required=True)
-    actions["upload"].add_argument("--file", type=Path, metavar="PATH", help="the definition")
-    actions["delete"].add_argument("--force", action="store_true")
+        return _done(args, "deleted", args.namespace)
+    if tenant not in admin.tenants():
+        admin.create_tenant(tenant)
+    admin.create_namespace(args.namespace)
+    return _done(args, "created", args.namespace)
 
 
 def _schemas(args: argparse.Namespace) -> int:
@@ -335,7 +253,7 @@ def _schemas(args: argparse.Namespace) -> int:
         print_done(f"{topic} has schema version {number}", fields, as_json=args.json)
     else:
         admin.request("DELETE", f"{path}/schema", force="true" if args.force else "false")
-        print_done(f"deleted the schema of {topic}", {"deleted": topic}, as_json=args.json)
+        _done(args, "deleted", topic, "the schema of ")
     return 0
 
 
@@ -373,26 +291,6 @@ SHORT = {
 SORTED_BY = {
     "topic": "topic", "in": "in/s", "out": "out/s", "stored": "stored", "backlog": "backlog",
 }  # fmt: skip
-
-
-def _add_stats(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "topics", nargs="*", metavar="TOPIC", help="short or full names (default: all topics)"
-    )
-    parser.add_argument(
-        "--namespace", default="public/default", metavar="TENANT/NAMESPACE",
-        help="whose topics, if none are named (default: public/default)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--interval", type=positive, metavar="SECONDS", help="show again after so many seconds"
-    )
-    parser.add_argument("--count", type=positive, metavar="N", help="end after showing N times")
-    parser.add_argument(
-        "--sort", choices=tuple(SORTED_BY), default="topic", metavar="COLUMN",
-        help=f"one of {', '.join(SORTED_BY)}; numbers from the highest (default: topic)",
-    )  # fmt: skip
-    add_broker(parser)
-    add_json(parser)
 
 
 def _stats(args: argparse.Namespace) -> int:
@@ -457,8 +355,8 @@ def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> Renderabl
     from rich.console import Group
     from rich.text import Text
 
-    title = f"{time.strftime('%H:%M:%S')}  {args.admin_url}  {counted(len(rows), 'topic')}"
-    title += f"  every {args.interval} s, Ctrl-C ends"
+    title = f"{time.strftime('%H:%M:%S')}  {args.url or DEFAULT_ADMIN_URL}"
+    title += f"  {counted(len(rows), 'topic')}  every {args.interval} s, Ctrl-C ends"
     shown = len(rows)
     while True:
         table = _for_people(rows[:shown]).rendered(console.width)
@@ -497,10 +395,72 @@ def _rows(admin: AdminClient, wanted: list[str], namespace: str) -> Rows:
     return rows
 
 
+_ALL = BROKER + JSON
+_TOPICS = declared(f"""
+{_ALL}
+list: the topics of a namespace
+namespace TENANT/NAMESPACE? [public/default]
+create: create a topic
+{TOPIC}--partitions N
+show: its partitions, subscriptions and figures
+{TOPIC}
+delete: delete a topic with its messages
+{TOPIC}--force  end its producers and subscriptions
+""")
+_ONE = f"{TOPIC}subscription SUBSCRIPTION\n"
+_SUBSCRIPTIONS = declared(f"""
+{_ALL}
+list: the subscriptions of a topic, with their backlogs in entries
+{TOPIC}--kafka HOST:PORT  where the broker serves Kafka's clients (default: the port of its
+    settings)
+create: create a subscription
+{_ONE}--at {{earliest,latest}} [latest]
+--filter TAG=VALUES  get only entries whose tags match: region=eu,us;tier=gold
+reset: go to the first message at or after a time
+{_ONE}time TIME  earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m
+skip: acknowledge everything that is there now
+{_ONE}
+delete: delete a subscription
+{_ONE}--force  end its consumers
+""")
+_NAMESPACES = declared(f"""
+{_ALL}
+list: the namespaces of a tenant, or of all tenants
+tenant TENANT?
+create: create a namespace
+namespace TENANT/NAMESPACE
+delete: delete a namespace
+namespace TENANT/NAMESPACE
+--force  delete its topics, too
+""")
+_SCHEMAS = declared(f"""
+{_ALL}
+list: all versions of a topic's schema
+{TOPIC}
+show: the newest version, or a certain one
+{TOPIC}--version=schema_version N
+upload: add a version
+{TOPIC}--type {{{SCHEMA_TYPES}}}!
+--file PATH  the definition
+delete: delete all versions
+{TOPIC}--force
+""")
+_STATS = declared(
+    f"""
+topics TOPIC*  short or full names (default: all topics)
+--namespace TENANT/NAMESPACE [public/default]  whose topics, if none are named (default:
+    public/default)
+--interval SECONDS  show again after so many seconds
+--count N  end after showing N times
+--sort COLUMN [topic]  one of {", ".join(SORTED_BY)}; numbers from the highest (default: topic)
+{_ALL}""",
+    interval=positive,
+    sort=SORTED_BY,
+)
 COMMANDS = {
-    "topics": Command(ERRORS, _add_topics, _topics),
-    "subscriptions": Command(ERRORS, _add_subscriptions, _subscriptions),
-    "namespaces": Command(ERRORS, _add_namespaces, _namespaces),
-    "schemas": Command(ERRORS, _add_schemas, _schemas),
-    "stats": Command(ERRORS, _add_stats, _stats),
+    "topics": Command(ERRORS, _TOPICS, _topics),
+    "subscriptions": Command(ERRORS, _SUBSCRIPTIONS, _subscriptions),
+    "namespaces": Command(ERRORS, _NAMESPACES, _namespaces),
+    "schemas": Command(ERRORS, _SCHEMAS, _schemas),
+    "stats": Command(ERRORS, _STATS, _stats),
 }

@@ -29,22 +29,10 @@ from ..maintenance.findings import Finding, Severity
 from ..maintenance.rebuild import RebuiltCatalog, rebuild_catalog
 from ..maintenance.verify import sizes_of_topics, verify_folder
 from ..maintenance.verify_topic import Checked
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic, show_time
+from .options import DEFAULT_DATA_DIR, IN_DATA_DIR, JSON, declared, full_topic, show_time
 from .output import ByteCount, Progress, counted, json_line, size_text
 from .parsing import CliError, Command
-from .stores import add_store, data_dir_of, open_store_reader, partitions_among
-
-
-def _add_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        metavar="DATA_DIR|TOPIC",
-        help="a data folder, or topics of --data-dir (default: all of it)",
-    )
-    add_data_dir(parser, why="folder that the topics are in")
-    add_store(parser)
-    add_json(parser)
+from .stores import STORE, data_dir_of, open_store_reader, partitions_among
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -126,13 +114,6 @@ def _as_text(checked: Checked, count: Counter[Severity]) -> str:
     )
 
 
-def _add_rebuild(parser: argparse.ArgumentParser) -> None:
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("folder", nargs="?", type=Path, metavar="DATA_DIR", help="as --data-dir")
-    add_data_dir(place, why="a folder not in use")
-    add_json(parser)
-
-
 def _rebuild(args: argparse.Namespace) -> int:
     """Rebuild the catalog and print what was found."""
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
@@ -159,15 +140,6 @@ def _rebuilt_text(rebuilt: RebuiltCatalog) -> str:
 
 
 # -- backups ---------------------------------------------------------------------------------------
-
-
-def _add_backup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", type=Path, metavar="DIR", help="the backup: a new folder")
-    add_data_dir(parser, why="folder to copy; a broker may be using it")
-    parser.add_argument(
-        "--verify", action="store_true", help="read the whole backup afterwards, as `verify` does"
-    )
-    add_json(parser)
 
 
 def _back_up(args: argparse.Namespace) -> int:
@@ -210,14 +182,6 @@ def _backup_text(report: BackupReport, damages: list[str] | None) -> str:
     return "\n".join(lines)
 
 
-def _add_restore(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "backup", type=Path, metavar="BACKUP", help="a folder that `pulsemark backup` made"
-    )
-    add_data_dir(parser, why="the data folder to make; it must not exist, or be empty")
-    add_json(parser)
-
-
 def _restore(args: argparse.Namespace) -> int:
     """Make the data folder."""
     target = args.data_dir or DEFAULT_DATA_DIR
@@ -235,9 +199,28 @@ def _restore(args: argparse.Namespace) -> int:
 
 
 ERRORS = (LedgerError, OSError)
+_BACKUP = declared(f"""
+target DIR  the backup: a new folder
+--data-dir PATH  folder to copy; a broker may be using it {IN_DATA_DIR}
+--verify  read the whole backup afterwards, as `verify` does
+{JSON}""")
+_RESTORE = declared(f"""
+backup BACKUP  a folder that `pulsemark backup` made
+--data-dir PATH  the data folder to make; it must not exist, or be empty {IN_DATA_DIR}
+{JSON}""")
+_VERIFY = declared(f"""
+targets DATA_DIR|TOPIC*  a data folder, or topics of --data-dir (default: all of it)
+--data-dir PATH  folder that the topics are in {IN_DATA_DIR}
+{STORE}{JSON}""")
+_REBUILD = declared(f"""
+either:
+folder DATA_DIR?  as --data-dir
+--data-dir PATH  a folder not in use {IN_DATA_DIR}
+and:
+{JSON}""")
 COMMANDS = {
-    "backup": Command(ERRORS, _add_backup, _back_up),
-    "restore": Command(ERRORS, _add_restore, _restore),
-    "verify": Command(ERRORS, _add_verify, _verify),
-    "rebuild-catalog": Command(ERRORS, _add_rebuild, _rebuild),
+    "backup": Command(ERRORS, _BACKUP, _back_up),
+    "restore": Command(ERRORS, _RESTORE, _restore),
+    "verify": Command(ERRORS, _VERIFY, _verify),
+    "rebuild-catalog": Command(ERRORS, _REBUILD, _rebuild),
 }

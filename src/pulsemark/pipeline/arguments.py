@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -21,6 +20,7 @@ from .errors import OptionError
 from .options import (
     MAX_INDEX,
     ReadOptions,
+    camel,
     full_topic_name,
     integer,
     opened,
@@ -60,7 +60,7 @@ def checked_options(
         "path": path,
         "topicsPattern": "persistent://.*" if names is None else None,
         "topics": None if names is None else json.dumps(list(names)),
-        **{re.sub("_(.)", _upper, name): value for name, value in bounds.items()},
+        **{camel(name): value for name, value in bounds.items()},
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     parsed = ReadOptions.parse(options)
@@ -70,10 +70,6 @@ def checked_options(
         reason = f"cannot be read: {error.strerror or error}"
         raise OptionError("path", str(path), reason) from error
     return options
-
-
-def _upper(found: re.Match[str]) -> str:
-    return found[1].upper()
 
 
 def _check(options: ReadOptions) -> None:
@@ -92,8 +88,7 @@ def check_folder(option: str, folder: str | os.PathLike[str]) -> None:
 
     A broker would take strange files in its folder for what a crash left.
 
-    Raises:
-        OptionError: it is in a data folder, or it or a folder above it is a file.
+    Raises OptionError: it is in a data folder, or it or a folder above it is a file.
     """
     if not os.fspath(folder):
         raise OptionError(option, "", "is empty; name a folder")
@@ -146,41 +141,6 @@ def rate(text: str) -> float:
 DEFAULT_DATA_DIR = "pulsemark-data"
 """As in all commands that take a data folder."""
 
-_OPTION = re.compile(
-    r"--(?P<no>\[no-\])?(?P<name>[a-z-]+)"
-    r"(?: (?P<value>[^ \[]+?)(?P<mark>!|\.\.\.)?)?(?: \[(?P<default>.*?)\])?  +(?P<help>.+)"
-)
-
-
-def add_options(parser: argparse.ArgumentParser, table: str) -> None:
-    """Declare the options of a table: on each line a flag, its value, and after two blanks a help.
-
-    The value's name says its type (`_TYPES`); ``{a,b}`` are the values that it may have, ``!``
-    means that it is required, ``...`` that it may be repeated, ``[x]`` is the default. A line that
-    does not begin with a flag goes on with the help before it.
-    """
-    place = parser.add_mutually_exclusive_group()
-    for line in re.split(r"\n(?=--)", table.strip()):
-        found = _OPTION.fullmatch(re.sub(r"\n\s*", " ", line))
-        assert found is not None, line
-        name, value, mark, default = found.group("name", "value", "mark", "default")
-        how: dict[str, Any] = {"help": found["help"]}
-        if found["no"]:
-            how |= {"action": argparse.BooleanOptionalAction, "default": True}
-        elif value is None:
-            how["action"] = "store_true"
-        elif value.startswith("{"):
-            how["choices"] = value[1:-1].split(",")
-        else:
-            how |= {"metavar": value, "type": _TYPES.get(value, str)}
-        how |= {"action": "append"} if mark == "..." else {"required": True} if mark else {}
-        how |= {} if default is None else {"default": default}
-        if name in ("data-dir", "store"):
-            how |= {"default": argparse.SUPPRESS} if name == "store" else {}
-            place.add_argument(f"--{name}", dest="path", **how)
-        else:
-            parser.add_argument(f"--{name}", **how)
-
 
 def argparse_type(parse: Callable[[str], T]) -> Callable[[str], T]:
     """An argparse type whose errors say what is wrong with the text."""
@@ -208,7 +168,7 @@ def moment(text: str) -> str:
     return text if time_ms is None else str(max(time_ms, 0))
 
 
-_TYPES: dict[str, Callable[[str], Any]] = {
+TYPES: Mapping[str, Callable[[str], Any]] = {
     "TIME": moment,
     "FIXED_TIME": _fixed_moment,
     "AGE": argparse_type(parse_duration_ms),
@@ -218,17 +178,23 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     "SECONDS": float,
     "FILE": Path,
 }
-TOPICS = f"""
---data-dir PATH [{DEFAULT_DATA_DIR}]  the data folder; a broker may be writing to it
+DATA_DIR = f"""
+--data-dir=path PATH [{DEFAULT_DATA_DIR}]  the data folder; a broker may be writing to it
     (default: ./{DEFAULT_DATA_DIR})
---topic NAME...  only this topic; may be repeated
 """
-RANGE = f"""{TOPICS}
+STORE = """
+--store=path zk://HOST:PORT/ledgers  read from BookKeeper, whose ZooKeeper this is, instead of a
+    folder
+"""
+TOPICS = "--topic NAME...  only this topic; may be repeated"
+RANGE = f"""
+{TOPICS}
 --starting-time TIME  begin here; ms since the epoch, ISO-8601 (UTC unless it says otherwise), or
     relative: -1h
 --ending-time TIME  end here
 """
-FIXED_RANGE = f"""{TOPICS}
+FIXED_RANGE = f"""
+{TOPICS}
 --starting-time FIXED_TIME  begin here; ms since the epoch or ISO-8601 (UTC unless it says
     otherwise)
 --ending-time FIXED_TIME  end here
@@ -241,8 +207,8 @@ OF_ALL_JOBS = """
 --cores N  tasks at once (default: all cores)
 """
 LOSSES = """
---[no-]fail-on-data-loss  lost messages are an error (default); --no-fail-on-data-loss logs them,
-    and goes on with the others
+--[no-]fail-on-data-loss [yes]  lost messages are an error (default);
+    --no-fail-on-data-loss logs them, and goes on with the others
 """
 
 

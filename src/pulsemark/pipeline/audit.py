@@ -166,8 +166,7 @@ def _clock_errors(spark: SparkSession, options: dict[str, str], bucket_ms: int) 
 def parse_bucket_ms(text: str) -> int:
     """The milliseconds of a width like ``1 minute`` or ``30 seconds``.
 
-    Raises:
-        OptionError: the text is not such a width, or the width is longer than a year.
+    Raises OptionError: the text is not such a width, or the width is longer than a year.
     """
     try:
         return bucket_ms_of(text)
@@ -178,8 +177,7 @@ def parse_bucket_ms(text: str) -> int:
 def parse_by(names: str | Sequence[str]) -> tuple[str, ...]:
     """The full names of the tags to divide by.
 
-    Raises:
-        OptionError: a name is bad, given twice, or that of another column of the report.
+    Raises OptionError: a name is bad, given twice, or that of another column of the report.
     """
     try:
         tags = parse_tags(names)

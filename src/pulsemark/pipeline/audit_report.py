@@ -77,19 +77,10 @@ class Run:
 
 
 def write_report(
-    file: str | os.PathLike[str],
-    title: str,
-    rows: Sequence[Row],
-    *,
-    divided: Sequence[Row] = (),
-    append: bool = False,
+    file: str | os.PathLike[str], title: str, run: Run, *, append: bool = False
 ) -> None:
-    """Write the page; ``append`` keeps the runs that are in it. Raises OptionError.
-
-    ``rows`` are those of `audit`, and ``divided`` those of the same audit by tags.
-    """
-    earlier = runs_in(file) if append else []
-    text = page(title, rows, divided=divided, earlier=earlier)
+    """Write the page; ``append`` keeps the runs that are in it. Raises OptionError."""
+    text = page(title, [*(runs_in(file) if append else ()), run])
     try:
         write_durably(Path(file).absolute(), text.encode())
     except OSError as error:
@@ -129,7 +120,7 @@ def _kept(runs: Sequence[Run]) -> str:
             [{k: v for k, v in row.items() if v is not None or k in _TIMES} for row in rows]
             for rows in (run.rows, run.divided)
         ]
-        for run in runs[-MAX_RUNS:]
+        for run in runs
     ]
     text = json.dumps(lists, default=datetime.isoformat, separators=(",", ":"))
     for character in "<>":  # only texts have them, where they may be escaped
@@ -137,16 +128,10 @@ def _kept(runs: Sequence[Run]) -> str:
     return f"<!--pulsemark audits {text}-->"
 
 
-def page(
-    title: str,
-    rows: Sequence[Row],
-    *,
-    divided: Sequence[Row] = (),
-    earlier: Sequence[Run] = (),
-) -> str:
-    """The page's text."""
+def page(title: str, runs: Sequence[Run]) -> str:
+    """The text of a page with these runs, the last one at the end."""
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    runs = [*earlier, Run(rows, divided)][-MAX_RUNS:]
+    runs = runs[-MAX_RUNS:]
     rows, divided = _newest(run.rows for run in runs), _newest(run.divided for run in runs)
     parts = [
         "<!doctype html>",
@@ -184,17 +169,8 @@ def _newest(lists: Iterable[Sequence[Row]]) -> list[Row]:
 def _runs(runs: Sequence[Run]) -> Iterable[str]:
     """Each run as a bar, with what was missing in it."""
     yield f"<h2>{len(runs)} runs</h2>"
-    bars = [
-        (
-            run.time,
-            run.time,
-            sum(row["count"] or 0 for row in run.rows),
-            sum(map(_missing, run.rows)),
-        )
-        for run in runs
-        if run.time is not None
-    ]
-    yield _plot(bars, "messages in each run")
+    spans = [(run.time, run.time, run.rows) for run in runs if run.time is not None]
+    yield _plot(spans, "messages in each run")
 
 
 def _cards(rows: Sequence[Row]) -> str:
@@ -223,11 +199,11 @@ def _topic(topic: str, rows: Sequence[Row], divided: Sequence[Row]) -> Iterable[
     loss = next((row["loss"] for row in rows if row["loss"]), None)
     if loss is not None:
         yield f"<p class=bad>{escape(str(loss))}</p>"
-    bars = _bars(rows)
-    if not bars:
+    spans = _spans(rows)
+    if not spans:
         yield "<p class=dim>No messages.</p>"
         return
-    yield _plot(bars, f"messages in {bars[0][1] - bars[0][0]}")
+    yield _plot(spans, f"messages in {spans[0][1] - spans[0][0]}")
     if any(row.get(CLOCK_COLUMNS[-1]) is not None for row in divided):
         yield _clock_plot(divided)
     yield _details(rows, "rows")
@@ -242,13 +218,11 @@ def _details(rows: Sequence[Row], what: str) -> str:
     return f"<details><summary>{len(rows):,} {what}</summary>{table}</details>"
 
 
-_Bar = tuple[datetime, datetime, int, int]
-"""First and last moment, messages (or milliseconds), missing messages."""
+_Span = tuple[datetime, datetime, Sequence[Row]]
+"""First and last moment, and the rows between."""
 
 
-def _spans(
-    rows: Sequence[Row],
-) -> list[tuple[datetime, datetime, list[Row]]]:
+def _spans(rows: Sequence[Row]) -> list[_Span]:
     """At most MAX_BARS spans of equal length over the whole time of the rows, with their rows."""
     found = [row for row in rows if row["bucket_start"] is not None]
     if not found:
@@ -266,53 +240,44 @@ def _spans(
     ]
 
 
-def _bars(rows: Sequence[Row]) -> list[_Bar]:
-    return [
-        (start, end, sum(row["count"] or 0 for row in part), sum(map(_missing, part)))
-        for start, end, part in _spans(rows)
-    ]
+def _plot(spans: Sequence[_Span], heading: str) -> str:
+    """A bar for each span: its messages, and above them those that are missing."""
+    counts = [sum(row["count"] or 0 for row in rows) for _, _, rows in spans]
+    gaps = [sum(map(_missing, rows)) for _, _, rows in spans]
+    top = max(1, *map(sum, zip(counts, gaps, strict=True)))
+    step, scale = (_WIDTH - _LEFT) / len(spans), (_BASE - _TOP) / top
+    drawn = [_levels(0, top, lambda value: _BASE - value * scale)]
+    for number, ((start, end, _), count, missing) in enumerate(
+        zip(spans, counts, gaps, strict=True)
+    ):
+        place = f'x="{_LEFT + number * step:.1f}" width="{max(step - 1, 0.6):.1f}"'
+        high, gap = count * scale, max(missing * scale, 4)
+        bars = f'<rect class=bar {place} y="{_BASE - high:.1f}" height="{high:.1f}"/>'
+        if missing:
+            bars += f'<rect class=gap {place} y="{_BASE - high - gap:.1f}" height="{gap:.1f}"/>'
+        when = _moment(start) if start == end else f"{_moment(start)} to {_moment(end)}"
+        told = f"{when}: {count:,} messages, {missing:,} missing"
+        drawn.append(f"<g><title>{told}</title>{bars}</g>")
+    return _svg(heading, [*drawn, _times(spans, step)])
 
 
-def _plot(bars: Sequence[_Bar], heading: str) -> str:
-    top = max(1, *(count + missing for _, _, count, missing in bars))
-    step, scale = (_WIDTH - _LEFT) / len(bars), (_BASE - _TOP) / top
-    shapes = []
-    for number, (start, end, count, missing) in enumerate(bars):
-        high, gap = count * scale, missing * scale
-        x, wide = _LEFT + number * step, max(step - 1, 0.6)
-        span = _moment(start) if start == end else f"{_moment(start)} to {_moment(end)}"
-        shapes.append(
-            f"<g><title>{span}: {count:,} messages, {missing:,} missing</title>"
-            f'<rect class=bar x="{x:.1f}" y="{_BASE - high:.1f}" width="{wide:.1f}"'
-            f' height="{high:.1f}"/>'
-            + (
-                f'<rect class=gap x="{x:.1f}" y="{_BASE - high - max(gap, 4):.1f}"'
-                f' width="{wide:.1f}" height="{max(gap, 4):.1f}"/>'
-                if missing
-                else ""
-            )
-            + "</g>"
-        )
-    drawn = f"{_levels(0, top, lambda value: _BASE - value * scale)}{''.join(shapes)}"
-    return _svg(heading, drawn + _times(bars, step))
-
-
-def _svg(heading: str, drawn: str) -> str:
+def _svg(heading: str, drawn: Sequence[str]) -> str:
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{heading} over time">'
-        f'<text x="0" y="12">{heading}</text>{drawn}</svg>'
+        f'<text x="0" y="12">{heading}</text>{"".join(drawn)}</svg>'
     )
 
 
 def _clock_plot(divided: Sequence[Row]) -> str:
     """The errors of producers' clocks over time, of the producer that is worst in each span."""
     spans = _spans(divided)
-    lines: dict[str, list[int | None]] = {}
-    for name in CLOCK_COLUMNS:
-        lines[name] = [
+    lines: dict[str, list[int | None]] = {
+        name: [
             max((row[name] for row in part if row.get(name) is not None), key=abs, default=None)
             for _, _, part in spans
         ]
+        for name in CLOCK_COLUMNS
+    }
     values = [value for line in lines.values() for value in line if value is not None]
     low, high = min(0, *values), max(1, *values)
     step, scale = (_WIDTH - _LEFT) / len(spans), (_BASE - _TOP) / (high - low)
@@ -338,9 +303,8 @@ def _clock_plot(divided: Sequence[Row]) -> str:
         at = _LEFT + 330 + 90 * number
         drawn.append(f'<polyline class={kind} points="{at},8 {at + 24},8"/>')
         drawn.append(f'<text x="{at + 30}" y="12">{kind}</text>')
-    bars = [(start, end, 0, 0) for start, end, _ in spans]
     heading = "error of producers' clocks, ms, of the worst producer"
-    return _svg(heading, "".join(drawn) + _times(bars, step))
+    return _svg(heading, [*drawn, _times(spans, step)])
 
 
 def _levels(low: int, high: int, place: Callable[[int], float]) -> str:
@@ -356,14 +320,14 @@ def _levels(low: int, high: int, place: Callable[[int], float]) -> str:
     )
 
 
-def _times(bars: Sequence[_Bar], step: float) -> str:
-    """Where some bars begin, and where the last one ends."""
-    every = -(-len(bars) // 4)
-    places = [(number * step, bars[number][0]) for number in range(0, len(bars), every)]
-    if places[-1][0] > (len(bars) - every / 2) * step:
+def _times(spans: Sequence[_Span], step: float) -> str:
+    """Where some spans begin, and where the last one ends."""
+    every = -(-len(spans) // 4)
+    places = [(number * step, spans[number][0]) for number in range(0, len(spans), every)]
+    if places[-1][0] > (len(spans) - every / 2) * step:
         places.pop()
-    if bars[-1][1] != bars[-1][0]:
-        places.append((len(bars) * step, bars[-1][1]))
+    if spans[-1][1] != spans[-1][0]:
+        places.append((len(spans) * step, spans[-1][1]))
     return "".join(
         f'<line x1="{_LEFT + x:.1f}" x2="{_LEFT + x:.1f}" y1="{_BASE}" y2="{_BASE + 5}"/>'
         f'<text x="{_LEFT + x:.1f}" y="{_BASE + 20}" text-anchor="{anchor}">{_moment(at)}</text>'

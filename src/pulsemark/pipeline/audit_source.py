@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,9 +27,9 @@ from .decode.gather import gather, text
 from .decode.headers import PRODUCER_NAME, read_headers
 from .decode.octets import Ints, once, spread
 from .decode.protoscan import ABSENT
+from .followed import FolderTopics, followed
 from .options import ReadOptions
-from .plan import plan
-from .tasks import LedgerPartition, opened_slices, partitions_of, tables_of
+from .tasks import LedgerPartition, opened_slices, tables_of
 
 COUNTS = pa.schema(
     [
@@ -58,10 +59,15 @@ class AuditTask:
 
 def audit_tasks(options: ReadOptions) -> list[AuditTask]:
     """The tasks, at least one. Losses are not errors here: the job counts them."""
-    planned = plan(replace(options, fail_on_data_loss=False), as_written=True)
+    read, losses = replace(options, fail_on_data_loss=False), {}
+    topics = followed(read) if read.store is not None else FolderTopics(read, as_written=True)
+    with closing(topics):
+        partitions = topics.read()
+        if isinstance(topics, FolderTopics):
+            losses = topics.selected().losses()
     return [
-        AuditTask(partition, {} if number else planned.losses)
-        for number, partition in enumerate(partitions_of(planned))
+        AuditTask(partition, {} if number else losses)
+        for number, partition in enumerate(partitions)
     ]
 
 

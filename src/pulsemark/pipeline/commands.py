@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..audit.report import Labels
+from ..until_signal import ended_by_signals, serve_metrics
 from .arguments import (
     FIXED_RANGE,
     LOSSES,
@@ -24,7 +25,7 @@ from .arguments import (
     token_of,
 )
 from .audit import GAPS, audit
-from .audit_report import runs_in, write_report
+from .audit_report import Run, runs_in, write_report
 from .columns import DEFAULT_COLUMNS
 from .compact import compact_folder, estimate_compaction
 from .errors import JobFailedError, OptionError, ProblemsFoundError
@@ -37,7 +38,7 @@ from .offload import (
     truncate_offloaded,
     verify_offload,
 )
-from .offload.follow import DEFAULT_EVERY_S, ended_by_signals
+from .offload.follow import DEFAULT_EVERY_S
 from .offload.job import DEFAULT_ROWS_PER_FILE, Upkeep
 from .offload.table import OffloadTable, table_of
 from .replay.job import replay
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 AUDIT = f"""{RANGE}
---store zk://HOST:PORT/ledgers  read from BookKeeper, whose ZooKeeper this is, instead of a folder
 --bucket WIDTH [1 minute]  bucket width (default: %(default)s)
 --by TAGS []  divide the rows by tags, such as producer,service
 --clock-errors  with --by producer: how far producers' clocks are off (p50, p99 and most, in ms)
@@ -83,7 +83,7 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         listed = [row.asDict() for row in whole.collect()]
         divided = [row.asDict() for row in rows.collect()] if given.by else ()
         title = f"Audit of {given.path}"
-        write_report(given.html, title, listed, divided=divided, append=given.append)
+        write_report(given.html, title, Run(listed, divided), append=given.append)
     return _checked(rows, given.path)
 
 
@@ -202,7 +202,7 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             spark, given.path, table, given.topic, every_s, on_run=count, more=more
         )
         if given.metrics_port is not None:
-            follower.serve_metrics(given.metrics_host, given.metrics_port)
+            serve_metrics(given.metrics_host, given.metrics_port, follower)
         with ended_by_signals(follower.stop):
             follower.run()
     else:
@@ -298,10 +298,12 @@ class Job:
 
     summary: str
     options: str
-    """See `add_options`."""
+    """See `option_table`; without those of all jobs."""
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
     writes: bool = False
     """Whether it has a target, which is named without an option."""
+    reads_stores: bool = False
+    """Whether topics in BookKeeper can take the place of a data folder."""
 
 
 JOBS: Mapping[str, Job] = {
@@ -309,6 +311,7 @@ JOBS: Mapping[str, Job] = {
         "count messages by topic and time, and the ones that are missing",
         AUDIT,
         run_audit,
+        reads_stores=True,
     ),
     "offload": Job(
         "copy what is new to a Parquet, Delta or Iceberg table, by hour of broker time",

@@ -1,10 +1,11 @@
-"""The topics that a stream follows: in a folder, over gRPC, or in BookKeeper.
+"""The topics of a read: in a folder, over gRPC, or in BookKeeper.
 
-A stream asks for the topics as they are now, for a slice between two indexes, and for tasks. Of a
-folder it gets the same topics, and hears of the same losses, as a batch read (:mod:`.plan`).
+A batch reads them as they are now (`FollowedTopics.read`). A stream asks again and again for the
+topics as they are then, for a slice between two indexes, and for tasks. Of a folder both get the
+same topics, and hear of the same losses.
 
 In BookKeeper nothing is written, recovered or fenced (see `ledger.bookkeeper.reader`), so brokers
-go on meanwhile. Each task opens a reader of its own, for batch reads too.
+go on meanwhile. Each task opens a reader of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..compaction.current_view import FolderForm, log_of_folder
+from ..compaction.current_view import FolderForm, logs_of_folder
 from ..finder import Finder
 from ..ledger import FolderLog, FolderReader, Position, TopicLog, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
@@ -21,7 +22,7 @@ from ..maintenance.verify_catalog import follow_transactions
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, opened_store
-from .plan import Selected, Slice, segments_of, slice_of, tasks_of
+from .plan import Selected, Slice, report, segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition, log_in_store
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ FollowedLog: TypeAlias = "FolderLog | StoredLog | RemoteLog"
 
 
 class FollowedTopics:
-    """The selected topics of a stream, read with one reader for all micro-batches."""
+    """The selected topics of a read, with one reader for all micro-batches."""
 
     _reader: FolderReader | BookKeeperReader
 
@@ -52,6 +53,23 @@ class FollowedTopics:
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The topics as they are now. Raises TopicNotFoundError."""
         raise NotImplementedError
+
+    def read(self) -> list[LedgerPartition]:
+        """The tasks of a batch, at least one.
+
+        Spark takes an empty list for "not divided" and would pass a partition of its own to a task.
+
+        Raises TopicNotFoundError, DataLossError (see ``fail_on_data_loss``), OptionError.
+        """
+        self.refresh(missing_is_error=True)
+        for error in self.lost_topics():
+            report(error, self._options.fail_on_data_loss)
+        slices = [self.slice(topic) for topic in self._logs]
+        return self.partitions(slices) or [LedgerPartition(())]
+
+    def lost_topics(self) -> Iterable[DataLossError]:
+        """Topics that are lost as a whole."""
+        return ()
 
     def losses(self) -> Iterable[DataLossError]:
         """Topics that are lost, and messages that are lost behind the end of topics."""
@@ -93,10 +111,13 @@ class FollowedTopics:
 class FolderTopics(FollowedTopics):
     """Topics of a folder: a refresh costs what has changed."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, *, as_written: bool = False) -> None:
+        """``as_written``: of topics that are cleaned only the log that is left."""
         super().__init__(options)
         self._reader = self._folder = FolderReader(options.path)
+        self._as_written = as_written
         self._stamp: int | None = None
+        self._forms: Mapping[str, FolderLog | FolderForm] = {}
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         stamp = self._folder.names_stamp()
@@ -117,13 +138,19 @@ class FolderTopics(FollowedTopics):
             self._logs |= self._folder.logs(new, lost=ledgers)
         if not self._options.uncommitted:
             follow_transactions(self._options.path, self._logs.values())
-        self.names = topics
+        self.names, self._forms = topics, {}
         return self._logs
 
-    def losses(self) -> Iterable[DataLossError]:
+    def selected(self) -> Selected:
+        """The topics of the last refresh, with what should be in them."""
         is_pattern = self._options.topics.pattern is not None
-        found = Selected(list(self.names), self._logs, self._expected, is_pattern)
-        yield from found.lost_topics()
+        return Selected(list(self.names), self._logs, self._expected, is_pattern)
+
+    def lost_topics(self) -> Iterable[DataLossError]:
+        return self.selected().lost_topics()
+
+    def losses(self) -> Iterable[DataLossError]:
+        yield from self.lost_topics()
         for topic, log in self._logs.items():
             reason = self._expected.lost_after(log)
             if reason is not None:
@@ -140,7 +167,12 @@ class FolderTopics(FollowedTopics):
             super().check_place(topic, index, mark)
 
     def _whole(self, log: FolderLog) -> FolderLog | FolderForm:
-        return log_of_folder(self._folder, log.name, log)
+        """What a topic is read as; all are looked for at once, as each refresh found them."""
+        if self._as_written:
+            return log
+        if not self._forms:
+            self._forms = logs_of_folder(self._folder, self._logs)
+        return self._forms[log.name]
 
     def _slice(self, log: Any, options: ReadOptions) -> Slice:
         """Of a cleaned topic what is before its log is in its view."""
@@ -251,10 +283,11 @@ class ServiceTopics(FollowedTopics):
 
 
 def followed(options: ReadOptions) -> FollowedTopics:
-    """The topics of a stream with these options.
+    """The topics of a read with these options; close them after use.
 
     Raises:
         ForeignFolderError: the path is not a data folder.
+        UnsupportedVersionError: a newer version wrote the folder.
         OptionError: the service cannot be called with these options.
     """
     if options.store is not None:

@@ -28,8 +28,7 @@ def run_lock(folder: Path, option: str, value: Path, taken: str) -> Iterator[Non
         value: the option's value.
         taken: the reason of the error if another run holds the lock.
 
-    Raises:
-        OptionError: the folder cannot be written, or another run holds the lock.
+    Raises OptionError: the folder cannot be written, or another run holds the lock.
     """
     try:
         make_folder_durably(Files(), folder)

@@ -22,7 +22,8 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast
 
 from ..ledger import LedgerError
-from .arguments import OF_ALL_JOBS, add_options
+from ..option_table import add_options
+from .arguments import DATA_DIR, OF_ALL_JOBS, STORE, TYPES
 from .commands import JOBS, Job
 from .errors import (
     DataLossError,
@@ -78,8 +79,7 @@ def run_job(
         The exit code: 0 done; 1 the job failed, or something is missing, doubled or damaged; 2 bad
         input.
 
-    Raises:
-        SystemExit: by argparse: 0 after ``--help``, 2 for options that it does not know.
+    Raises SystemExit: by argparse: 0 after ``--help``, 2 for options that it does not know.
     """
     out, err = out or sys.stdout, err or sys.stderr
     job = JOBS.get(name)
@@ -136,13 +136,14 @@ def _by_flag(error: Exception, parser: argparse.ArgumentParser) -> Exception:
 
 def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=job.summary)
-    if job.writes:
-        parser.add_argument(
-            "target", nargs="?", metavar="TARGET",
-            help="path or URI of the folder of the Parquet files or of the Delta table; made if"
-            " missing",
-        )  # fmt: skip
-    add_options(parser, job.options + OF_ALL_JOBS)
+    target = "path or URI of the folder of the Parquet files or of the Delta table; made if missing"
+    table = f"""
+{f"target TARGET?  {target}" if job.writes else ""}
+either:
+{DATA_DIR}{STORE if job.reads_stores else ""}
+and:
+{job.options}{OF_ALL_JOBS}"""
+    add_options(parser, table, TYPES)
     return parser
 
 

@@ -95,8 +95,7 @@ def why_other(mark: Mark) -> str:
 def check_place(log: TopicLog, index: int, mark: Mark | None, expected: Expected) -> None:
     """Check that a copy that ends before ``index`` can go on in this log.
 
-    Raises:
-        DataLossError: messages behind it were trimmed or lost, or the log is another one.
+    Raises DataLossError: messages behind it were trimmed or lost, or the log is another one.
     """
     reason = loss_since(log, index, mark, expected)
     if reason is not None and log.next_index < index:

@@ -32,7 +32,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ..audit.rows import MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 
 MAX_PARTITIONS = 10_000
-DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
-"""As in Spark's source for Kafka."""
 MAX_INDEX = 2**63 - 1
+_USUAL_DELAY_MS = 15 * 60_000
+"""As in Spark's source for Kafka."""
 
 
 class BoundKind(Enum):
@@ -125,9 +125,9 @@ class EntryLimits:
 
     max_uncompressed_bytes: int = 128 << 20
     """As stored, Pulsar allows 5 MiB."""
-    max_messages: int = MAX_MESSAGES_PER_ENTRY
+    max_messages_per_entry: int = MAX_MESSAGES_PER_ENTRY
     """Pulsar's clients put at most 1,000 messages into a batch by default."""
-    max_properties: int = 1 << 18
+    max_properties_per_entry: int = 1 << 18
     """The properties of all its messages together."""
 
 
@@ -201,16 +201,18 @@ class ReadOptions:
             topics=topics,
             start=start,
             end=end,
-            columns=given.get("columns", _columns, DEFAULT_COLUMNS),
-            min_partitions=given.get("minPartitions", integer(1, MAX_PARTITIONS), None),
             fail_on_data_loss=fail_on_data_loss,
             limits=_limits(given),
-            value_schema=given.get("valueSchema", _value_schema, None),
-            registry_schemas=given.get("registrySchemas", str, None),
             mode=given.get("mode", _decode_mode, usual_mode),
-            uncommitted=given.get("uncommitted", boolean, False),
-            where=given.get("where", _where, None),
             service=service,
+            **given.taken(
+                columns=_columns,
+                min_partitions=integer(1, MAX_PARTITIONS),
+                value_schema=_value_schema,
+                registry_schemas=str,
+                uncommitted=boolean,
+                where=_where,
+            ),
         )
         if parsed.value_schema is None:
             given.refuse(["mode", "registrySchemas"], "needs the option valueSchema")
@@ -251,8 +253,8 @@ class SubscriptionOptions:
         """The options' subscription; None if they name none. Raises OptionError."""
         names = "subscriptionName", "predefinedSubscription"
         given.only_one(*names)
-        name = given.get("subscriptionName", _text, None)
-        predefined = given.get("predefinedSubscription", _text, None)
+        name = given.get("subscriptionName", text_of, None)
+        predefined = given.get("predefinedSubscription", text_of, None)
         url = given.get("adminUrl", parse_admin_url, None)
         if name is None and predefined is None:
             given.refuse(["adminUrl"], f"needs the option {' or '.join(names)}")
@@ -270,13 +272,13 @@ class StreamOptions:
 
     read: ReadOptions
     """Its end does not count: each micro-batch has its own."""
-    max_offsets: int | None = None
+    max_offsets_per_trigger: int | None = None
     """The most messages of a micro-batch; None: no limit."""
-    max_bytes: int | None = None
+    max_bytes_per_trigger: int | None = None
     """The most stored bytes of a micro-batch; None: no limit."""
-    min_offsets: int | None = None
+    min_offsets_per_trigger: int | None = None
     """A micro-batch waits for so many messages, but no longer than ``max_trigger_delay_ms``."""
-    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    max_trigger_delay_ms: int = _USUAL_DELAY_MS
     subscription: SubscriptionOptions | None = None
     """Follows the query's checkpoint."""
 
@@ -295,27 +297,25 @@ class StreamOptions:
         read = ReadOptions.of(given, topics, _bound(given, "starting", LATEST, topics), LATEST)
         parsed = cls(
             read,
-            max_offsets=given.get("maxOffsetsPerTrigger", count, None),
-            max_bytes=given.get("maxBytesPerTrigger", count, None),
-            min_offsets=given.get("minOffsetsPerTrigger", count, None),
-            max_trigger_delay_ms=given.get(
-                "maxTriggerDelay", parse_duration_ms, DEFAULT_MAX_TRIGGER_DELAY_MS
-            ),
+            max_trigger_delay_ms=given.get("maxTriggerDelay", parse_duration_ms, _USUAL_DELAY_MS),
             subscription=SubscriptionOptions.of(given),
+            **given.taken(
+                max_offsets_per_trigger=count,
+                max_bytes_per_trigger=count,
+                min_offsets_per_trigger=count,
+            ),
         )
         given.refuse_unknown()
-        if parsed.max_offsets and parsed.min_offsets and parsed.min_offsets > parsed.max_offsets:
-            raise OptionError(
-                "minOffsetsPerTrigger", str(parsed.min_offsets), "exceeds maxOffsetsPerTrigger"
-            )
+        most, least = parsed.max_offsets_per_trigger, parsed.min_offsets_per_trigger
+        if most and least and least > most:
+            raise OptionError("minOffsetsPerTrigger", str(least), "exceeds maxOffsetsPerTrigger")
         return parsed
 
 
 def options_of_either(options: Mapping[str, str]) -> ReadOptions:
     """The options of a read or of a stream; Spark asks for columns before it says which it wants.
 
-    Raises:
-        OptionError: the options are those of neither.
+    Raises OptionError: the options are those of neither.
     """
     if Given(options).has(STREAM_OPTIONS):
         return StreamOptions.parse(options).read
@@ -327,12 +327,13 @@ BOUNDS = ("Time", "Offsets", "Timestamp", "OffsetsByTimestamp")
 
 
 def _limits(given: Given) -> EntryLimits:
-    usual = EntryLimits()
     return EntryLimits(
-        # Arrow's offsets allow 2 GiB, which must be enough for a batch's entries and their headers.
-        given.get("maxUncompressedBytes", integer(1, 1 << 30), usual.max_uncompressed_bytes),
-        given.get("maxMessagesPerEntry", integer(1, 2**31 - 1), usual.max_messages),
-        given.get("maxPropertiesPerEntry", integer(0, 2**31 - 1), usual.max_properties),
+        **given.taken(
+            # Arrow's offsets allow 2 GiB, which must be enough for a batch's entries and headers.
+            max_uncompressed_bytes=integer(1, 1 << 30),
+            max_messages_per_entry=integer(1, 2**31 - 1),
+            max_properties_per_entry=integer(0, 2**31 - 1),
+        )
     )
 
 
@@ -499,8 +500,7 @@ def parse_topics_pattern(text: str) -> str:
 
     Flags at the beginning, as in ``(?i)x``, apply to the part that the user wrote.
 
-    Raises:
-        ValueError: the expression does not compile.
+    Raises ValueError: the expression does not compile.
     """
     pattern = text
     if "://" not in text:
@@ -587,16 +587,15 @@ class ServiceOptions:
     tls: bool = False
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    server_name: str | None = None
+    tls_ca: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_server_name: str | None = None
 
     def client(self) -> SeekClient:
         """A client; close it after use.
 
-        Raises:
-            OptionError: the token or a file of TLS cannot be used.
+        Raises OptionError: the token or a file of TLS cannot be used.
         """
         from ..finder.client import ClientTls, SeekClient
 
@@ -604,10 +603,10 @@ class ServiceOptions:
         try:
             if self.tls:
                 tls = ClientTls(
-                    ca=self.ca,
-                    certificate=self.certificate,
-                    key=self.key,
-                    server_name=self.server_name,
+                    ca=self.tls_ca,
+                    certificate=self.tls_certificate,
+                    key=self.tls_key,
+                    server_name=self.tls_server_name,
                 )
             return SeekClient(self.target, token=self.token_text(), tls=tls)
         except (OSError, ValueError) as error:
@@ -623,8 +622,7 @@ class ServiceOptions:
 def service_of(given: Given) -> ServiceOptions | None:
     """The service that the options name; None if the read is of a folder.
 
-    Raises:
-        OptionError: an option is malformed, or needs another one.
+    Raises OptionError: an option is malformed, or needs another one.
     """
     service = given.get("grpcUrl", _parse_url, None)
     access = access_of(given)
@@ -644,15 +642,15 @@ def service_of(given: Given) -> ServiceOptions | None:
 def access_of(given: Given) -> ServiceOptions:
     """How a service is called, without its target. Raises OptionError."""
     given.only_one("token", "tokenFile")
-    return ServiceOptions(
-        "",
-        token=given.get("token", _text, None),
-        token_file=given.get("tokenFile", Path, None),
-        ca=given.get("tlsCa", Path, None),
-        certificate=given.get("tlsCertificate", Path, None),
-        key=given.get("tlsKey", Path, None),
-        server_name=given.get("tlsServerName", _text, None),
+    access = given.taken(
+        token=text_of,
+        token_file=Path,
+        tls_ca=Path,
+        tls_certificate=Path,
+        tls_key=Path,
+        tls_server_name=text_of,
     )
+    return ServiceOptions("", **access)
 
 
 def parse_admin_url(text: str) -> str:
@@ -675,7 +673,8 @@ def _parse_url(text: str) -> tuple[str, bool]:
     return uri.netloc, uri.scheme == "grpcs"
 
 
-def _text(text: str) -> str:
+def text_of(text: str) -> str:
+    """A text without the blanks around it, which is not empty."""
     if not text.strip():
         raise ValueError("is empty")
     return text.strip()
@@ -715,6 +714,11 @@ class Given:
         except ValueError as error:
             raise OptionError(name, found[1], str(error)) from error
 
+    def taken(self, **parsers: Callable[[str], Any]) -> dict[str, Any]:
+        """Those of some options that were given, parsed, by their names as of a dataclass."""
+        found = {name: self.get(camel(name), parse, None) for name, parse in parsers.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
     def required(self, name: str, parse: Callable[[str], _T]) -> _T:
         """The parsed value of an option that must be given."""
         value = self.get(name, parse, None)
@@ -751,6 +755,12 @@ class Given:
                     else f"there are {', '.join(known.values())}"
                 )
                 raise OptionError(name, value, f"is not an option; {hint}")
+
+
+def camel(name: str) -> str:
+    """An option's name of a field's: minPartitions for min_partitions."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _key(name: str) -> str:
@@ -793,8 +803,7 @@ _UNIT_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_00
 def parse_duration_ms(text: str) -> int:
     """Milliseconds, from a number with one of Spark's units (``90s``, ``15m``), or without (ms).
 
-    Raises:
-        ValueError: the text is no such duration.
+    Raises ValueError: the text is no such duration.
     """
     found = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]*)\s*", text.lower())
     if found is None or found[2] not in _UNIT_MS:
@@ -805,9 +814,8 @@ def parse_duration_ms(text: str) -> int:
 def parse_time_ms(text: str) -> int:
     """Milliseconds since the epoch, from such a number or from ISO-8601 (UTC by default).
 
-    Raises:
-        ValueError: the text is neither, the time is outside the years 1970 to 9999, or the number
-            is so small that it is probably not milliseconds.
+    Raises ValueError: the text is neither, the time is outside the years 1970 to 9999, or the
+    number is so small that it is probably not milliseconds.
     """
     if re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
         time_ms = integer(0, MAX_TIME_MS)(text)
@@ -834,8 +842,7 @@ def parse_time_ms(text: str) -> int:
 def parse_path(text: str) -> Path:
     """The data folder, from a path or a ``file:`` URI.
 
-    Raises:
-        ValueError: empty, or a URI of another scheme.
+    Raises ValueError: empty, or a URI of another scheme.
     """
     if not text.strip() or "\0" in text:
         raise ValueError("is not a path")

@@ -1,8 +1,9 @@
 """Plan a read: which entries it covers, and which task reads which of them.
 
-A plan depends only on the options and on the log as it is now. It names positions and indexes and
-reads no entries. Its end is fixed, so a DataFrame shows the same data however often and however
-late its tasks run, even if a broker writes to the folder.
+Batches and streams plan with the functions of this module (`followed`). A plan depends only on the
+options and on the log as it is now. It names positions and indexes and reads no entries. Its end is
+fixed, so a DataFrame shows the same data however often and however late its tasks run, even if a
+broker writes to the folder.
 
 - A time bound means the first entry at or after that time, as in a seek. Times can decrease,
   because entries without stamps have their producers' times. A range is still one run of entries.
@@ -26,7 +27,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from ..compaction.current_view import FolderForm, logs_of_folder
+from ..compaction.current_view import FolderForm
 from ..finder.search import finder_of
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
@@ -36,10 +37,9 @@ from ..maintenance.expected import Expected, expected_of
 from ..maintenance.verify_catalog import follow_transactions
 from .errors import DataLossError
 from .filters import INDEX, TIME
-from .options import Bound, BoundKind, ReadOptions, opened_store
+from .options import Bound, BoundKind, ReadOptions
 
 if TYPE_CHECKING:
-    from ..ledger.bookkeeper.address import StoreAddress
     from .filters import Where
 
 T = TypeVar("T")
@@ -78,69 +78,6 @@ class Slice:
     def message_count(self) -> int:
         """How many messages there are, control entries included."""
         return self.end_index - self.first_index
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The tasks of a read, and the facts that a worker needs to see the topics like the plan."""
-
-    tasks: tuple[tuple[Slice, ...], ...]
-    segments: tuple[Mapping[str, tuple[SegmentId, ...]], ...]
-    """By task and topic: the segments that the task reads."""
-    lost_ledgers: frozenset[int]
-    """Ledgers that should exist but are missing."""
-    losses: Mapping[str, str]
-    """By topic: the losses that may not show as a gap in its indexes."""
-
-
-def plan(options: ReadOptions, *, as_written: bool = False) -> Plan:
-    """Divide the range of the options into tasks; no task is empty.
-
-    ``as_written``: of topics that are cleaned only the log that is left.
-
-    Raises:
-        ForeignFolderError: the path is not a data folder.
-        UnsupportedVersionError: a newer version wrote the folder.
-        TopicNotFoundError: a named topic does not exist.
-        DataLossError: messages in the range are missing (see ``fail_on_data_loss``).
-    """
-    if options.store is not None:
-        return _plan_of_store(options, options.store)
-    with FolderReader(options.path) as reader:
-        found = selected(reader, options)
-        for error in found.lost_topics():
-            report(error, options.fail_on_data_loss)
-        logs: Mapping[str, TopicLog | FolderForm] = found.logs
-        if not as_written:
-            logs = logs_of_folder(reader, found.logs)
-        slices = [slice_of(log, options, found.expected) for log in logs.values()]
-        tasks = tasks_of(slices, logs, options)
-        return Plan(
-            tuple(tasks),
-            tuple(segments_of(task, found.logs) for task in tasks),
-            found.expected.lost_ledgers,
-            found.losses(),
-        )
-
-
-def _plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
-    """The tasks of a read from BookKeeper.
-
-    Raises:
-        CatalogError: ZooKeeper does not answer.
-        TopicNotFoundError: a named topic does not exist.
-        DataLossError: a bound's index is outside of a topic's indexes.
-    """
-    with opened_store(store) as reader:
-        topics, absent = options.select(reader.topics())
-        if absent:
-            raise TopicNotFoundError(absent[0])
-        logs = {topic: reader.log(topic) for topic in topics}
-        if not options.uncommitted:
-            follow_transactions(reader, logs.values())
-        slices = [slice_of(log, options, Expected()) for log in logs.values()]
-        tasks = tuple(tasks_of(slices, logs, options))
-        return Plan(tasks, tuple({} for _ in tasks), frozenset(), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +128,7 @@ def existing(
 
     Without ``expected``, the latter two are only looked for if a name has no other.
 
-    Raises:
-        TopicNotFoundError: a name has no topic.
+    Raises TopicNotFoundError: a name has no topic.
     """
     known = () if expected is None else (*expected.lost, *expected.topics)
     names, absent = options.select({*reader.topics(), *known})

@@ -95,8 +95,7 @@ def remote_tables(
 
     A lost connection is made again, and the stream goes on where it was.
 
-    Raises:
-        ServerUnavailableError: the service stays away.
+    Raises ServerUnavailableError: the service stays away.
     """
     topic, rest, failures = part.topic, part, 0
     while True:
@@ -190,8 +189,8 @@ def remote_topics(
     client: SeekClient,
     names: Sequence[str],
     *,
-    missing_is_error: bool = True,
-    uncommitted: bool = False,
+    missing_is_error: bool,
+    uncommitted: bool,
 ) -> dict[str, RemoteLog]:
     """The topics of these names, sorted. Raises TopicNotFoundError."""
     found: dict[str, RemoteLog] = {}
@@ -253,22 +252,3 @@ def remote_tasks(
         lambda topic, index: logs[topic].entry_of(index),
         max(count, options.min_partitions or 1),
     )
-
-
-def remote_plan(options: ReadOptions) -> list[tuple[Slice, ...]]:
-    """The tasks of a read.
-
-    Raises:
-        TopicNotFoundError: a topic does not exist.
-        DataLossError: messages in the range are not there (see ``fail_on_data_loss``).
-        SeekCallError: the service cannot be called, or refuses.
-    """
-    assert options.service is not None, "the read is of a service"
-    with options.service.client() as client:
-        logs = remote_topics(client, options.topics.names, uncommitted=options.uncommitted)
-        slices = [
-            remote_slice(log, options)
-            for log in logs.values()
-            if options.where is None or options.where.has_topic(log.name)
-        ]
-        return remote_tasks(slices, logs, options)

@@ -173,8 +173,7 @@ _NEEDED = ("pyspark", "pyarrow", "numpy", "cramjam", "fastavro")
 def require_spark() -> None:
     """Check that the packages of the extra ``spark`` are installed.
 
-    Raises:
-        MissingExtraError: a package is not installed.
+    Raises MissingExtraError: a package is not installed.
     """
     for module in _NEEDED:
         if find_spec(module) is None:
@@ -184,8 +183,7 @@ def require_spark() -> None:
 def register(spark: SparkSession) -> None:
     """Let ``spark.read.format("pulsar-ledger")``, and ``"pulsemark"``, read data folders.
 
-    Raises:
-        MissingExtraError: a package of the extra `spark` is not installed.
+    Raises MissingExtraError: a package of the extra `spark` is not installed.
     """
     require_spark()
     from .source import LedgerSource, PulsemarkSource
@@ -228,8 +226,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     Args:
         environ: used instead of ``os.environ``.
 
-    Raises:
-        JavaNotFoundError: there is no Java, or each is too old.
+    Raises JavaNotFoundError: there is no Java, or each is too old.
     """
     environ = os.environ if environ is None else environ
     tried: list[tuple[str, str]] = []

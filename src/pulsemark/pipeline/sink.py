@@ -183,12 +183,6 @@ class _Topic:
         self._producer.close()
 
 
-DEFAULT_PRODUCER_NAME = "spark"
-DEFAULT_MAX_MESSAGES = 1_000
-DEFAULT_MAX_BYTES = 128 * 1024
-"""As in Pulsar's clients."""
-
-
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """Where rows go, and how."""
@@ -196,10 +190,11 @@ class SinkOptions:
     service_url: str
     topic: str | None = None
     """The topic of all rows; None: the column ``topic`` names it."""
-    producer_name: str = DEFAULT_PRODUCER_NAME
+    producer_name: str = "spark"
     """How the producers' names begin."""
-    batching_max_messages: int = DEFAULT_MAX_MESSAGES
-    batching_max_bytes: int = DEFAULT_MAX_BYTES
+    batching_max_messages: int = 1_000
+    """As in Pulsar's clients."""
+    batching_max_bytes: int = 128 * 1024
     write_id: str | None = None
     """The name of a batch write; a repeated write of the same name stores each row once."""
 
@@ -207,20 +202,19 @@ class SinkOptions:
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
         """Read the options of ``df.write.format("pulsar-ledger")``.
 
-        Raises:
-            OptionError: an option is unknown, missing or malformed.
+        Raises OptionError: an option is unknown, missing or malformed.
         """
         # Spark adds these to a stream's options by itself.
         given = Given({k: v for k, v in options.items() if k.lower() not in _OF_SPARK})
         service_url = given.required("serviceUrl", _service_url)
-        parsed = cls(
-            service_url,
-            given.get("topic", full_topic_name, None),
-            given.get("producerName", _name, DEFAULT_PRODUCER_NAME),
-            given.get("batchingMaxMessages", integer(1, 1 << 18), DEFAULT_MAX_MESSAGES),
-            given.get("batchingMaxBytes", integer(1, 5 << 20), DEFAULT_MAX_BYTES),
-            given.get("writeId", _name, None),
+        others = given.taken(
+            topic=full_topic_name,
+            producer_name=_name,
+            batching_max_messages=integer(1, 1 << 18),
+            batching_max_bytes=integer(1, 5 << 20),
+            write_id=_name,
         )
+        parsed = cls(service_url, **others)
         given.refuse_unknown()
         return parsed
 
@@ -265,8 +259,7 @@ IGNORED = frozenset(COLUMNS) - frozenset(_NAMES)
 def places_of(schema: StructType, *, topic_needed: bool) -> dict[str, int]:
     """By the message's field: the number of the column.
 
-    Raises:
-        OptionError: a column is unknown, given twice, of another type, or missing.
+    Raises OptionError: a column is unknown, given twice, of another type, or missing.
     """
     places: dict[str, int] = {}
     for number, column in enumerate(schema.fields):

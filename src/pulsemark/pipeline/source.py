@@ -9,6 +9,7 @@ Filters are the option `where` (:mod:`.filters`): Spark does not push any down.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -26,11 +27,12 @@ from ..ledger import FolderReader
 from ..maintenance.expected import expected_of
 from .columns import arrow_schema_of, differing_field
 from .errors import OptionError
+from .followed import followed
 from .options import ReadOptions, StreamOptions, options_of_either
-from .plan import existing, plan
+from .plan import existing
 from .sink import SinkOptions, SinkWriter, StreamSinkWriter
 from .stream import LedgerStreamReader
-from .tasks import LedgerPartition, messages_of, partitions_of
+from .tasks import LedgerPartition, messages_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,11 +117,8 @@ class LedgerReader(DataSourceReader):
         self._values = values
 
     def partitions(self) -> list[InputPartition]:
-        if self._options.service is not None:
-            from .remote_log import remote_plan
-
-            return [LedgerPartition(task) for task in remote_plan(self._options) or [()]]
-        return [*partitions_of(plan(self._options))]
+        with closing(followed(self._options)) as topics:
+            return [*topics.read()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LedgerPartition), "the partitions are our own"
@@ -130,8 +129,7 @@ class LedgerReader(DataSourceReader):
 def form_of_values(options: ReadOptions) -> ValueForm | None:
     """How values are decoded; None if they are not.
 
-    Raises:
-        OptionError: a topic has no such schema (see `value_form`).
+    Raises OptionError: a topic has no such schema (see `value_form`).
     """
     if options.value_schema is None:
         return None

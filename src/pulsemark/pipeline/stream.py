@@ -116,16 +116,19 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Tell Spark whether there are limits; `latestOffset` applies them, as there can be two."""
         options = self._options
-        if options.max_offsets is None and options.max_bytes is None and not options.min_offsets:
+        if (
+            options.max_offsets_per_trigger is None
+            and options.max_bytes_per_trigger is None
+            and not options.min_offsets_per_trigger
+        ):
             return ReadAllAvailable()
-        return ReadMaxRows(options.max_offsets or 2**63 - 1)
+        return ReadMaxRows(options.max_offsets_per_trigger or 2**63 - 1)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next micro-batch goes; `start` if it shall wait.
 
-        Raises:
-            DataLossError: a topic is gone, shorter than it was or another one, or messages are
-                lost (see ``failOnDataLoss``).
+        Raises DataLossError: a topic is gone, shorter than it was or another one, or
+        messages are lost (see ``failOnDataLoss``).
         """
         end = self._available(start)
         self._latest = dict(end)
@@ -146,7 +149,9 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if self._shall_wait(sum(each.end_index - each.first_index for each in backlogs.values())):
             return start
-        parts = admit(backlogs, options.max_offsets, options.max_bytes, self._turn)
+        parts = admit(
+            backlogs, options.max_offsets_per_trigger, options.max_bytes_per_trigger, self._turn
+        )
         self._turn += 1
         for topic, place in end.items():
             if topic in backlogs:
@@ -319,7 +324,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _shall_wait(self, available: int) -> bool:
         """Whether there is less than `minOffsetsPerTrigger`, and time to wait for more."""
-        least = self._options.min_offsets
+        least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
         now = time.monotonic()

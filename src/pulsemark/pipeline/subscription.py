@@ -69,9 +69,9 @@ class Subscription:
 def _client(service: ServiceOptions) -> AdminClient:
     """A client of the REST API. Raises OptionError."""
     try:
-        context = ssl.create_default_context(cafile=service.ca) if service.tls else None
-        if context is not None and service.certificate is not None:
-            context.load_cert_chain(service.certificate, service.key)
+        context = ssl.create_default_context(cafile=service.tls_ca) if service.tls else None
+        if context is not None and service.tls_certificate is not None:
+            context.load_cert_chain(service.tls_certificate, service.tls_key)
         return AdminClient(service.target, token=service.token_text(), ssl_context=context)
     except (OSError, ValueError) as error:
         raise OptionError("adminUrl", service.target, f"cannot be called: {error}") from error

@@ -42,7 +42,7 @@ from .decode.entries import EntryTable
 from .decode.runs import OnDamage, read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions, opened_store
-from .plan import Plan, Slice, indexes_of, report
+from .plan import Slice, indexes_of, report
 from .workers import spare_the_collector
 
 if TYPE_CHECKING:
@@ -62,17 +62,6 @@ class LedgerPartition(InputPartition):
     lost_ledgers: frozenset[int] = frozenset()
     segments: Mapping[str, tuple[SegmentId, ...]] | None = None
     """By topic: the segments to open; None: the worker looks for them in the folder."""
-
-
-def partitions_of(planned: Plan) -> list[LedgerPartition]:
-    """The tasks of a plan; if it has none, one empty task.
-
-    Spark takes an empty list for "not divided" and would pass a partition of its own to `read`.
-    """
-    return [
-        LedgerPartition(task, planned.lost_ledgers, segments)
-        for task, segments in zip(planned.tasks, planned.segments, strict=True)
-    ] or [LedgerPartition(())]
 
 
 def messages_of(

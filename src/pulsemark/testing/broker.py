@@ -59,7 +59,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
         self._needs_folder = not in_memory and self.config.data_dir is None
         BrokerThread.__init__(self, self.config, make_broker=FaultyBroker)
         #: What can go wrong on request.
-        self.faults = Faults(_Host(self))
+        self.faults: Faults = _LocalFaults(self)
         #: Whether it was started, and not stopped since.
         self.is_running = False
         if isinstance(self.config.clock, SettableClock):
@@ -164,19 +164,19 @@ async def _kill(broker: Broker) -> None:
     await _faulty(broker).kill()
 
 
-class _Host:
-    """Where the faults of a broker in this process are installed: a `FaultHost`."""
+class _LocalFaults(Faults):
+    """The faults of a broker in this process."""
 
     def __init__(self, broker: PulsarBroker) -> None:
         self._broker = broker
 
-    def install(self, fault: Fault) -> int:
+    def _install(self, fault: Fault) -> int:
         async def install(broker: Broker) -> int:
             return _faulty(broker).install(fault)
 
         return self._broker.call(install)
 
-    def remove(self, number: int) -> None:
+    def _remove(self, number: int) -> None:
         async def remove(broker: Broker) -> None:
             _faulty(broker).remove(number)
 

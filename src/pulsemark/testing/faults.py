@@ -20,11 +20,12 @@ import itertools
 import os
 import random
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar, Unpack, cast
 
 from ..broker import Broker, BrokerConfig
 from ..broker.connection.services import Services
@@ -301,54 +302,40 @@ class Which(TypedDict, total=False):
     client: str | None
 
 
-class FaultHost(Protocol):
-    """A broker that a test disturbs, in this process or in another one."""
-
-    def install(self, fault: Fault) -> int:
-        """Let it go wrong from now on; the number that `remove` takes."""
-
-    def remove(self, number: int) -> None:
-        """End a fault. One that has ended already is no error."""
-
-    def drop_connections(self) -> int:
-        """Break all connections; how many there were."""
-
-    def fence_producers(self, topic: str) -> None:
-        """Take a topic from its producers."""
-
-
-class Faults:
+class Faults(ABC):
     """The faults of one broker. All methods may be called from any thread but the broker's."""
 
-    def __init__(self, host: FaultHost) -> None:
-        self._host = host
+    @abstractmethod
+    def _install(self, fault: Fault) -> int:
+        """Let it go wrong from now on; the number that `_remove` takes."""
+
+    @abstractmethod
+    def _remove(self, number: int) -> None:
+        """End a fault. One that has ended already is no error."""
 
     @contextmanager
     def _installed(self, fault: Fault) -> Iterator[None]:
-        number = self._host.install(fault)
+        number = self._install(fault)
         try:
             yield
         finally:
-            self._host.remove(number)
+            self._remove(number)
 
     # -- connections ----------------------------------------------------------------------------
 
+    @abstractmethod
     def drop_connections(self) -> int:
         """Break all clients' connections, but not for good; returns how many. Answers are lost."""
-        return self._host.drop_connections()
 
-    @contextmanager
-    def refusing_connections(self) -> Iterator[None]:
+    def refusing_connections(self) -> AbstractContextManager[None]:
         """Break each connection of Pulsar's and Kafka's clients, and each new one; not HTTP."""
-        with self._installed(RefusingConnections()):
-            yield
+        return self._installed(RefusingConnections())
 
     # -- sends ----------------------------------------------------------------------------------
 
-    @contextmanager
     def failing_sends(
         self, topic: str | None = None, *, error: str = "PersistenceError", **which: Unpack[Which]
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Answer messages with SEND_ERROR, and store none of them.
 
         The `send` of an official client fails at once. The clients for Python, Node.js and C++
@@ -360,11 +347,11 @@ class Faults:
         `topic` None means all topics; `error` is the name of a `ServerError`; `which` is as in
         `Some`. Raises ValueError: there is no such error.
         """
-        with self._installed(FailingSends(topic=topic, error=error, **which)):
-            yield
+        return self._installed(FailingSends(topic=topic, error=error, **which))
 
-    @contextmanager
-    def losing_receipts(self, topic: str | None = None, **which: Unpack[Which]) -> Iterator[None]:
+    def losing_receipts(
+        self, topic: str | None = None, **which: Unpack[Which]
+    ) -> AbstractContextManager[None]:
         """Store messages, and break the connection before the receipt.
 
         The client sends such a message again, and then its receipt arrives. So it is stored twice,
@@ -372,11 +359,11 @@ class Faults:
 
         `topic` None means all topics; `which` is as in `Some`.
         """
-        with self._installed(LosingReceipts(topic=topic, **which)):
-            yield
+        return self._installed(LosingReceipts(topic=topic, **which))
 
-    @contextmanager
-    def delaying_sends(self, delay: timedelta | float | None = None) -> Iterator[None]:
+    def delaying_sends(
+        self, delay: timedelta | float | None = None
+    ) -> AbstractContextManager[None]:
         """Handle what clients publish only after a delay, in seconds: SENDs, and Kafka's Produce.
 
         Without a delay it is handled when the block ends. Raises ValueError for a negative delay,
@@ -384,19 +371,17 @@ class Faults:
         """
         delay_s = delay.total_seconds() if isinstance(delay, timedelta) else delay
         delay_ms = None if delay_s is None else round(delay_s * 1000)
-        with self._installed(DelayingSends(delay_ms=delay_ms)):
-            yield
+        return self._installed(DelayingSends(delay_ms=delay_ms))
 
+    @abstractmethod
     def fence_producers(self, topic: str) -> None:
         """Take a topic away from producers, as ExclusiveWithFencing: Exclusive ones are fenced."""
-        self._host.fence_producers(topic)
 
     # -- Kafka ----------------------------------------------------------------------------------
 
-    @contextmanager
     def failing_kafka(
         self, api: str, topic: str | None = None, *, error: str, **which: Unpack[Which]
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Answer requests of Kafka's clients with an error, and do nothing else for them.
 
         `api` and `error` are Kafka's names, such as "Produce" and "NOT_LEADER_OR_FOLLOWER". `topic`
@@ -405,42 +390,35 @@ class Faults:
         """
         from .kafka_faults import FailingKafka
 
-        with self._installed(FailingKafka(api=api, topic=topic, error=error, **which)):
-            yield
+        return self._installed(FailingKafka(api=api, topic=topic, error=error, **which))
 
-    @contextmanager
     def losing_kafka_answers(
         self, api: str, topic: str | None = None, **which: Unpack[Which]
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Do what Kafka's clients ask for, but break the connection. As `failing_kafka`."""
         from .kafka_faults import LosingKafkaAnswers
 
-        with self._installed(LosingKafkaAnswers(api=api, topic=topic, **which)):
-            yield
+        return self._installed(LosingKafkaAnswers(api=api, topic=topic, **which))
 
     # -- delivery -------------------------------------------------------------------------------
 
-    @contextmanager
     def pausing_delivery(
         self, topic: str | None = None, subscription: str | None = None
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Send nothing to the consumers of open subscriptions; None: of all topics, all of them."""
-        with self._installed(PausingDelivery(topic=topic, subscription=subscription)):
-            yield
+        return self._installed(PausingDelivery(topic=topic, subscription=subscription))
 
     # -- storage --------------------------------------------------------------------------------
 
-    @contextmanager
-    def failing_disk(self, error: DiskError = "EIO") -> Iterator[None]:
+    def failing_disk(self, error: DiskError = "EIO") -> AbstractContextManager[None]:
         """Writes and syncs of entries fail. Clients get PersistenceError.
 
         With ENOSPC the broker goes on when the block ends. After EIO of a sync, what is on a real
         disk is unknown: the broker then takes entries again only after `restart`.
         """
-        with self._installed(FailingDisk(error=error)):
-            yield
+        return self._installed(FailingDisk(error=error))
 
-    def full_disk(self) -> Any:
+    def full_disk(self) -> AbstractContextManager[None]:
         """The disk is full in this block: `failing_disk("ENOSPC")`."""
         return self.failing_disk("ENOSPC")
 

@@ -111,7 +111,7 @@ class BrokerProcess(BrokerLife, Inspection):
     @property
     def faults(self) -> Faults:
         """What can go wrong on request. It needs `test_controls`."""
-        return Faults(_Host(self.admin))
+        return _RemoteFaults(self.admin)
 
     @property
     def clock(self) -> RemoteClock:
@@ -213,17 +213,17 @@ class BrokerProcess(BrokerLife, Inspection):
             pipe.close()
 
 
-class _Host:
-    """Where the faults of a broker in another process are installed: a `FaultHost`."""
+class _RemoteFaults(Faults):
+    """The faults of a broker in another process, over HTTP."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
-    def install(self, fault: Fault) -> int:
+    def _install(self, fault: Fault) -> int:
         installed = self._admin.request("POST", f"{TEST_PATH}/faults", fault.to_json())
         return int(installed["id"])
 
-    def remove(self, number: int) -> None:
+    def _remove(self, number: int) -> None:
         try:
             self._admin.request("DELETE", f"{TEST_PATH}/faults/{number}")
         except AdminError as error:

@@ -43,70 +43,40 @@ class RawClient(BrokerConnection):
 class RawProducer(ProducerChannel):
     """A producer of a RawClient. `post` sends without waiting, `receipts` waits."""
 
-    def send(
-        self,
-        payload: bytes | None,
-        *,
-        publish_time_ms: int | None = None,
-        sequence_id: int | None = None,
-        **message: Any,
-    ) -> Receipt:
-        """Send one message with this publish time (None: now); `message`: as unbatched_message."""
-        if sequence_id is None:
-            sequence_id = self._next_sequence_id
-        body = unbatched_message(
-            payload,
-            publish_time_ms=_now_ms() if publish_time_ms is None else publish_time_ms,
-            sequence_id=sequence_id,
-            producer_name=self.name,
-            **message,
-        )
-        return self.send_raw(body, sequence_id=sequence_id)
+    def send(self, payload: bytes | None, **message: Any) -> Receipt:
+        """Send one message; arguments as in `unbatched_message`, with usual ones by default."""
+        message = self._with_usual(message)
+        body = unbatched_message(payload, **message)
+        return self.send_raw(body, sequence_id=message["sequence_id"])
 
-    def send_batch(
-        self,
-        members: Sequence[bytes | BatchMember],
-        *,
-        publish_time_ms: int | None = None,
-        sequence_id: int | None = None,
-        **message: Any,
-    ) -> Receipt:
-        """Send one batch; arguments as in send and batched_message."""
-        if sequence_id is None:
-            sequence_id = self._next_sequence_id
-        body = batched_message(
-            members,
-            publish_time_ms=_now_ms() if publish_time_ms is None else publish_time_ms,
-            sequence_id=sequence_id,
-            producer_name=self.name,
-            **message,
-        )
+    def send_batch(self, members: Sequence[bytes | BatchMember], **message: Any) -> Receipt:
+        """Send one batch; arguments as in `batched_message`, with usual ones by default."""
+        message = self._with_usual(message)
+        sequence_id = message["sequence_id"]
         return self.send_raw(
-            body,
+            batched_message(members, **message),
             sequence_id=sequence_id,
             num_messages=len(members),
             highest_sequence_id=sequence_id + max(len(members) - 1, 0),
         )
 
-    def send_many(
-        self,
-        messages: Iterable[Buffer],
-        *,
-        num_messages: int = 1,
-        window: int = 1000,
-        timeout_s: float | None = None,
-    ) -> list[Receipt]:
+    def _with_usual(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a message with the time, the next sequence id and this name."""
+        return {
+            "publish_time_ms": time.time_ns() // 1_000_000,
+            "sequence_id": self._next_sequence_id,
+            "producer_name": self.name,
+            **message,
+        }
+
+    def send_many(self, messages: Iterable[Buffer], *, window: int = 1000) -> list[Receipt]:
         """Send headers-and-payloads; all receipts in order. Raises SendRefusedError."""
         found: list[Receipt] = []
         posted = 0
         for message in messages:
             if posted - len(found) >= window:
-                found += self.receipts(max(window // 2, 1), timeout_s)
-            self.post(message, num_messages=num_messages)
+                found += self.receipts(max(window // 2, 1))
+            self.post(message)
             posted += 1
-        found += self.receipts(posted - len(found), timeout_s)
+        found += self.receipts(posted - len(found))
         return found
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -127,8 +127,8 @@ def test_a_claimed_count_has_a_limit(tools: Any, names: tuple[str, ...]) -> None
     rows, reported = made_of(tools, entries, names)
     assert len(rows) == 1
     assert reported == ["it states 2147483647 messages; the limit is 262144"]
-    assert made_of(tools, [entry(0, body, 8)], ("__index",), max_messages=8) != ([], [])
-    assert made_of(tools, [entry(0, body, 9)], ("__index",), max_messages=8)[0] == []
+    assert made_of(tools, [entry(0, body, 8)], ("__index",), max_messages_per_entry=8) != ([], [])
+    assert made_of(tools, [entry(0, body, 9)], ("__index",), max_messages_per_entry=8)[0] == []
 
 
 HEADER = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
@@ -283,11 +283,13 @@ def test_properties_of_an_entry_have_a_limit(tools: Any) -> None:
     body = of_header(batch, with_properties(20) * 3)
     single = unbatched_message(b"x", publish_time_ms=1, properties={str(n): "" for n in range(60)})
     for each, count in ((body, 3), (single, 1)):
-        rows, reported = made_of(tools, [entry(0, each, count)], max_properties=60)
+        rows, reported = made_of(tools, [entry(0, each, count)], max_properties_per_entry=60)
         assert (len(rows), reported) == (count, [])
-        rows, reported = made_of(tools, [entry(0, each, count)], max_properties=59)
+        rows, reported = made_of(tools, [entry(0, each, count)], max_properties_per_entry=59)
         assert (rows, reported) == ([], ["its messages have more than 59 properties"])
-        rows, reported = made_of(tools, [entry(0, each, count)], ("value",), max_properties=59)
+        rows, reported = made_of(
+            tools, [entry(0, each, count)], ("value",), max_properties_per_entry=59
+        )
         assert (len(rows), reported) == (count, [])
 
 

@@ -11,6 +11,7 @@ import pytest
 from pulsemark.pipeline import OffloadFollower, offload, verify_offload
 from pulsemark.pipeline.errors import DataLossError
 from pulsemark.pipeline.offload import manifest, places
+from pulsemark.until_signal import serve_metrics
 
 
 class Runs:
@@ -76,7 +77,7 @@ def test_the_metrics_are_those_of_the_moment(folder: Any, run: Any, make_table: 
     topic = folder.topic("a")
     run.fill(topic, folder, 1)
     runs = Runs(folder, make_table(), lambda: topic.single(b"late"))
-    port = runs.follower.serve_metrics("127.0.0.1", 0)
+    port = serve_metrics("127.0.0.1", 0, runs.follower)
     runs.run(2)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         text = answer.read().decode()

@@ -51,7 +51,7 @@ class TasksHere:
         reader = self._source.reader(types.StructType())
         rows: list[tuple[Any, ...]] = []
         for partition in reader.partitions():
-            self.tasks.append(tuple(number for number, *_ in partition.value.parts))
+            self.tasks.append(tuple(part.number for part in partition.value))
             rows += reader.read(partition)
         return rows
 

@@ -14,6 +14,7 @@ from pulsemark.client import RawProducer, Service
 from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline.errors import JobFailedError, ReplayError
 from pulsemark.pipeline.replay import ReplayOptions
+from pulsemark.pipeline.replay.options import shared_by
 from pulsemark.pipeline.replay.stream import Outgoing, Paces
 from pulsemark.proto.pulsar_api_pb2 import Schema
 
@@ -33,7 +34,7 @@ URL = "pulsar://127.0.0.1:1"
 def test_all_tasks_together_keep_the_limit(options: Any, tasks: int, gone: int) -> None:
     """In ten seconds eleven seconds' worth of a task's share goes: entries of 100 bytes, 2 each."""
     now_s = 0.0
-    paces = Paces(ReplayOptions(service_url=URL, **options), tasks, lambda: now_s)
+    paces = Paces(shared_by(tasks, ReplayOptions(service_url=URL, **options)), lambda: now_s)
     entry, count = Outgoing(0, 1, bytes(100)), 0
     while now_s < 10:
         if wait_s := paces.wait_s():

@@ -134,7 +134,7 @@ def record_batches(
     """
     seen = table.with_messages()
     inside = (seen.first_indexes < form.end_index) & (seen.indexes >= form.first_index)
-    limit = form.limits.max_messages
+    limit = form.limits.max_messages_per_entry
     for row in np.flatnonzero(inside & (once(seen.counts) > limit)).tolist():
         inside[row] = False
         on_bad_entry(seen, row, f"it states {seen.counts[row]} messages; the limit is {limit}")
@@ -228,7 +228,7 @@ def _opened(headers: Headers, form: BatchForm, on_bad_entry: OnBadEntry) -> Iter
     messages = open_messages(
         headers,
         max_bytes=form.limits.max_uncompressed_bytes,
-        max_properties=form.limits.max_properties,
+        max_properties=form.limits.max_properties_per_entry,
         values_only=not form.open_all and _IN_METADATA.isdisjoint(form.schema.names),
         on_bad_entry=lambda row, reason: on_bad_entry(table, row, reason),
     )

@@ -324,8 +324,7 @@ def field_at(data: bytes | memoryview, at: int, end: int) -> tuple[int, int, int
     Returns:
         Number, wire type, value (of bytes their count), and where its bytes begin and end.
 
-    Raises:
-        MalformedError: at bytes that are not a field.
+    Raises MalformedError: at bytes that are not a field.
     """
     tag, at = read_varint(data, at)
     number, wire_type = tag >> 3, tag & 7

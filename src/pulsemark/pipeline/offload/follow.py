@@ -8,16 +8,15 @@ counted from the folder whenever it is asked for, also while a run takes long.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from ...finder import Finder, IndexOutOfRangeError
 from ...ledger import CorruptEntryError, FolderReader, TopicLog
+from ...until_signal import by_topic
 from ..arguments import checked_options
 from ..options import ReadOptions
 from ..plan import selected
@@ -100,47 +99,13 @@ class OffloadFollower:
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of this moment, for a registry of Prometheus."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily
 
-        name = "pulsemark_offload"
+        name, lags = "pulsemark_offload", self.lags()
         yield CounterMetricFamily(f"{name}_runs", "Runs that have ended", self.runs)
         yield CounterMetricFamily(f"{name}_messages", "Messages copied", self.messages)
-        behind = GaugeMetricFamily(
-            f"{name}_lag_messages", "Messages that are not in the table yet", labels=["topic"]
-        )
-        seconds = GaugeMetricFamily(
-            f"{name}_lag_seconds",
-            "Broker time between the last message in the table and that of the topic",
-            labels=["topic"],
-        )
-        for topic, lag in self.lags().items():
-            behind.add_metric([topic], lag.messages)
-            seconds.add_metric([topic], lag.seconds)
-        yield from (behind, seconds)
-
-    def serve_metrics(self, host: str, port: int) -> int:
-        """Serve the metrics over HTTP; returns the port. Raises OSError."""
-        from prometheus_client import CollectorRegistry, start_http_server
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        server, _ = start_http_server(port, host, registry)
-        return int(server.server_port)
-
-
-@contextmanager
-def ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call ``stop``; a second one has its usual effect."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def ask(number: int, _: object) -> None:
-        stop()
-        signal.signal(number, before[signal.Signals(number)])
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        text = "Messages that are not in the table yet"
+        messages = {topic: lag.messages for topic, lag in lags.items()}
+        yield by_topic(f"{name}_lag_messages", text, messages)
+        text = "Broker time between the last message in the table and that of the topic"
+        yield by_topic(f"{name}_lag_seconds", text, {t: lag.seconds for t, lag in lags.items()})

@@ -192,8 +192,7 @@ def load_manifest(place: Place, head: Head | None, known: Manifest) -> Manifest:
 
     Those up to the head of ``known`` are not read again: the table has loaded them before.
 
-    Raises:
-        OptionError: a manifest is missing, damaged, or of a newer version.
+    Raises OptionError: a manifest is missing, damaged, or of a newer version.
     """
     contents: list[dict[str, Any]] = []
     following = head

@@ -117,8 +117,7 @@ class OffloadTable(ABC):
     def evolve(self, schema: pa.Schema) -> None:
         """Give it these columns, which are all that it has and some more, or wider ones.
 
-        Raises:
-            TableChangedError: another process has changed it.
+        Raises TableChangedError: another process has changed it.
         """
 
     @abstractmethod
@@ -132,8 +131,7 @@ class OffloadTable(ABC):
         Args:
             added: what is new, with the head and the layout of the manifest that it follows.
 
-        Raises:
-            TableChangedError: the table is not as it was at ``load``.
+        Raises TableChangedError: the table is not as it was at ``load``.
         """
 
     def upsert(self, added: Manifest, rows: pa.Table) -> None:
@@ -143,8 +141,7 @@ class OffloadTable(ABC):
             added: see ``commit``; its files are not the table's.
             rows: one for each topic and key, with the column ``deleted``: then there is none.
 
-        Raises:
-            TableChangedError: the table is not as it was at ``load``.
+        Raises TableChangedError: the table is not as it was at ``load``.
         """
         raise OptionError("writeMode", "upsert", _NEEDS)
 
@@ -160,8 +157,7 @@ class OffloadTable(ABC):
     def remove_before(self, added: Manifest, column: str) -> None:
         """Remove what is filed before the manifest's time, by a column of partitions.
 
-        Raises:
-            TableChangedError: the table is not as it was at ``load``.
+        Raises TableChangedError: the table is not as it was at ``load``.
         """
 
     @abstractmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Unpack
 
 from ...client import ClientError, RequestRefusedError
@@ -21,8 +21,8 @@ from ..marks import loss_since, mark_of
 from ..options import Bound, BoundKind, ReadOptions
 from ..plan import Selected, Slice, divided, entry_of, report, selected, slice_of
 from ..session import require_spark
-from .checkpoint import Checkpoint, Part, ReplayPlan
-from .options import ReplayOptions, service_of, settings_of, target_topic_of
+from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
+from .options import ReplayOptions, service_of, settings_of, shared_by, target_topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,12 @@ class TopicResult:
     size_bytes: int
     deduplicates: bool | None
     """Whether the target topic does; None: nothing was published."""
+
+    @classmethod
+    def of(cls, part: Part, progress: Progress) -> TopicResult:
+        """What came of a part of the plan."""
+        known = asdict(part) | asdict(progress)
+        return cls(**{field.name: known[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +120,8 @@ def _left(
 ) -> dict[int, int]:
     """The parts that are not done, by number, and how many messages each has left.
 
-    Raises:
-        DataLossError: a log is not the one that the plan was made for, or messages are lost (see
-            ``fail_on_data_loss``).
+    Raises DataLossError: a log is not the one that the plan was made for, or messages are lost
+    (see ``fail_on_data_loss``).
     """
     left = {}
     for number, part in enumerate(plan.parts):
@@ -218,27 +223,16 @@ def replayed(
     progress = {n: place.progress(n, part) for n, part in enumerate(plan.parts)}
     if left:
         from ..workers import results_of
-        from .stream import ReplayTask, replay_parts
+        from .stream import PartReplay, replay_parts
 
         shares = divided(left, spark.sparkContext.defaultParallelism)
-        to_all = (*(read, options, str(place.path), lost, len(shares)),)
-        tasks = [
-            ReplayTask(*to_all, tuple((n, plan.parts[n], plan.producer_name(n)) for n in share))
-            for share in shares
-        ]
+        share_of = shared_by(len(shares), options)
+
+        def task(n: int) -> PartReplay:
+            return PartReplay(read, share_of, place, n, plan.parts[n], plan.producer_name(n), lost)
+
+        tasks = [[task(n) for n in share] for share in shares]
         progress |= dict(results_of(spark, replay_parts, tasks))
     return ReplayResult(
-        tuple(
-            TopicResult(
-                part.topic,
-                part.target_topic,
-                part.first_index,
-                part.end_index,
-                progress[number].messages,
-                progress[number].entries,
-                progress[number].size_bytes,
-                progress[number].deduplicates,
-            )
-            for number, part in enumerate(plan.parts)
-        )
+        tuple(TopicResult.of(part, progress[n]) for n, part in enumerate(plan.parts))
     )

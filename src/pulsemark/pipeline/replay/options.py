@@ -36,8 +36,7 @@ class ReplayOptions:
     def checked(self) -> ReplayOptions:
         """These options, with the full name of the target topic.
 
-        Raises:
-            OptionError: one of them is malformed.
+        Raises OptionError: one of them is malformed.
         """
         try:
             Service(self.service_url)
@@ -58,6 +57,12 @@ class ReplayOptions:
         except ValueError as error:
             raise OptionError("targetTopic", self.target_topic, str(error)) from error
         return replace(self, target_topic=name)
+
+
+def shared_by(tasks: int, options: ReplayOptions) -> ReplayOptions:
+    """The options of each of some tasks that together keep the rates."""
+    rates = {name: getattr(options, name) for name in ("messages_per_s", "bytes_per_s")}
+    return replace(options, **{name: rate and rate / tasks for name, rate in rates.items()})
 
 
 def service_of(options: ReplayOptions) -> Service:

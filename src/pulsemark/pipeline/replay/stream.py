@@ -32,7 +32,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -72,20 +72,12 @@ _log = logging.getLogger(__name__)
 
 
 class Paces:
-    """The rate limits of one task: its share of messages and of bytes in a second."""
+    """The rate limits of one task."""
 
-    def __init__(
-        self,
-        options: ReplayOptions,
-        tasks: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        limits = (
-            (options.messages_per_s, True),
-            (options.bytes_per_s, False),
-        )
+    def __init__(self, options: ReplayOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        limits = ((options.messages_per_s, True), (options.bytes_per_s, False))
         self._paces = [
-            Pace(RateLimit(rate / tasks, is_messages=is_messages), clock)
+            Pace(RateLimit(rate, is_messages=is_messages), clock)
             for rate, is_messages in limits
             if rate is not None
         ]
@@ -106,12 +98,13 @@ class PartReplay:
 
     read: ReadOptions
     options: ReplayOptions
+    """Rates are the share of the part's task."""
     checkpoint: Checkpoint
     number: int
+    """Of the part in the plan."""
     part: Part
     producer_name: str
-    paces: Paces
-    lost: Collection[int] = ()
+    lost: Collection[int]
     """Ledgers that the driver found to be lost."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -119,7 +112,7 @@ class PartReplay:
     _saved: Progress | None = None
     _saved_s: float = 0.0
 
-    def run(self) -> Progress:
+    def run(self, paces: Paces) -> Progress:
         """Replay to the end of the part.
 
         Raises ReplayError (also if the target was away for too long), DataLossError, DecodeError,
@@ -130,7 +123,7 @@ class PartReplay:
         while not self._progress.done:
             before = self._progress.next_index
             try:
-                self._go_on()
+                self._go_on(paces)
             except _LOST as error:
                 lost: Exception = error
             except (RequestRefusedError, SendRefusedError) as error:
@@ -155,7 +148,7 @@ class PartReplay:
             delay_s = min(2 * delay_s, BACKOFF_MAX_S)
         return self._progress
 
-    def _go_on(self) -> None:
+    def _go_on(self, paces: Paces) -> None:
         """Replay over one connection; what is acknowledged is kept, also if this raises."""
         with service_of(self.options) as service, FolderReader(self.read.path) as reader:
             log = self._log(reader)
@@ -166,7 +159,7 @@ class PartReplay:
                 target.note_beginning()
                 self._save(target)
                 schemas = SchemaCarrier(self.read.path, self.part, service)
-                self._publish(target, log, schemas)
+                self._publish(target, log, schemas, paces)
                 target.flush()
                 target.progress = replace(
                     target.progress, done=True, next_index=self.part.end_index
@@ -184,16 +177,18 @@ class PartReplay:
         follow_transactions(self.read.path, [log])
         return log
 
-    def _publish(self, target: TargetTopic, log: TopicLog, schemas: SchemaCarrier) -> None:
+    def _publish(
+        self, target: TargetTopic, log: TopicLog, schemas: SchemaCarrier, paces: Paces
+    ) -> None:
         target.check_deduplication()
         for entry in target.pass_over_stored(self._entries(log, target.progress.next_index)):
-            self._wait(target)
+            while (wait_s := paces.wait_s()) > 0:
+                self.sleep(min(wait_s, _ATTEND_S))
+                self._attend(target)
             schemas.carry(entry.body)
             target.publish(entry)
-            self.paces.spend(entry)
-            target.settle()
-            if self.clock() - self._saved_s >= SAVE_S:
-                self._save(target)
+            paces.spend(entry)
+            self._attend(target)
             target.check_deduplication()
 
     def _entries(self, log: TopicLog, next_index: int) -> Iterator[Outgoing]:
@@ -203,12 +198,10 @@ class PartReplay:
         part = slice_between(log, next_index, end_index)
         return untouched_entries(log, part, fail=self.read.fail_on_data_loss)
 
-    def _wait(self, target: TargetTopic) -> None:
-        while (wait_s := self.paces.wait_s()) > 0:
-            self.sleep(min(wait_s, _ATTEND_S))
-            target.settle()
-            if self.clock() - self._saved_s >= SAVE_S:
-                self._save(target)
+    def _attend(self, target: TargetTopic) -> None:
+        target.settle()
+        if self.clock() - self._saved_s >= SAVE_S:
+            self._save(target)
 
     def _save(self, target: TargetTopic) -> None:
         self._progress = target.progress
@@ -305,27 +298,11 @@ class SchemaCarrier:
         return ReplayError(self._part.topic, f"schema version {number}: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayTask:
-    """Parts of a plan that one task replays, one after another, and what all tasks have alike."""
-
-    read: ReadOptions
-    options: ReplayOptions
-    checkpoint: str
-    lost: frozenset[int]
-    tasks: int
-    """How many share the rate limits."""
-    parts: tuple[tuple[int, Part, str], ...]
-    """Each with its number in the plan, and the name of its producer."""
-
-
-def replay_parts(task: ReplayTask) -> Iterator[tuple[int, Progress]]:
+def replay_parts(parts: Sequence[PartReplay]) -> Iterator[tuple[int, Progress]]:
     """Replay the parts of one task, in a worker; how far each has come, by its number."""
-    paces = Paces(task.options, task.tasks)
-    for number, part, name in task.parts:
-        place = Checkpoint(task.checkpoint)
-        replay = PartReplay(task.read, task.options, place, number, part, name, paces, task.lost)
-        yield number, replay.run()
+    paces = Paces(parts[0].options)
+    for part in parts:
+        yield part.number, part.run(paces)
 
 
 COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)

@@ -320,8 +320,7 @@ class AvroType:
 def avro_type(definition: Any) -> AvroType:
     """The type of a parsed definition.
 
-    Raises:
-        ValueError: Spark has no type for it, or it is malformed.
+    Raises ValueError: Spark has no type for it, or it is malformed.
     """
     try:
         # Names become what they stand for, but for that of a record inside of itself.

@@ -141,8 +141,7 @@ def readers_of(
 ) -> list[Reader]:
     """The schemas that a topic's values can be read by: the wanted one, then those before it.
 
-    Raises:
-        OptionError: the topic has no such schema, or Spark has no type for it.
+    Raises OptionError: the topic has no such schema, or Spark has no type for it.
     """
     versions = _versions(folder, topic, registry)
     numbers = sorted(versions)
@@ -198,8 +197,7 @@ def schema_key(topic: str) -> str:
 def stored_schemas(folder: Path, topics: Collection[str]) -> dict[str, list[Schema]]:
     """By key: all versions of each topic's schema, from 0 on; topics without schemas are left out.
 
-    Raises:
-        CatalogError: the catalog cannot be read.
+    Raises CatalogError: the catalog cannot be read.
     """
     keys = {schema_key(topic) for topic in topics}
     stored = read_properties(folder / CATALOG_NAME, SCHEMA_KIND, keys)

@@ -15,8 +15,7 @@ def merged_type(old: pa.DataType, new: pa.DataType, *, widens: bool = True) -> p
         new: the type that they have from now on.
         widens: whether a wider type may take the place of the old one.
 
-    Raises:
-        ValueError: there is no such type; it lists the differences.
+    Raises ValueError: there is no such type; it lists the differences.
     """
     problems: list[str] = []
     found = _merged(old, new, "", widens, problems)
