@@ -32,7 +32,7 @@ BESIDE_SEND = {
     "broker/topics/topic.py": "is told of new entries, for its subscriptions",
     "ledger/commit/read_throttle.py": "readers may read on",
     "ledger/run.py": "what all engines' runs have in common",
-    "ledger/topic_store.py": "hands the waking of the committer on",
+    "ledger/store_core.py": "hands the waking of the committer on",
     "ledger/store_state.py": "this process is the one that opened the store",
     "metadata/message.py": "the producer's checksum",
 }
@@ -41,7 +41,7 @@ BESIDE_DELIVERY = {
     "broker/cooperative.py": "subscriptions share a turn of the event loop",
     "connection_memory.py": "output memory is counted",
     "broker/subscriptions/kafka_entries.py": "looks at each entry: is it in Kafka's format",
-    "ledger/cursors/ack_state.py": "which entries are acknowledged already",
+    "ledger/cursors/cursor.py": "which entries are acknowledged already",
     "ledger/cursors/position_ranges.py": "which entries are acknowledged already",
     "ledger/position.py": "the position after an entry",
     "ledger/commit/read_throttle.py": "pending commits go first",

@@ -26,6 +26,7 @@ from pulsemark.compaction.current_view import (
     claim_of,
     compacted_log,
     current_view,
+    store_of,
     view_name,
 )
 from pulsemark.compaction.keys import INCOMPLETE_CHUNKS_AGE_MS
@@ -463,7 +464,7 @@ def compact_both(topic: ManagedLedger, model: Model, part: float | None) -> None
     else:
         assert not report.changed
     assert report.horizon == model.horizon
-    assert topic.store.topic_names() == [TOPIC]
+    assert store_of(topic).topic_names() == [TOPIC]
     views = [name for name in topic.store.catalog.topics() if name.startswith("compacted/")]
     assert len(views) == (0 if model.horizon is None else 1)
 

@@ -16,7 +16,7 @@ from pulsemark.compaction import view as writer
 from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import compacted_log
 from pulsemark.ledger import EARLIEST, LedgerError, ManagedLedger, StoreOptions
-from pulsemark.ledger.topic_store import TopicStore
+from pulsemark.ledger.store_core import StoreCore
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, payload_of
 from pulsemark.testing.faulty_files import FaultyFiles, Short
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
@@ -62,7 +62,7 @@ def look(topic: ManagedLedger) -> tuple[int, list[tuple[int, bytes]]]:
     return log.view.generation, [(e.index, bytes(payload_of(e.body))) for e in entries]
 
 
-def views(store: TopicStore) -> list[str]:
+def views(store: StoreCore) -> list[str]:
     """Names of all views in the store, also of those that do not count."""
     return [name for name in store.catalog.topics() if name.startswith("compacted/")]
 

@@ -11,6 +11,7 @@ import pytest
 from pulsemark.compaction import view
 from pulsemark.compaction import view as compacted_view
 from pulsemark.compaction.compacted_log import CompactedLog
+from pulsemark.compaction.current_view import store_of
 from pulsemark.compaction.view import CompactedView, Key, ViewWriter
 from pulsemark.ledger import (
     EARLIEST,
@@ -163,7 +164,7 @@ def flip(ledger: ManagedLedger, position: Position) -> None:
 def damaged_footer(written) -> ManagedLedger:
     """The view's ledger, its last record damaged."""
     ledger: ManagedLedger = written[0]
-    ledger.store.checkpoint()
+    store_of(ledger).checkpoint()
     assert ledger.last_position is not None
     flip(ledger, ledger.last_position)
     return ledger
@@ -188,7 +189,7 @@ def records(ledger: ManagedLedger) -> list[tuple[Position, int]]:
 def test_damage_costs_what_it_hits(written):
     """Whichever record is damaged, all entries but its own are read, and it is named."""
     ledger, view = written
-    ledger.store.checkpoint()
+    store_of(ledger).checkpoint()
     log = CompactedLog(ledger.store.open_topic(TOPIC), lambda: view)
     begun = 0
     for position, kind in records(ledger):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
+from pulsemark.client import RawReader, Service
+from pulsemark.client.raw_reader import PERMITS
 from pulsemark.compaction.cleaner import CleanerRules, clean, freeable
 from pulsemark.compaction.current_view import claim_kept
 from pulsemark.kafka.partitions import read_sequences
@@ -209,6 +212,20 @@ def test_broker_to_broker_keeps_offsets_for_kafka_clients(
         options = Options(source_cluster=CLUSTER)
         assert compare(source.service_url, target.service_url, TOPIC, options).is_equal
         assert facts_of(target.data_dir, TOPIC) == facts_of(folder, TOPIC)
+
+
+def test_a_reader_counts_the_messages_of_sets(tmp_path: Path):
+    """A set of a Kafka client has as many messages as its stamp says: they are its permits."""
+    made = produced(2)
+    tags = replace(tags_of(made), message_count=PERMITS)
+    store(tmp_path, [(made.body, tags, PERMITS)] * 3, TOPIC)
+    with (
+        running_broker(data_dir=tmp_path, kafka_port=0) as broker,
+        Service(broker.service_url) as service,
+        RawReader(service, TOPIC, timeout_s=3) as reader,
+    ):
+        found = [(entry.body, entry.message_count) for entry in reader.entries()]
+    assert found == [(made.body, PERMITS)] * 3
 
 
 def test_the_offsets_inside_are_those_of_the_source_only_there(mirror: Mirror, tmp_path: Path):

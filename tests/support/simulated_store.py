@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pulsemark.ledger import LocalStore, StoreOptions
 from pulsemark.ledger.local.io.folder import CATALOG_NAME
-from pulsemark.ledger.topic_store import TopicStore
+from pulsemark.ledger.store_core import StoreCore
 from pulsemark.metadata import Clock
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles
@@ -149,6 +149,6 @@ def _silence() -> Iterator[None]:
         log.setLevel(before)
 
 
-def settle(store: TopicStore) -> None:
+def settle(store: StoreCore) -> None:
     """Commit all pending entries."""
     store.committer.flush()

@@ -24,7 +24,7 @@ from ..metadata import (
     read_message_metadata,
     split,
 )
-from ..metadata.source_stamp import STORED_PROPERTY
+from ..metadata.source_stamp import STORED_PROPERTY, record_set_tags_of
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import EARLIEST, MessageId, TopicName
 from .connection import RawMessage
@@ -48,7 +48,10 @@ class RawEntry:
 
     @property
     def message_count(self) -> int:
-        """As the producer states it; 1 if the header cannot be parsed."""
+        """As the producer, or the stamp of a Kafka client's set, states it; 1: neither does."""
+        tags = record_set_tags_of(self.stamp)
+        if tags is not None:
+            return tags.message_count
         return 1 if self.header is None else message_count_of(self.header)
 
 
@@ -99,7 +102,8 @@ class RawReader:
             place = message.message_id
             entry = _entry((place.ledger_id, place.entry_id), message.headers_and_payload)
             permits -= max(1, entry.message_count)
-            yield entry
+            if entry.position <= self.last:
+                yield entry
             if entry.position >= self.last:
                 return
 

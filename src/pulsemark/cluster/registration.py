@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -141,12 +142,15 @@ class Registration:
         this would be called again: so it tries again itself.
         """
         self.is_leader = False
+        await self._until_done(self.register, f"{self.me.broker_id} is not registered yet")
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]], what: str) -> None:
         while not self._is_over:
             try:
-                await self.register()
+                await work()
                 return
             except CoordinationError as error:
-                log.warning("%s is not registered yet: %s", self.me.broker_id, error)
+                log.warning("%s: %s", what, error)
             await asyncio.sleep(AGAIN_S)
 
     async def show_bundles(self, bundles: list[str]) -> None:
@@ -204,16 +208,8 @@ class Registration:
 
     def _leader_changed(self) -> None:
         if self._electing is None or self._electing.done():
-            self._electing = asyncio.get_running_loop().create_task(self._elect_again())
-
-    async def _elect_again(self) -> None:
-        while not self._is_over:
-            try:
-                await self._elect()
-                return
-            except CoordinationError as error:
-                log.warning("no leader was elected yet: %s", error)
-            await asyncio.sleep(AGAIN_S)
+            electing = self._until_done(self._elect, "no leader was elected yet")
+            self._electing = asyncio.get_running_loop().create_task(electing)
 
     async def _elect(self) -> None:
         if self._is_over:

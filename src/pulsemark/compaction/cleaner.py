@@ -1,22 +1,13 @@
 """Compaction as Kafka's log cleaner does it: what the view replaces is removed from the log.
 
 For topics with Kafka's ``cleanup.policy=compact``. The view is part of their log: everyone reads it
-(`compacted_log`), and the log's entries up to its horizon are freed. The rules are Kafka's:
-
-- A log is cleaned when the bytes after the horizon are more than `CleanerRules.dirty_ratio` of all,
-  or when the oldest of them is older than `max_lag_ms`. Entries younger than `min_lag_ms` wait. The
-  newest entry always stays in the log, as Kafka's active segment does: so a consumer in a hole at
-  the end has something to go on to.
-- A tombstone stays for `tombstone_ms` after the first cleaning that took it in (KIP-534). From then
-  on nobody gets a value that it deletes, so who began to read before has that long to see it. The
-  catalog has when which horizon was reached.
-- With ``compact,delete`` entries older than `retention_ms`, or beyond `retention_size_bytes`, are
-  left out of the next view too. A cleaning for their sake alone begins when they are a tenth over.
+(`compacted_log`), and the log's entries up to its horizon are freed. The rules are Kafka's
+(docs/compaction.md). A log is cleaned when the bytes after the horizon are more than
+`CleanerRules.dirty_ratio` of all, or when the oldest of them is older than `max_lag_ms`. Entries
+younger than `min_lag_ms` wait.
 
 The order makes it safe to end anywhere: the view is durable and in the catalog; then the catalog
-says that the topic is cleaned, and where it begins; only then the log's head is cut. A durable
-subscription of Pulsar's holds back what it has not acknowledged, and a damaged entry of the log
-everything from it on, so that it can still be repaired.
+says that the topic is cleaned, and where it begins; only then the log's head is cut.
 """
 
 from __future__ import annotations

@@ -84,7 +84,6 @@ class CompactedLog:
         return self.log.epoch_history()
 
     def give_way(self) -> None:
-        """As `TopicLog.give_way`."""
         self.log.give_way()
 
     def finder(self, check: Callable[[], None] = lambda: None) -> CompactedFinder:
@@ -194,12 +193,10 @@ class CompactedLog:
         return entries if transactions is None else transactions.shown(entries, self.log)
 
     def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
-        """As `TopicLog.transactions_met`."""
         return self.log.transactions_met(prefixes)
 
     @property
     def stable_end(self) -> Position:
-        """As `TopicLog.stable_end`."""
         return self.log.stable_end
 
     # Moving along
@@ -290,7 +287,6 @@ class CompactedLog:
         return _row_at(view, row, row.ordinal + count).position
 
     def is_control(self, position: Position) -> bool:
-        """As `TopicLog.is_control`."""
         return self.log.is_control(position)
 
     def control_positions(self, start: Position, end: Position) -> list[Position]:

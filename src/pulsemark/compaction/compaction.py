@@ -10,16 +10,7 @@ copies what is kept: prefix and index as they are, batches with holes. Both read
 of the topic: the last view, and the log after its horizon. So what was once compacted is not read
 again from the log, and is not lost when the log is trimmed.
 
-The steps, and which view counts after a crash in or after each:
-
-1. remove views that do not count            the old view
-2. create the new view's topic               the old view
-3. write its entries, then its footer        the old view
-4. set the catalog's property                the old view or, once the transaction is through,
-                                             the new one
-5. remove the old view                       the new view
-
-Step 1 of the next compaction removes what an unfinished one left.
+docs/formats.md has the steps, and which view counts after a crash in or after each.
 """
 
 from __future__ import annotations
@@ -44,6 +35,7 @@ from .current_view import (
     current_view,
     remove_other_views,
     state_of,
+    store_of,
     switch_view,
     view_name,
 )
@@ -122,7 +114,7 @@ def compact(
     ledger.check_can_read()
     with compacting(ledger):
         old = current_view(ledger)
-        remove_other_views(ledger.store, ledger.topic_id, state_of(ledger).generation)
+        remove_other_views(store_of(ledger), ledger.topic_id, state_of(ledger).generation)
         horizon = _horizon(ledger, until)
         if old is not None and (horizon is None or horizon <= old.horizon):
             horizon = old.horizon if again else None
@@ -209,7 +201,7 @@ class _Compaction:
     def run(self, ledger: ManagedLedger) -> CompactionReport:
         """Make the view and make it current."""
         started = time.perf_counter()
-        store = ledger.store
+        store = store_of(ledger)
         latest = self._latest()
         # Counted now: chunked messages are dropped while they are copied.
         keys = latest.key_count

@@ -187,7 +187,7 @@ def _unpacked(value: bytes, topic: str) -> CleanerState:
 
 def drop_view(ledger: ManagedLedger) -> None:
     """Give a cleaned topic's view up: from now on the log alone is the topic. Blocks."""
-    state, store = state_of(ledger), ledger.store
+    state, store = state_of(ledger), store_of(ledger)
     with state.lock:
         if state.running:
             return
@@ -195,6 +195,13 @@ def drop_view(ledger: ManagedLedger) -> None:
             store.catalog.delete(kind, str(ledger.topic_id))
         state.view = state.cleaner = None
     remove_other_views(store, ledger.topic_id, 0)
+
+
+def store_of(ledger: ManagedLedger) -> TopicStore:
+    """The store that the topic, and so its views, are in."""
+    store = ledger.store
+    assert isinstance(store, TopicStore)
+    return store
 
 
 def view_name(topic_id: int, generation: int) -> str:
@@ -321,7 +328,7 @@ def newest_view(
 
 def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
     """The view that counts, and whether there was one of which no part can be opened."""
-    store, topic_id = ledger.store, ledger.topic_id
+    store, topic_id = store_of(ledger), ledger.topic_id
     value = store.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
     if value is None:
         return None, False
@@ -342,5 +349,5 @@ def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
 def _open_view(
     ledger: ManagedLedger, generation: int, summary: ViewSummary | None
 ) -> CompactedView:
-    log = ledger.store.open_view(view_name(ledger.topic_id, generation), create=False)
+    log = store_of(ledger).open_view(view_name(ledger.topic_id, generation), create=False)
     return CompactedView(log, ledger.name, generation, summary)

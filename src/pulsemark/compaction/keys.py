@@ -5,28 +5,16 @@ read is kept whole: better one message too many than one too few. Of chunked mes
 kept, or none; incomplete ones as long as the rest may still come (`INCOMPLETE_CHUNKS_AGE_MS`).
 
 A tombstone deletes its key, and is left out itself (`Limits` says which ones stay for a while, as
-the latest message of their keys). A message is a tombstone if
-
-- its null_value flag is set, in the message's or in the batch member's header;
-- or it is empty: it has no payload. For a compressed or encrypted message the header's uncompressed
-  size decides, if it is there;
-- or the entry's prefix has our ``tombstone`` field: then all its messages are tombstones.
-
-Kafka's clients get each of them as a tombstone, too (`kafka.records.pulsar`).
-
-Pulsar 4.0.8 uses the size alone. If an unbatched message has no uncompressed size, Pulsar takes the
-size of payload and header, which is never 0: so nulls that the Python client sends without
-compression and batching stay as the latest value. Here they delete, as they were meant to.
+the latest message of their keys). Of a compressed or encrypted message the header's uncompressed
+size says whether it is empty, if it is there.
 
 Memory depends on the number of keys, not of messages: some 200 bytes each. Of keys of 24 bytes and
 more a 24-byte hash (BLAKE2b) is kept, so that their length does not matter. Each message kept whole
 by the rules above costs 16 bytes, or nothing if it is next to another one.
 
-**Kafka's record sets.** An entry whose prefix says that it is a Kafka record set is compacted
-record by record, as a batch of Pulsar's is message by message. What deletes a key depends on the
-set's magic and, in magic 2, on the topic's stage (KIP-87), never on the other records of its set:
-so the prefix's ``tombstone`` field does not count here. An empty value is a value. Records without
-key are left out, as Pulsar's messages are; Kafka has no such records on a compacted topic.
+**Kafka's record sets** are compacted record by record. What deletes a key depends on the record
+alone: so the prefix's ``tombstone`` field does not count here. Records without key are left out, as
+Pulsar's messages are; Kafka has no such records on a compacted topic.
 
 A key counts as the same key for both protocols' messages. A key that is not UTF-8 is compared in
 the form in which Pulsar's clients send it: base64.

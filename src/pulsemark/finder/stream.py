@@ -84,6 +84,10 @@ class ReadForm(SearchedForm, Protocol):
     """The compacted form of a log, as it is read from position to position."""
 
     @property
+    def first_position(self) -> Position | None:
+        """The first entry that is left."""
+
+    @property
     def last_position(self) -> Position | None:
         """The last entry."""
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 import uuid
 from bisect import bisect_right
 from collections import OrderedDict, deque
@@ -35,7 +34,7 @@ from ..metadata import peek
 from ..metadata.source_stamp import source_stamp_of
 from .errors import Code, KafkaError
 from .ports import OpenTopic, Ports, TopicsPort
-from .records import EntryRules, magic_of, producer_of
+from .records import SEQUENCE_END, EntryRules, SentBatch, magic_of, producer_of, sent_batch
 from .topic_settings import rules_of
 
 log = logging.getLogger(__name__)
@@ -309,37 +308,17 @@ class Partitions:
 
 
 BATCHES_KEPT = 5
-SEQUENCE_END = 2**31
 #: So many of the newest entries are read, or fewer if they are large.
 NEWEST_ENTRIES = (5_000, 1_000, 200, 40)
 MAX_BYTES = 64 * 1024 * 1024
-_HEADER_BYTES = 61
-_MAGIC_AT = 16
-# producerId i64, producerEpoch i16, baseSequence i32 of a batch of magic 2
-_PRODUCER = struct.Struct(">qhi")
-_PRODUCER_AT = 43
 #: So many producer ids are taken from the broker at once.
 BLOCK = 1_000
-
-
-class Batch(NamedTuple):
-    """What a batch says about its producer."""
-
-    producer_id: int
-    epoch: int
-    first_sequence: int
-    records: int
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence number of its last record."""
-        return (self.first_sequence + self.records - 1) % SEQUENCE_END
 
 
 class Stored(NamedTuple):
     """A batch that was stored."""
 
-    batch: Batch
+    batch: SentBatch
     base_offset: int
     time_ms: int
 
@@ -360,17 +339,18 @@ class Sequences:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def check(self, batch: Batch) -> Stored | None:
+    def check(self, batch: SentBatch) -> Stored | None:
         """The batch that this one repeats; None: it is the next one. Raises KafkaError: neither."""
-        producer = self._producers.get(batch.producer_id)
+        producer_id, epoch = batch.producer
+        producer = self._producers.get(producer_id)
         if producer is None:
             return None
-        if batch.epoch < producer.epoch:
+        if epoch < producer.epoch:
             raise KafkaError(
                 Code.INVALID_PRODUCER_EPOCH,
-                f"producer {batch.producer_id} has epoch {producer.epoch}, not {batch.epoch}",
+                f"producer {producer_id} has epoch {producer.epoch}, not {epoch}",
             )
-        if batch.epoch > producer.epoch:
+        if epoch > producer.epoch:
             expected = 0
         else:
             for stored in producer.batches:
@@ -380,18 +360,19 @@ class Sequences:
         if batch.first_sequence != expected:
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {batch.producer_id} sent sequence number {batch.first_sequence}, "
+                f"producer {producer_id} sent sequence number {batch.first_sequence}, "
                 f"and the next one is {expected}",
             )
         return None
 
-    def add(self, batch: Batch, base_offset: int, time_ms: int) -> None:
+    def add(self, batch: SentBatch, base_offset: int, time_ms: int) -> None:
         """A batch was appended."""
-        producer = self._producers.pop(batch.producer_id, None)
-        if producer is None or batch.epoch != producer.epoch:
-            producer = _Producer(batch.epoch, deque(maxlen=BATCHES_KEPT))
+        producer_id, epoch = batch.producer
+        producer = self._producers.pop(producer_id, None)
+        if producer is None or epoch != producer.epoch:
+            producer = _Producer(epoch, deque(maxlen=BATCHES_KEPT))
         producer.batches.append(Stored(batch, base_offset, time_ms))
-        self._producers[batch.producer_id] = producer
+        self._producers[producer_id] = producer
         if len(self._producers) > self._max_producers:
             self._producers.popitem(last=False)
 
@@ -424,20 +405,17 @@ def _start(ledger: ManagedLedger) -> Position | None:
     return start
 
 
-def _batch_of(entry: Entry) -> Batch | None:
+def _batch_of(entry: Entry) -> SentBatch | None:
     """The batch of an idempotent producer in an entry; None: it is not one.
 
     Pulsar's entries do not begin with two zero bytes, or have another byte where the magic is.
     """
-    body = entry.body
-    if entry.kind is not EntryKind.DATA or len(body) < _HEADER_BYTES or body[_MAGIC_AT] != 2:
+    if entry.kind is not EntryKind.DATA or bytes(entry.body[:8]) != bytes(8):
         return None
-    if bytes(body[:8]) != bytes(8):
-        return None
-    producer_id, epoch, sequence = _PRODUCER.unpack_from(body, _PRODUCER_AT)
-    if producer_id < 0 or source_stamp_of(peek(entry.prefix)) is not None:
+    sent = sent_batch(entry.body)
+    if sent is None or source_stamp_of(peek(entry.prefix)) is not None:
         return None  # a mirrored batch has the number of another cluster's producer
-    return Batch(producer_id, epoch, sequence, entry.message_count)
+    return sent._replace(records=entry.message_count)
 
 
 MAX_TOPIC_IDS = 200_000

@@ -23,14 +23,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..connection_memory import InputMemory, OutputMemory, PublishBudget, Throttled
-from ..finder.search import AnyFinder
-from ..ledger import Entry, ManagedLedger, Position
+from ..ledger import ManagedLedger, Position
 from .errors import Code, KafkaError
 from .records import Producer, Work
 from .sasl import Claim
+
+if TYPE_CHECKING:
+    from ..finder.stream import ReadForm
 
 
 class Counters(Protocol):
@@ -42,26 +44,6 @@ class Counters(Protocol):
     #: Record sets by the kind of request, its version, and whether they were converted. All of
     #: them come from `kafka.protocol`, so a topic has at most two for each version.
     kafka_sets: dict[tuple[str, int, bool], int]
-
-
-class CompactedForm(Protocol):
-    """A log of which compaction has removed entries: their positions and offsets are holes."""
-
-    @property
-    def first_position(self) -> Position | None:
-        """The first entry that is left."""
-
-    @property
-    def end_position(self) -> Position:
-        """One past the last entry."""
-
-    def read(
-        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
-    ) -> list[Entry]:
-        """Entries from the first one at or after ``start``."""
-
-    def finder(self, check: Callable[[], None] = ...) -> AnyFinder:
-        """Searches this form."""
 
 
 class OpenTopic(Protocol):
@@ -76,7 +58,7 @@ class OpenTopic(Protocol):
         """Where its entries are."""
 
     @property
-    def read_log(self) -> ManagedLedger | CompactedForm:
+    def read_log(self) -> ManagedLedger | ReadForm:
         """What is read: the ledger, or its compacted form, if that is the topic's log."""
 
     @property

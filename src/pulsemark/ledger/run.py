@@ -10,13 +10,8 @@ DamagedRecordError or FileNotFoundError. The caller then asks ``is_gone``: a rem
 damage.
 
 **Which runs count.**
-Which runs make a topic's log, and how many of their entries count: by their headers alone.
-
-All engines and every reader come to the same answer by this rule. It goes from the newest ledger
-back: each names the previous ledger, and how many of its entries count. A ledger that no later one
-names had nothing durable (its first write failed and another ledger took its place) and is left
-out; so are entries beyond the count. Going back ends where the named ledger does not exist: it was
-trimmed. If it is known to be lost through damage, the newest of the older ledgers is next.
+Which runs make a topic's log, and how many of their entries count, follows from their headers, for
+all engines and every reader: docs/formats.md, "The chain".
 
 **Own times.**
 Running maxima of the entry times of one run, without those of removed entries.

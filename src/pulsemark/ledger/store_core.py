@@ -1,11 +1,21 @@
-"""What a store is opened with: clock, options, where callbacks run."""
+"""What the topics of a store share: engine, state, group commit, clock, options, ledger ids."""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+
 from ..metadata import Clock
 from ..records import record
-from .commit.group_commit import Notify
+from .commit.group_commit import Delivery, GroupCommit, Notify
 from .limits import MAX_ENTRY_ID, MAX_RUN_BYTES
+from .store import TRANSACTIONS_NOTE_KIND, LedgerStore, MetadataStore
+from .store_state import StoreState, UninterruptedWork
+from .tail_cache import TailCache
+
+LEDGER_IDS_AT_ONCE = 64
 
 
 @record(frozen=True)
@@ -20,6 +30,88 @@ class StoreSetup:
     threaded: bool
     """False is for simulations: the store has no threads, and the callers that wait make the
     commits."""
+
+
+class StoreCore:
+    """The part of a `TopicStore` that its ledgers know."""
+
+    def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
+        options, threaded = setup.options, setup.threaded
+        self.engine, self.state = engine, state
+        self.owner_id = os.urandom(16).hex()
+        """Identifies this opening of the store; each one is different."""
+        self.clock, self.options = setup.clock, options
+        self.tail_cache = TailCache(options.tail_cache_bytes, setup.clock)
+        """The entries committed last, for readers at the end of a topic."""
+        self._ids_lock = threading.Lock()
+        self._spare_ids: list[int] = []
+        self._delivery = Delivery(setup.notify, threaded=threaded)
+        self.committer = GroupCommit(
+            engine.writer,
+            state,
+            self._delivery,
+            max_pending_bytes=options.max_pending_bytes,
+            interval_ms=options.sync_interval_ms,
+            threaded=threaded,
+        )
+        self.uninterrupted = UninterruptedWork(state, self.committer.lock, threaded=threaded)
+        """Runs work that must not be left half done."""
+
+    @property
+    def catalog(self) -> MetadataStore:
+        """The engine's metadata; its calls block."""
+        return self.engine.metadata
+
+    def metadata_of(self, _name: str) -> MetadataStore:
+        """The metadata; a store of one bundle of topics is for that bundle alone."""
+        return self.catalog
+
+    def transactions_noter(self, topic_id: int) -> Callable[[bytes], None]:
+        """What stores the note of a topic's transactions. It raises CatalogError."""
+        return partial(self.catalog.put, TRANSACTIONS_NOTE_KIND, str(topic_id))
+
+    is_whole = True
+    """All topics that are known by its metadata are in this store (see the broker's `Storage`)."""
+
+    @property
+    def name(self) -> str:
+        """The store's name in messages: its folder."""
+        return self.state.name
+
+    def wake_committer(self) -> None:
+        """Have committed what was appended without waking the committer (``wakes``)."""
+        self.committer.thread.wake()
+
+    def sync_acknowledged(self) -> None:
+        """Have all acknowledged entries on the disk, before something old is removed.
+
+        Blocks. Raises OSError, after which the old must stay.
+        """
+        self.uninterrupted.run(self.committer.sync_acknowledged)
+
+    def reads_are_due(self) -> bool:
+        """Whether readers of old entries must take turns now (`ReadThrottle`)."""
+        return self.committer.read_throttle.are_due()
+
+    def never_wait_here(self) -> None:
+        """From now on reads in the calling thread raise WouldBlockError instead of waiting for a
+        network. Nothing here: what is in files or in memory is read at once.
+        """
+
+    def next_ledger_id(self) -> int:
+        """A ledger id that was never used before in this store. Raises CatalogError."""
+        with self._ids_lock:
+            if not self._spare_ids:
+                self._keep_ids(self.catalog.reserve_ledger_ids(LEDGER_IDS_AT_ONCE))
+            return self._spare_ids.pop()
+
+    def _keep_ids(self, first: int) -> None:
+        self._spare_ids = list(range(first + LEDGER_IDS_AT_ONCE - 1, first - 1, -1))
+
+    def _stop_threads(self) -> None:
+        self.committer.stop()
+        self._delivery.stop()
+        self.uninterrupted.stop()
 
 
 MAX_SYNC_INTERVAL_MS = 60_000

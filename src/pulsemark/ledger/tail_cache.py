@@ -97,8 +97,8 @@ class TailCache:
         self.max_size_bytes = max_size_bytes
         self._clock = clock
         self._last_ms = 0
-        self._lock = threading.Lock()
-        self._blocks: OrderedDict[_Block, None] = OrderedDict()
+        self.lock = threading.Lock()
+        self.blocks: OrderedDict[_Block, None] = OrderedDict()
         """The blocks of all topics, oldest first."""
         self.used_size_bytes = 0
         self.entry_count = 0
@@ -115,7 +115,7 @@ class TailCache:
         """The entries kept of one topic; ``mark_deletes`` gives the places of its cursors."""
         return RecentEntries(self, mark_deletes)
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
         """The clock's time; the last good one if it gives something else: commits must go on."""
         with suppress(ClockError):
             self._last_ms = checked_ms(self._clock.now_ms())
@@ -123,44 +123,22 @@ class TailCache:
 
     def evict_old(self) -> None:
         """Drop what is too old. To be called from time to time while nothing is committed."""
-        with self._lock:
-            self._evict(self._now_ms())
+        with self.lock:
+            self.evict(self.now_ms())
 
     def close(self) -> None:
         """Drop everything, and keep nothing from now on."""
-        with self._lock:
+        with self.lock:
             self.max_size_bytes = 0
-            self._evict(self._now_ms())
+            self.evict(self.now_ms())
 
-    # Called by `RecentEntries`
+    # Called under the lock, by `RecentEntries` too
 
-    def add(
-        self, recent: RecentEntries, ledger_id: int, entry_id: int, pieces: list[Piece]
-    ) -> None:
-        """Keep consecutive entries of a topic, from ``entry_id`` on."""
-        now_ms = self._now_ms()
-        with self._lock:
-            if (ledger_id, entry_id) != (recent.ledger_id, recent.end_entry_id):
-                self._drop(recent.begin(ledger_id))
-            for piece in pieces:
-                block = recent.append(_Block(recent, recent.end_number, entry_id, piece, now_ms))
-                self._blocks[block] = None
-                entry_id = block.end_entry_id
-                self.used_size_bytes += block.size_bytes
-                self.entry_count += piece[0]
-                self.inserted_entries += piece[0]
-            self._drop(recent.take_finished(), is_eviction=True)
-            self._evict(now_ms)
-
-    def drop_before(self, recent: RecentEntries, position: Position | None) -> None:
-        """Drop what is before a position (None: everything); rounded up to whole blocks."""
-        with self._lock:
-            self._drop(recent.take_before(position))
-
-    def _evict(self, now_ms: int) -> None:
+    def evict(self, now_ms: int) -> None:
+        """Drop what is too old or too much."""
         evicted = []
         size_bytes = self.used_size_bytes
-        for block in self._blocks:
+        for block in self.blocks:
             # A clock that was set back makes everything look new: then nothing is kept.
             if size_bytes <= self.max_size_bytes and 0 <= now_ms - block.since_ms <= MAX_AGE_MS:
                 break
@@ -168,12 +146,13 @@ class TailCache:
             evicted.append(block)
         for block in evicted:
             block.recent.drop_first(block)
-        self._drop(evicted, is_eviction=True)
+        self.drop(evicted, is_eviction=True)
 
-    def _drop(self, blocks: list[_Block], *, is_eviction: bool = False) -> None:
+    def drop(self, blocks: list[_Block], *, is_eviction: bool = False) -> None:
+        """Forget blocks that left their topic."""
         count = 0
         for block in blocks:
-            del self._blocks[block]
+            del self.blocks[block]
             self.used_size_bytes -= block.size_bytes
             count += block.end_entry_id - block.first_entry_id
         self.entry_count -= count
@@ -191,7 +170,7 @@ class RecentEntries:
         self._blocks: dict[int, _Block] = {}
         """Blocks by number, without gaps; replaced when a new sequence begins."""
         self._first_number = 0
-        self.end_number = 0
+        self._end_number = 0
         self.ledger_id = -1
         self.end_entry_id = 0
         self._is_read = False
@@ -247,7 +226,7 @@ class RecentEntries:
 
     def _find(self, blocks: dict[int, _Block], entry_id: int) -> _Block | None:
         """The block that may have an entry; None if there is none, or it was just dropped."""
-        low, high = self._first_number, self.end_number - 1
+        low, high = self._first_number, self._end_number - 1
         block = blocks.get(high)
         if block is None or entry_id >= block.first_entry_id:
             return block  # the newest: what readers want nearly always
@@ -273,47 +252,48 @@ class RecentEntries:
         self._idle_commits += 1
         return self._cache.max_size_bytes > 0
 
-    def add(self, ledger_id: int, first_entry_id: int, pieces: list[Piece]) -> None:
-        """Keep consecutive entries, which are durable and shown."""
-        self._cache.add(self, ledger_id, first_entry_id, pieces)
+    def add(self, ledger_id: int, entry_id: int, pieces: list[Piece]) -> None:
+        """Keep consecutive entries, from ``entry_id`` on, which are durable and shown."""
+        cache = self._cache
+        now_ms = cache.now_ms()
+        with cache.lock:
+            if (ledger_id, entry_id) != (self.ledger_id, self.end_entry_id):
+                dropped, self._blocks = list(self._blocks.values()), {}
+                self._first_number, self.ledger_id = self._end_number, ledger_id
+                cache.drop(dropped)
+            for piece in pieces:
+                block = _Block(self, self._end_number, entry_id, piece, now_ms)
+                self._blocks[block.number] = block
+                self.end_entry_id = entry_id = block.end_entry_id
+                self._end_number += 1
+                self._unchecked_bytes += block.size_bytes
+                cache.blocks[block] = None
+                cache.used_size_bytes += block.size_bytes
+                cache.entry_count += piece[0]
+                cache.inserted_entries += piece[0]
+            cache.drop(self._take_finished(), is_eviction=True)
+            cache.evict(now_ms)
 
     def removed_before(self, position: Position) -> None:
-        """Drop entries before ``position``, which were removed from the log."""
-        self._cache.drop_before(self, position)
+        """Drop entries before ``position``, which were removed from the log: whole blocks."""
+        with self._cache.lock:
+            self._cache.drop(
+                self._take(lambda block: (block.ledger_id, block.first_entry_id) < position)
+            )
 
     def clear(self) -> None:
         """Drop all: entries were removed from the end of the log, or all of them."""
-        self._cache.drop_before(self, None)
+        with self._cache.lock:
+            self._cache.drop(self._take(lambda _: True))
 
-    # Called by the cache, under its lock: each returns blocks that left this topic
-
-    def begin(self, ledger_id: int) -> list[_Block]:
-        """Begin a new sequence of entries."""
-        dropped, self._blocks = list(self._blocks.values()), {}
-        self._first_number = self.end_number
-        self.ledger_id = ledger_id
-        return dropped
-
-    def append(self, block: _Block) -> _Block:
-        """Add the next block of the sequence."""
-        self._blocks[block.number] = block
-        self.end_entry_id = block.end_entry_id
-        self.end_number = block.number + 1
-        self._unchecked_bytes += block.size_bytes
-        return block
+    # Under the cache's lock
 
     def drop_first(self, block: _Block) -> None:
         """Drop the first block."""
         self._first_number = block.number + 1
         del self._blocks[block.number]
 
-    def take_before(self, position: Position | None) -> list[_Block]:
-        """Remove and return the blocks with an entry before ``position``; None: all blocks."""
-        if position is None:
-            return self._take(lambda block: True)
-        return self._take(lambda block: (block.ledger_id, block.first_entry_id) < position)
-
-    def take_finished(self) -> list[_Block]:
+    def _take_finished(self) -> list[_Block]:
         """From time to time: remove and return the blocks that all cursors are past."""
         if self._unchecked_bytes < _CURSOR_CHECK_BYTES:
             return []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Self, TypeVar
 
-from .commit.group_commit import Delivery, GroupCommit
 from .cursors.cursor_store import CURSOR_TOPIC, CursorStore
 from .errors import (
     LedgerError,
@@ -33,25 +31,22 @@ from .store import (
     VIEW_TOPIC_PREFIX,
     BadViewError,
     LedgerStore,
-    MetadataStore,
     unpack_property,
 )
-from .store_core import StoreSetup
-from .store_state import StoreState, UninterruptedWork
-from .tail_cache import TailCache
+from .store_core import StoreCore, StoreSetup
+from .store_state import StoreState
 from .topic_log import ControlPositions, TopicLog, full_topic_name
 from .transactions import Transactions
 from .writer import ManagedLedger
 
 _log = logging.getLogger(__name__)
 
-LEDGER_IDS_AT_ONCE = 64
 INTERNAL_TOPIC_PREFIX = "internal/"
 """Names of logs that programs keep for themselves (`TopicStore.open_internal`)."""
 T = TypeVar("T")
 
 
-class TopicStore:
+class TopicStore(StoreCore):
     """Topics on an engine.
 
     After ``close``, its methods and those of its ledgers and cursors raise StoreClosedError; after
@@ -61,26 +56,7 @@ class TopicStore:
 
     def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
         """Take over an engine. Raises as ``open_topic``, but no TopicNotFoundError, ValueError."""
-        options, threaded = setup.options, setup.threaded
-        self.engine, self.state = engine, state
-        self.owner_id = os.urandom(16).hex()
-        """Identifies this opening of the store; each one is different."""
-        self.clock, self.options = setup.clock, options
-        self.tail_cache = TailCache(options.tail_cache_bytes, setup.clock)
-        """The entries committed last, for readers at the end of a topic."""
-        self._ids_lock = threading.Lock()
-        self._spare_ids: list[int] = []
-        self._delivery = Delivery(setup.notify, threaded=threaded)
-        self.committer = GroupCommit(
-            engine.writer,
-            state,
-            self._delivery,
-            max_pending_bytes=options.max_pending_bytes,
-            interval_ms=options.sync_interval_ms,
-            threaded=threaded,
-        )
-        self.uninterrupted = UninterruptedWork(state, self.committer.lock, threaded=threaded)
-        """Runs work that must not be left half done."""
+        super().__init__(engine, state, setup)
         self._open_lock = threading.RLock()
         self._close_lock = threading.Lock()
         self._ledgers: dict[str, ManagedLedger] = {}
@@ -89,68 +65,12 @@ class TopicStore:
             engine.start(self.committer)
             self._topic_ids = self.catalog.topics()
             of_cursors = self._make_ledger(CURSOR_TOPIC, create=True)
-            self.cursors = CursorStore(of_cursors, options, state)
+            self.cursors = CursorStore(of_cursors, setup.options, state)
             of_cursors.recent.reader_left()  # it was read to its end, and will not be again
             self._end_deletions()
         except BaseException:
             self._stop_threads()
             raise
-
-    @property
-    def catalog(self) -> MetadataStore:
-        """The engine's metadata; its calls block."""
-        return self.engine.metadata
-
-    def metadata_of(self, _name: str) -> MetadataStore:
-        """The metadata; a store of one bundle of topics is for that bundle alone."""
-        return self.catalog
-
-    def transactions_noter(self, topic_id: int) -> Callable[[bytes], None]:
-        """What stores the note of a topic's transactions. It raises CatalogError."""
-        return partial(self.catalog.put, TRANSACTIONS_NOTE_KIND, str(topic_id))
-
-    is_whole = True
-    """All topics that are known by its metadata are in this store (see the broker's `Storage`)."""
-
-    @property
-    def name(self) -> str:
-        """The store's name in messages: its folder."""
-        return self.state.name
-
-    def wake_committer(self) -> None:
-        """Have committed what was appended without waking the committer (``wakes``)."""
-        self.committer.thread.wake()
-
-    def sync_acknowledged(self) -> None:
-        """Have all acknowledged entries on the disk, before something old is removed.
-
-        Blocks. Raises OSError, after which the old must stay.
-        """
-        self.uninterrupted.run(self.committer.sync_acknowledged)
-
-    def reads_are_due(self) -> bool:
-        """Whether readers of old entries must take turns now (`ReadThrottle`)."""
-        return self.committer.read_throttle.are_due()
-
-    def never_wait_here(self) -> None:
-        """From now on reads in the calling thread raise WouldBlockError instead of waiting for a
-        network. Nothing here: what is in files or in memory is read at once.
-        """
-
-    def next_ledger_id(self) -> int:
-        """A ledger id that was never used before in this store. Raises CatalogError."""
-        with self._ids_lock:
-            if not self._spare_ids:
-                self._keep_ids(self.catalog.reserve_ledger_ids(LEDGER_IDS_AT_ONCE))
-            return self._spare_ids.pop()
-
-    def _keep_ids(self, first: int) -> None:
-        self._spare_ids = list(range(first + LEDGER_IDS_AT_ONCE - 1, first - 1, -1))
-
-    def _stop_threads(self) -> None:
-        self.committer.stop()
-        self._delivery.stop()
-        self.uninterrupted.stop()
 
     # Topics
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from ..metadata import (
     PREFIX_MAGIC,
@@ -70,12 +70,9 @@ from .limits import (
 )
 from .position import EARLIEST, Position
 from .run import ROW_FIELDS, Run, RunHeader
-from .store_core import StoreOptions
+from .store_core import StoreCore, StoreOptions
 from .topic_log import ControlPositions, LogSnapshot, TopicLog
 from .transactions import Event, Transactions, event_in, event_of
-
-if TYPE_CHECKING:
-    from .topic_store import TopicStore
 
 _log = logging.getLogger(__name__)
 
@@ -384,7 +381,7 @@ class ManagedLedger(SubscribedLog):
 
     def __init__(
         self,
-        store: TopicStore,
+        store: StoreCore,
         name: str,
         topic_id: int,
         segments: Sequence[Run],

@@ -20,14 +20,10 @@ The backup is a data folder itself, with one file more: ``BACKUP.json``, one JSO
 Only whole segments count that are in the catalog of the copy. Index files are copied if they are
 sealed; others are made again when the folder is opened.
 
-**Restoring** checks every file against the list while it is copied. Ids of new ledgers begin above
-all that the backed-up folder may have given after the backup: so a position that a client still
-knows never means another entry.
+**Restoring** checks every file against the list while it is copied.
 
 Backup and restored folder appear under their names at once, when all of them is on the disk. They
-are filled under another name beside it, ``.NAME.unfinished``, and renamed at the end. So a process
-that is killed leaves no folder that looks finished; the next one that fills the same folder removes
-what the killed one left.
+are filled under another name beside it, ``.NAME.unfinished``, and renamed at the end.
 """
 
 from __future__ import annotations

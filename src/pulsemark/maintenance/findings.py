@@ -115,7 +115,6 @@ class LostEntries(Finding):
 
     @property
     def what(self) -> str:
-        """See Finding."""
         messages = "" if self.message_count is None else f" ({self.message_count} messages)"
         return f"lost{messages}: {self.reason}"
 
@@ -133,7 +132,6 @@ class IndexGap(Finding):
 
     @property
     def what(self) -> str:
-        """See Finding."""
         missing = self.found_index - self.expected_index
         how = f"{missing} messages are missing" if missing > 0 else f"{-missing} indexes repeat"
         return f"has index {self.found_index} where {self.expected_index} was expected: {how}"
@@ -160,7 +158,6 @@ class DamagedHeader(Finding):
 
     @property
     def what(self) -> str:
-        """See Finding."""
         so = "its entries are readable" if self.salvaged else "its entries cannot be read"
         return f"segment header: {self.reason}; {so}"
 
@@ -199,7 +196,6 @@ class DamagedIndex(Finding):
 
     @property
     def severity(self) -> Severity:
-        """See Finding."""
         return Severity.DAMAGE if self.sealed else Severity.LEFTOVER
 
 

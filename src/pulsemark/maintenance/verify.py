@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 
 from ..ledger import EARLIEST, CorruptEntryError, Entry, EntryKind, TopicLog
@@ -39,6 +40,7 @@ from ..ledger.local.io.folder import (
     list_segments,
 )
 from ..ledger.local.segment.salvage import may_have_held_records, read_named_header, salvage_headers
+from ..ledger.topic_log import read_on
 from .findings import (
     DamagedCatalog,
     DamagedEntries,
@@ -305,12 +307,10 @@ def verify_logs(logs: Iterator[TopicLog], place: str, checked: Checked) -> Itera
 
 
 def _verify_log(log: TopicLog, place: str, checked: Checked) -> Iterator[Finding]:
-    position = EARLIEST
+    damage: list[CorruptEntryError] = []
     next_index: int | None = log.first_index
-    while True:
-        try:
-            entries = log.read(position, max_entries=1000, max_bytes=8 << 20)
-        except CorruptEntryError as error:
+    for entries in chain(read_on(log, EARLIEST, damage.append), [[]]):
+        for error in damage:
             yield DamagedEntries(
                 topic=log.name,
                 path=place,
@@ -319,11 +319,8 @@ def _verify_log(log: TopicLog, place: str, checked: Checked) -> Iterator[Finding
                 offset=0,
                 reason=error.reason,
             )
-            position = error.next_position
             next_index = None  # only the damaged entry says how many indexes it has
-            continue
-        if not entries:
-            return
+        damage.clear()
         for entry in entries:
             if next_index is not None and entry.first_index != next_index:
                 yield IndexGap(
@@ -335,7 +332,6 @@ def _verify_log(log: TopicLog, place: str, checked: Checked) -> Iterator[Finding
                 )
             next_index = entry.index + 1
             _count(entry, checked)
-        position = entries[-1].position.following
 
 
 def _count(entry: Entry, checked: Checked) -> None:

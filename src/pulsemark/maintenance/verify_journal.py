@@ -119,7 +119,6 @@ class JournalOverlay(Files):
         """Descriptors of segments that exist only in the journal are negative."""
 
     def open(self, path: Path, flags: int) -> int:
-        """As Files.open."""
         try:
             fd = self._files.open(path, flags)
         except FileNotFoundError:
@@ -131,13 +130,11 @@ class JournalOverlay(Files):
         return fd
 
     def close(self, fd: int) -> None:
-        """As Files.close."""
         self._paths.pop(fd, None)
         if fd >= 0:
             self._files.close(fd)
 
     def size(self, fd: int) -> int:
-        """As Files.size."""
         if self._paths[fd] in self._ends:
             return self._ends[self._paths[fd]]
         pieces = self._pieces.get(self._paths[fd], ())
@@ -145,7 +142,6 @@ class JournalOverlay(Files):
         return max([there, *(piece.offset + piece.size_bytes for piece in pieces)])
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
-        """As Files.pread."""
         end = min(offset + size_bytes, self.size(fd))
         if end <= offset:
             return b""

@@ -6,17 +6,8 @@ limit is refused before memory is allocated. The output goes into a buffer of ex
 size, never beyond it. A payload that fills only a part of the buffer is an error. The libraries'
 plain ``decompress`` is not used, because it trusts the size that the compressed bytes state.
 
-======  =======  ============================================  ====================
-number  name     format                                        by
-======  =======  ============================================  ====================
-0       NONE     as it is
-1       LZ4      one raw block, no frame, no size in front     cramjam
-2       ZLIB     RFC 1950                                      the standard library
-3       ZSTD     one frame                                     cramjam
-4       SNAPPY   one raw block: its size, then the data        cramjam
-======  =======  ============================================  ====================
-
-cramjam is installed with the extra ``compression``. It is imported when it is first needed.
+LZ4 and SNAPPY are raw blocks, LZ4 without a size in front; ZSTD is one frame, ZLIB is RFC 1950.
+cramjam, for all but ZLIB, is installed with the extra ``compression``, and imported when needed.
 """
 
 from __future__ import annotations

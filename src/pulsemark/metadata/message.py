@@ -1,16 +1,6 @@
 """A message's own header: the bytes that the producer wrote in front of its payload; batches.
 
-Source: Pulsar's binary protocol ("payload commands"). All integers are big-endian.
-
-      byte  0        2               6                10             10 + size
-            +--------+---------------+----------------+--------------+---------------------+
-            | 0x0e01 | CRC32C        | size (uint32)  | protobuf     | payload             |
-            | magic  | of all that   | of protobuf    | Message-     | one message or a    |
-            |        | follows       | alone          | Metadata     | batch, as compressed|
-            +--------+---------------+----------------+--------------+---------------------+
-
-Very old clients send neither magic nor checksum: then the size is at byte 0. The two forms cannot
-be confused, because a size that begins with 0x0e01 would mean 234 MB of metadata.
+docs/entry-format.md has it byte by byte, also without magic and checksum, as very old clients send.
 
 Rules:
 

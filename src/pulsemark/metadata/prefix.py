@@ -1,16 +1,7 @@
 """The broker entry prefix: the bytes that the broker writes in front of an entry.
 
-The broker writes it without opening the entry. Source: Pulsar's PIP-70, in the layout of Pulsar
-2.8 and later (with the index, which the first text of the PIP did not have). All integers are
-big-endian.
-
-      byte  0        2                6                  6 + size
-            +--------+----------------+------------------+------------------------------+
-            | 0x0e02 | size (uint32)  | protobuf         | headers-and-payload          |
-            | magic  | of protobuf    | BrokerEntry-     | the producer's bytes, as the |
-            |        | alone          | Metadata         | producer sent them           |
-            +--------+----------------+------------------+------------------------------+
-            |<-------------- prefix ------------------->|
+The broker writes it without opening the entry. It is Pulsar's (PIP-70), in the layout of Pulsar
+2.8 and later; docs/entry-format.md has it byte by byte.
 
 Rules:
 

@@ -1,17 +1,7 @@
 """Where a mirrored entry was before: fields 113 to 117 of the prefix.
 
 A mirror copies entries from one cluster to another without opening them. The receiver stamps each
-entry again, and keeps the facts about the source beside its own stamp:
-
-====================  ==========================================================================
-field                 meaning
-====================  ==========================================================================
-113 source_cluster    the name under which the mirror knows the source; every mirrored entry has it
-114 source_index      the index of the entry's last message in the source, if the mirror knows it
-115 source_time_ms    the entry's broker time in the source, if the mirror knows it
-116 source_ledger_id  the entry's position in the source; every mirrored entry has it
-117 source_entry_id
-====================  ==========================================================================
+entry again, and keeps the facts about the source beside its own stamp (docs/entry-format.md).
 
 Over Pulsar's protocol a mirror sends these fields in a prefix in front of the producer's bytes: the
 same layout in which a broker sends its stamp to a consumer (PIP-90), in the other direction. Only a

@@ -1,16 +1,7 @@
 """The interface of a stamper, the facts about an entry that it gets, and the clock.
 
 A stamper is shared by topics and threads and keeps no state. It gets all facts from one
-`StampContext`. A plugin writes its fields into an empty message. A stamper's attributes declare
-which fields it may write, and whether it stamps the broker's own control entries:
-
-===================  ==========================================  ===============================
-attribute            meaning                                     if it is missing
-===================  ==========================================  ===============================
-``name``             its name; a chain holds each name once      (required)
-``fields``           numbers of the fields that it writes        application tags (109) only
-``stamps_control``   whether it stamps control entries           it does not
-===================  ==========================================  ===============================
+`StampContext`. A plugin writes its fields into an empty message; docs/stamps.md has its attributes.
 
 **The clock.** A stamp is not simply the clock's time. Clocks can step back (NTP, a restored
 snapshot, a second machine). Stamps within a topic must not step back, because a search by time

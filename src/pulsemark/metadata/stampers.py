@@ -1,19 +1,13 @@
 """The chain of a topic's stampers, which writes an entry's prefix.
 
 A topic has one chain. At an append the ledger assigns the entry's time and index, and asks the
-chain for the prefix. Each stamper of the chain writes its own fields. Rules:
+chain for the prefix. Each stamper of the chain writes its own fields; docs/stamps.md has the rules
+for plugins' fields. A plugin writes into an empty message. If a stamper fails, the append fails
+(`StampingError`), before anything is stored.
 
-- An entry is stamped once, when it is appended. Bytes that begin with 0x0e02 are always refused,
-  even by an empty chain: if they were stored, readers would take them for the broker's own prefix.
-- An empty chain gives no prefix, nor does an entry without messages. So a reader must check each
-  entry for a prefix.
-- Field numbers are protected. A plugin declares which numbers it writes: application tags (109),
-  and numbers from 1000 to 18999 that no other stamper of the chain writes. A chain that breaks
-  this rule cannot be made (`StamperFieldError`). If a plugin writes a number that it did not
-  declare, the append fails (`StampingError`). A plugin writes into an empty message, so it can
-  neither change nor read the fields of others. Only the broker writes time, index and system tags.
-- A plugin gets control entries only if it declares `stamps_control`.
-- If a stamper fails, the append fails (`StampingError`), before anything is stored.
+An entry is stamped once, when it is appended. Bytes that begin with 0x0e02 are always refused, even
+by an empty chain: if they were stored, readers would take them for the broker's own prefix. An
+empty chain gives no prefix, nor does an entry without messages.
 
 **A list of stampers as one line of text**, for command lines and configuration files:
 

@@ -14,21 +14,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from ..client import BrokerConnection, Service
-from ..client.connection import RawMessage
+from ..client import RawReader, Service
 from ..client.service import authentication
 from ..compaction.current_view import FolderForm, log_of_folder
 from ..ledger import EntryKind, FolderLog, FolderReader, Position
-from ..metadata import Buffer, message_count_of, peek, read_message_metadata, strip
+from ..metadata import Buffer, peek
 from ..metadata.crc import crc32c
 from ..metadata.source_stamp import position_of_sequence_id, record_set_tags_of, source_stamp_of
-from ..wire import EARLIEST, MessageId
-from .broker_source import AS_STORED, is_record_set, unknown_format
+from .broker_source import is_record_set, unknown_format
 from .endpoints import folder_of, is_kafka, kafka_cluster
 from .entries import Options
 
-READER = "pulsemark-mirror-verify"
-PERMITS = 100
 Key = tuple[int, int] | None
 
 
@@ -97,10 +93,14 @@ def _entries(
 
         yield from sets_of(kafka, topic, cluster)
     elif folder is None:
-        with Service(endpoint, **authentication(token)) as service:
-            for message_id, body in _read(service.connection(topic), topic):
-                is_known = not (is_target or by_index)
-                yield (message_id.ledger_id, message_id.entry_id) if is_known else None, body
+        with (
+            Service(endpoint, **authentication(token)) as service,
+            RawReader(service, topic) as reader,
+        ):
+            for entry in reader.entries():
+                if record_set_tags_of(entry.stamp) is None and is_record_set(entry.body):
+                    raise unknown_format(topic, entry.position)
+                yield None if is_target or by_index else entry.position, entry.body
     else:
         with FolderReader(folder) as reader:
             yield from _of_folder(log_of_folder(reader, topic), cluster, by_index=by_index)
@@ -124,36 +124,3 @@ def _of_folder(
                 yield key, entry.body
         last = entries[-1].position
         at = Position(last.ledger_id, last.entry_id + 1)
-
-
-def _read(connection: BrokerConnection, topic: str) -> Iterator[tuple[MessageId, Buffer]]:
-    """Every message of a broker's topic, by a reader."""
-    consumer = connection.subscribe(
-        topic, READER, durable=False, start_message_id=EARLIEST, properties=AS_STORED
-    )
-    try:
-        last, _ = consumer.get_last_message_id()
-        at: MessageId | None = None
-        consumer.flow(PERMITS)
-        while last.entry_id >= 0 and (at is None or at[:2] < last[:2]):
-            used = 0
-            for message in (consumer.receive(), *consumer.arrived()):
-                at = message.message_id
-                # Permits count messages, and a batch uses up as many as it has.
-                used += max(_messages_in(topic, message), 1)
-                if at[:2] <= last[:2]:
-                    yield at, strip(message.headers_and_payload)
-            consumer.flow(used)
-    finally:
-        consumer.close()
-
-
-def _messages_in(topic: str, message: RawMessage) -> int:
-    """How many permits a message used up. Raises KafkaEntryError."""
-    stored = message.headers_and_payload
-    tags = record_set_tags_of(peek(stored))
-    if tags is not None:
-        return tags.message_count
-    if is_record_set(stored):
-        raise unknown_format(topic, message.message_id[:2])
-    return message_count_of(read_message_metadata(strip(stored)))

@@ -14,10 +14,12 @@ from pulsemark.kafka.records import (
     Codec,
     EntryRules,
     InvalidRecordSetError,
+    Producer,
     Record,
     RecordSetError,
     RecordSetTooLargeError,
     RecordTimeError,
+    SentBatch,
     Work,
     legacy,
     read,
@@ -128,7 +130,7 @@ def test_facts_of_the_entry(magic: int, topic: int, codec: Codec) -> None:
         )[topic]
     )
     assert produced.body[:2] == b"\0\0"
-    assert produced.producer is None
+    assert produced.sent is None
 
 
 @pytest.mark.parametrize(("magic", "codec"), CELLS)
@@ -152,9 +154,7 @@ def test_sent_offsets_are_never_stored(magic: int, codec: Codec, offset: int) ->
 def test_idempotent_producer() -> None:
     """Producer id, epoch and sequence are handed on."""
     sent = build_set(2, 0, producer_id=9, producer_epoch=3, base_sequence=77)
-    producer = stored(sent, 2).producer
-    assert producer is not None
-    assert (producer.producer_id, producer.epoch, producer.base_sequence) == (9, 3, 77)
+    assert stored(sent, 2).sent == SentBatch(Producer(9, 3), 77, 5)
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(m, c) for m, c in CELLS if c])
@@ -176,9 +176,7 @@ def test_holes_of_an_idempotent_producer() -> None:
     """A batch that is rebuilt keeps its producer's fields, so duplicates are still seen."""
     sent = build_set(2, Codec.GZIP, ROWS, [1, 2, 3, 4, 5], last_offset_delta=4, producer_id=9,
                      producer_epoch=0, base_sequence=4)  # fmt: skip
-    again = stored(stored(sent, 2).body, 2).producer
-    assert again is not None
-    assert (again.producer_id, again.base_sequence) == (9, 4)
+    assert stored(stored(sent, 2).body, 2).sent == SentBatch(Producer(9, 0), 4, 5)
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(1, Codec.GZIP), (2, Codec.NONE), (2, Codec.LZ4)])

@@ -31,7 +31,7 @@ from pulsemark.ledger import (
     errors,
     limits,
     store,
-    topic_store,
+    store_core,
 )
 from pulsemark.ledger.entry import EntryKind
 from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
@@ -245,7 +245,7 @@ def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
         folder, segment_format, record_format, index_file, journal,
-        view_format, store, catalog_module, limits, topic_store, recovery,
+        view_format, store, catalog_module, limits, store_core, recovery,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}
@@ -278,7 +278,7 @@ def test_numbers_in_the_text() -> None:
     assert 2 * copy == JOURNAL_HEADER_SIZE
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
     assert f"{len(journal._ZEROS)} zeros are written after it" in DOCUMENT
-    assert f"reserved {topic_store.LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
+    assert f"reserved {store_core.LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursors.cursor_store")
     more = f"more than {cursors.COMPACT_MIN_RECORDS} records"
     assert f"{more}, and more than {cursors.COMPACT_RATIO} for each cursor" in DOCUMENT

@@ -27,18 +27,16 @@ from ...ledger import Appended, Batch, EntryTooLargeError, LedgerError
 from ...metadata import BrokerEntryMetadata, Buffer, Sender, StampError
 from ..endpoint import Handler, KafkaSession, parts_of
 from ..errors import MESSAGE_LENGTH, Code, KafkaError
-from ..partitions import Batch as SentBatch
 from ..partitions import KafkaPartition
 from ..ports import Operation
 from ..protocol import Request
 from ..records import (
-    NO_PRODUCER,
     EntryRules,
     Produced,
     Producer,
-    ProducerState,
     RecordSetError,
     RecordSetTooLargeError,
+    sent_batch,
     validate_produced,
 )
 from ..records.layout import LEAST_SIZE_BYTES, LOG_OVERHEAD_BYTES
@@ -73,8 +71,8 @@ DECOMPRESSION_RECORDS, CONVERTED_RECORDS = 250, 4
 AT_ONCE_PARTS = 200
 #: Sets with the log's offsets inside are checked once more, as they are appended, up to this many.
 NUMBERED_AGAIN_PARTS = 4
-MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT, COUNT_AT = 16, 22, 43, 57
-_PRODUCER_ID, _PRODUCER, _COUNT = struct.Struct(">q"), struct.Struct(">qh"), struct.Struct(">i")
+MAGIC_AT, ATTRIBUTES_AT, COUNT_AT = 16, 22, 57
+_COUNT = struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
 
@@ -273,9 +271,9 @@ class Publish:
                 return False
             if topics.epoch_is_due(part.partition.opened) or topics.is_held(part.partition.opened):
                 return False
-            if part.partition.sequences is None and _is_idempotent(part.records):
+            if part.partition.sequences is None and sent_batch(part.records):
                 return False
-            if self._must_join(part):
+            if self._unjoined(part) is not None:
                 return False
             numbers = _has_offsets_inside(part)
             if numbers and part.partition.numbering.locked():
@@ -319,11 +317,12 @@ class Publish:
         part.partition = await self._endpoint.partitions.open(part.topic, part.index)
         await self._endpoint.ports.topics.check_backlog(part.partition.opened)
         await self._endpoint.ports.topics.begin_epoch(part.partition.opened)
-        if part.partition.sequences is None and _is_idempotent(part.records):
+        if part.partition.sequences is None and sent_batch(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)
-        if self._must_join(part):
-            name, producer = self._transactional_id or "", _producer_in(part.records)
+        producer = self._unjoined(part)
+        if producer is not None:
+            name = self._transactional_id or ""
             at = part.topic, part.index
             adds = self._version >= ADDING_VERSION
             await self._endpoint.ports.topics.join(
@@ -344,10 +343,11 @@ class Publish:
         for part in self.parts:
             if part.code is not Code.NONE or part.produced is None:
                 continue
-            state = part.produced.producer
-            if state is None or not state.is_transactional or has(name, (part.topic, part.index)):
+            sent = part.produced.sent
+            is_in_one = part.produced.is_transactional
+            if sent is None or not is_in_one or has(name, (part.topic, part.index)):
                 continue
-            found.setdefault(Producer(state.producer_id, state.epoch), []).append(part)
+            found.setdefault(sent.producer, []).append(part)
         return found
 
     async def _add_partitions(self) -> None:
@@ -372,17 +372,16 @@ class Publish:
             return Code.NOT_ENOUGH_REPLICAS  # older clients try again after this one
         return code
 
-    def _must_join(self, part: Part) -> bool:
-        """Whether another broker has to be asked about the transaction of a set."""
+    def _unjoined(self, part: Part) -> Producer | None:
+        """The producer of a set, if another broker has to be asked about its transaction."""
         if self._transactional_id is None or self._endpoint.coordinates:
-            return False
+            return None
         assert part.partition is not None
-        opened, producer = part.partition.opened, _producer_in(part.records)
-        topics = self._endpoint.ports.topics
-        return (
-            producer != NO_PRODUCER
-            and topics.joined(opened, self._transactional_id, producer) is None
-        )
+        opened, sent = part.partition.opened, sent_batch(part.records)
+        joined = self._endpoint.ports.topics.joined
+        if sent is None or joined(opened, self._transactional_id, sent.producer) is not None:
+            return None
+        return sent.producer
 
     async def _number(self, part: Part) -> None:
         """Check a set that gets the log's offsets inside, and let no other one in between.
@@ -512,9 +511,9 @@ class Publish:
         topics = self._endpoint.ports.topics
         topics.check_set(partition.opened, len(produced.stored))
         tags = _tags_of(produced)
-        if produced.producer is not None and produced.producer.is_transactional:
-            tags.transaction = self._transaction_of(part, produced.producer)
-        sent = _sent_batch(produced)
+        sent = produced.sent
+        if sent is not None and produced.is_transactional:
+            tags.transaction = self._transaction_of(part, sent.producer)
         if sent is not None and partition.sequences is None:
             # A commit failed after `prepare`: whether this batch was stored must be found out.
             raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the log is being read; try again")
@@ -542,14 +541,13 @@ class Publish:
         if sent is not None and partition.sequences is not None:
             partition.sequences.add(sent, part.base_offset, part.time_ms)
 
-    def _transaction_of(self, part: Part, state: ProducerState) -> str:
+    def _transaction_of(self, part: Part, producer: Producer) -> str:
         """The id of the transaction that a set belongs to. Raises KafkaError: it is not open."""
         if self._transactional_id is None:
             raise KafkaError(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "a transactional batch in a request without a transactional id",
             )
-        producer = Producer(state.producer_id, state.epoch)
         if self._endpoint.coordinates:
             return self._endpoint.transactions.check_write(
                 self._transactional_id, producer, (part.topic, part.index)
@@ -680,27 +678,6 @@ def _is_within(bounds: Bounds, records: Buffer, stored_magic: int) -> bool:
         return False
     is_kept = len(records) > MAGIC_AT and records[MAGIC_AT] == stored_magic
     return _records_in(records) * (1 if is_kept else CONVERTED_RECORDS) <= bounds.records
-
-
-def _is_idempotent(records: Buffer | None) -> bool:
-    if records is None or len(records) < PRODUCER_ID_AT + 10 or records[MAGIC_AT] != 2:
-        return False
-    return bool(_PRODUCER_ID.unpack_from(records, PRODUCER_ID_AT)[0] >= 0)
-
-
-def _producer_in(records: Buffer | None) -> Producer:
-    """The producer of a set's first batch; NO_PRODUCER if it names none."""
-    if records is None or not _is_idempotent(records):
-        return NO_PRODUCER
-    producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_ID_AT)
-    return Producer(producer_id, epoch)
-
-
-def _sent_batch(produced: Produced) -> SentBatch | None:
-    state = produced.producer
-    if state is None:
-        return None
-    return SentBatch(state.producer_id, state.epoch, state.base_sequence, produced.message_count)
 
 
 HANDLERS: dict[int, Handler] = {0: Handler(produce, parts_of("topic_data", "partition_data"))}

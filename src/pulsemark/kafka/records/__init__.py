@@ -21,10 +21,13 @@ set has very many records: a million takes a second. A caller hands large sets t
 """
 
 from .batch import NO_PRODUCER as NO_PRODUCER
+from .batch import SEQUENCE_END as SEQUENCE_END
 from .batch import Producer as Producer
+from .batch import SentBatch as SentBatch
 from .batch import control_batch as control_batch
 from .batch import empty_batch as empty_batch
 from .batch import producer_of as producer_of
+from .batch import sent_batch as sent_batch
 from .convert import keep as keep
 from .fetched import Fetched as Fetched
 from .fetched import StoredSet as StoredSet
@@ -56,7 +59,6 @@ from .rules import MAX_BATCH_BYTES as MAX_BATCH_BYTES
 from .rules import MAX_RAW_BYTES as MAX_RAW_BYTES
 from .rules import EntryRules as EntryRules
 from .rules import Produced as Produced
-from .rules import ProducerState as ProducerState
 from .rules import TombstoneStage as TombstoneStage
 from .rules import deletes as deletes
 from .rules import magic_of as magic_of

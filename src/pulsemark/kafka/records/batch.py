@@ -267,6 +267,31 @@ class Producer(NamedTuple):
 
 
 NO_PRODUCER = Producer(-1, -1)
+#: After the last sequence number comes 0.
+SEQUENCE_END = 2**31
+_SENT = struct.Struct(">qhii")
+_SENT_AT = BATCH_HEADER_BYTES - _SENT.size
+
+
+class SentBatch(NamedTuple):
+    """Which batch of which idempotent producer it is (KIP-98)."""
+
+    producer: Producer
+    first_sequence: int
+    records: int
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of its last record."""
+        return (self.first_sequence + self.records - 1) % SEQUENCE_END
+
+
+def sent_batch(records: Buffer | None) -> SentBatch | None:
+    """What the header of a set's first batch says; None: no idempotent producer sent it."""
+    if records is None or len(records) < BATCH_HEADER_BYTES or records[layout.MAGIC_AT] != 2:
+        return None
+    producer_id, epoch, sequence, count = _SENT.unpack_from(records, _SENT_AT)
+    return SentBatch(Producer(producer_id, epoch), sequence, count) if producer_id >= 0 else None
 
 
 def producer_of(transaction: str) -> Producer | None:

@@ -64,7 +64,7 @@ from .legacy import (
     read_records,
     wrapped_records,
 )
-from .rules import EntryRules, Produced, ProducerState, TombstoneStage, magic_of, says_tombstone
+from .rules import EntryRules, Produced, TombstoneStage, magic_of, says_tombstone
 from .scan import Scan, scan_messages, scan_records, suits_view
 
 ONE_BATCH_VERSION = 3
@@ -258,7 +258,8 @@ def store_batch(
         raw_size_bytes=len(raw) - at,
         tombstone=scan.flags + (scan.nulls if null_deletes else 0) == header.record_count,
         in_place=in_place,
-        producer=_producer_of(header),
+        sent=batches.sent_batch(batch) if header.producer_id >= 0 else None,
+        is_transactional=bool(header.attributes & layout.TRANSACTIONAL),
         inner_base_offset=None if rules.magic else _inner_base_of(body, rules),
         work=work,
     )
@@ -298,15 +299,6 @@ def _raw_records(
         if suits_view(records, header.record_count):
             return records, 0
     return batches.raw_records(batch, header, max_bytes, work), 0
-
-
-def _producer_of(header: BatchHeader) -> ProducerState | None:
-    if header.producer_id < 0:
-        return None
-    is_transactional = bool(header.attributes & layout.TRANSACTIONAL)
-    return ProducerState(
-        header.producer_id, header.producer_epoch, header.base_sequence, is_transactional
-    )
 
 
 def _check_header(

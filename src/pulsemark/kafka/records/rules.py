@@ -24,10 +24,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from ...metadata import Buffer
 from ...proto.broker_entry_pb2 import SourceFormat
 from .layout import TOMBSTONE_FLAG, Headers, Record, Work
+
+if TYPE_CHECKING:
+    from .batch import SentBatch
 
 MAX_BATCH_BYTES = 1_048_588
 """Kafka's default of max.message.bytes: a megabyte, and the 12 bytes of offset and size."""
@@ -84,16 +88,6 @@ class EntryRules:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerState:
-    """Which batch of which idempotent producer it is (KIP-98)."""
-
-    producer_id: int
-    epoch: int
-    base_sequence: int
-    is_transactional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Produced:
     """A set that passed the check."""
 
@@ -112,7 +106,9 @@ class Produced:
     """Whether every record deletes its key."""
     in_place: bool
     """Whether the records' bytes are the producer's."""
-    producer: ProducerState | None = None
+    sent: SentBatch | None = None
+    """Which batch of an idempotent producer it is."""
+    is_transactional: bool = False
     inner_base_offset: int | None = None
     """Of a compressed set of magic 0: the offset that its first message has inside it."""
     work: Work = field(default_factory=Work)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...coordination import Delete, Operation
@@ -202,14 +201,14 @@ class BookKeeperLedgers(LedgerStore):
 
     def create(self, header: RunHeader) -> BookKeeperRun:
         """A run; its ledger is created with the first entries that are written to it."""
-        return BookKeeperRun(header, self)
+        return BookKeeperRun(header, self.access, self._cut_run)
 
     def open(self, name: str, topic_id: int) -> list[Run]:
         """The runs that count; their newest ledger is recovered. Raises CatalogError, OSError."""
         return list(self.thread.run(self._open(topic_id)))
 
     async def _open(self, topic_id: int) -> list[BookKeeperRun]:
-        make = partial(BookKeeperRun, owner=self)
+        make = self.create
         try:
             return await self.logs.open(topic_id, make, self.access)
         except FAILURES as error:
@@ -308,8 +307,7 @@ class BookKeeperLedgers(LedgerStore):
     def _delete_gone(self) -> None:
         self.thread.run(self.logs.delete_gone(self.access))
 
-    def cut_run(self, run: BookKeeperRun, rows: int) -> None:
-        """As `RunOwner.cut_run`."""
+    def _cut_run(self, run: BookKeeperRun, rows: int) -> None:
         self.thread.run(self.logs.cut(run, rows))
 
     # The whole

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote_plus, unquote_plus
 
 from google.protobuf.message import DecodeError
@@ -32,7 +32,7 @@ from .client.errors import BookKeeperError, LedgerMissingError
 from .loop_thread import LoopThread
 from .nodes import Paths, unpack_log
 from .read_ahead import LedgerAccess, UnreadableEntryError
-from .run import BookKeeperRun, RunOwner, end_offset
+from .run import BookKeeperRun, end_offset
 from .stored_entry import BadEntryError, Facts, own_facts, read_facts
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class BookKeeperReader:
             count = min(limits) - header.first_entry_id
             if count <= 0:
                 continue
-            run = BookKeeperRun(header, cast("Any", self))
+            run = BookKeeperRun(header, self.access)
             run.cut_rows = records[header].cut_rows
             entry = (await self._entries(header.ledger_id, header.first_entry_id + count - 1))[0]
             facts = read_facts(entry.payload)
@@ -256,7 +256,7 @@ class BookKeeperReader:
                 previous_ledger_id=previous.ledger_id if previous else -1,
                 previous_entry_count=previous.entry_count if previous else 0,
             )
-            run = PulsarRun(header, cast("Any", self))
+            run = PulsarRun(header, self.access)
             last = stamp_of(lasts[each][0])
             if is_stamped and last is not None:
                 run.show_opened(ends[each], last[1] + 1 - next_index, last[0], last[0])
@@ -298,10 +298,6 @@ class BookKeeperReader:
 
     async def _entries(self, ledger_id: int, entry_id: int) -> list[Any]:
         return await self.access.entries(ledger_id, entry_id, entry_id, 1)
-
-    def cut_run(self, run: BookKeeperRun, rows: int) -> None:
-        """As `RunOwner.cut_run`: a reader removes nothing."""
-        raise PermissionError(f"{self._name} is only read")
 
     # ZooKeeper
 
@@ -371,8 +367,8 @@ _READ_BYTES = 8 << 20
 class PulsarRun(BookKeeperRun):
     """One of Pulsar's ledgers. Nothing here writes, recovers or fences."""
 
-    def __init__(self, header: RunHeader, owner: RunOwner) -> None:
-        super().__init__(header, owner)
+    def __init__(self, header: RunHeader, access: LedgerAccess) -> None:
+        super().__init__(header, access)
         self._table: Columns | None = None
 
     def count_messages(self, entry_count: int) -> None:

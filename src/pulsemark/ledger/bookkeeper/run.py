@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..entry import HEAD, Entry, RecordHead, stamp_ms_of
 from ..position import Position
@@ -43,15 +43,6 @@ class _Place(NamedTuple):
     size_bytes: int
 
 
-class RunOwner(Protocol):
-    """What a run asks of its engine."""
-
-    access: LedgerAccess
-
-    def cut_run(self, run: BookKeeperRun, rows: int) -> None:
-        """Store durably that a run's first rows are removed. Raises CatalogError."""
-
-
 class BookKeeperRun(Run):
     """A run of entries. Rows of what this process wrote are in memory, others are read."""
 
@@ -59,9 +50,16 @@ class BookKeeperRun(Run):
     entry_overhead_bytes = HEAD.size
     may_wait = True
 
-    def __init__(self, header: RunHeader, owner: RunOwner) -> None:
+    def __init__(
+        self,
+        header: RunHeader,
+        access: LedgerAccess,
+        cut_run: Callable[[BookKeeperRun, int], None] | None = None,
+    ) -> None:
+        """``cut_run`` stores durably that first rows are removed; None: it is only read."""
         super().__init__(header)
-        self._owner = owner
+        self._access = access
+        self._cut_run = cut_run
         self.is_ready = False  # its ledger is still to be made
         self._written: Columns | None = Columns()
         self._time_max_ms = header.entry_time_floor_ms
@@ -212,7 +210,7 @@ class BookKeeperRun(Run):
         first_id = self.first_entry_id
         until = first_id + self.entry_count - 1
         try:
-            return self._owner.access.read(
+            return self._access.read(
                 self.ledger_id, first_id + row, first_id + last, max(max_bytes, 1), until=until
             )
         except UnreadableEntryError as error:
@@ -332,7 +330,8 @@ class BookKeeperRun(Run):
     def cut_head(self, rows: int) -> None:
         with suppress(DamagedRecordError):
             self.know_cut(rows, self._next_before(rows))
-        self._owner.cut_run(self, rows)
+        assert self._cut_run is not None, "who only reads removes nothing"
+        self._cut_run(self, rows)
         self.cut_rows = rows
 
     def know_cut(self, rows: int, messages_before: int) -> None:

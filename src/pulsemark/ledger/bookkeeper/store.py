@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...coordination import Coordination, CoordinationError
+from ...coordination import CoordinationError
 from ...metadata import Clock, SystemClock
 from ..commit.group_commit import Notify
 from ..errors import CatalogError, OwnershipLostError
 from ..store_core import StoreOptions, StoreSetup
 from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
-from .address import DEFAULT_ROOT, Connect, Connection, StoreAddress, connected, disconnected
+from .address import DEFAULT_ROOT, Connect, StoreAddress, connected, disconnected
 from .client.errors import BookKeeperError
 from .ledgers import BookKeeperLedgers, LedgerOptions
 from .loop_thread import LoopThread
@@ -24,7 +24,7 @@ from .metadata import LedgerIds, ZooKeeperMetadata
 from .owned_tree import OwnedTree
 
 if TYPE_CHECKING:
-    from .client import BookieTls, BookKeeperClient
+    from .client import BookieTls
 
 MAX_ENTRY_SIZE_BYTES = 5 * 1024 * 1024
 """Bookies take frames up to 5 MiB and a little: as Pulsar's largest message."""
@@ -84,37 +84,30 @@ class BookKeeperStore(TopicStore):
         setup: StoreSetup,
     ) -> BookKeeperStore:
         """As ``open``, with sessions that ``connecting`` makes on the store's own event loop."""
-        opening = partial(
-            cls._open, connecting, ledgers_root, root, ledger_options or LedgerOptions(), setup
-        )
-        return make_uninterrupted(opening, cls.close) if setup.threaded else opening()
 
-    @classmethod
-    def _open(
-        cls,
-        connecting: Connect,
-        ledgers_root: str,
-        root: str,
-        ledger_options: LedgerOptions,
-        setup: StoreSetup,
-    ) -> BookKeeperStore:
-        thread = LoopThread("pulsemark-bookkeeper")
-        try:
-            coordination, client = thread.run(_connecting(connecting, root))
-        except BaseException:
-            thread.stop()
-            raise
-        try:
-            engine = engine_on(thread, coordination, client, ledgers_root, root, ledger_options)
-        except BaseException:
-            thread.run(disconnected(coordination, client))
-            thread.stop()
-            raise
-        try:
-            return cls(engine, StoreState(Path(root)), setup)
-        except BaseException:
-            engine.close()
-            raise
+        def opening() -> BookKeeperStore:
+            with ExitStack() as on_failure:
+                thread = LoopThread("pulsemark-bookkeeper")
+                on_failure.callback(thread.stop)
+                try:
+                    coordination, client = thread.run(connecting())
+                except (CoordinationError, BookKeeperError) as error:
+                    raise CatalogError(Path(root), str(error)) from error
+                on_failure.callback(lambda: thread.run(disconnected(coordination, client)))
+                tree = OwnedTree(coordination, root, os.urandom(16).hex())
+                ids = LedgerIds(coordination, ledgers_root, client.has_any)
+                metadata = ZooKeeperMetadata(thread, tree, ids)
+                # From here on the engine ends thread and sessions.
+                engine = BookKeeperLedgers(
+                    thread, client, tree, metadata, ledger_options or LedgerOptions()
+                )
+                on_failure.pop_all()
+                on_failure.callback(engine.close)
+                store = cls(engine, StoreState(Path(root)), setup)
+                on_failure.pop_all()
+                return store
+
+        return make_uninterrupted(opening, cls.close) if setup.threaded else opening()
 
     def never_wait_here(self) -> None:
         """As `TopicStore.never_wait_here`: entries are on bookies."""
@@ -133,21 +126,6 @@ class BookKeeperStore(TopicStore):
                 self.engine.close()
 
 
-def engine_on(
-    thread: LoopThread,
-    coordination: Coordination,
-    client: BookKeeperClient,
-    ledgers_root: str,
-    root: str,
-    options: LedgerOptions,
-) -> BookKeeperLedgers:
-    """The engine on these sessions; takes the store over. Raises CatalogError."""
-    tree = OwnedTree(coordination, root, os.urandom(16).hex())
-    ids = LedgerIds(coordination, ledgers_root, client.has_any)
-    metadata = ZooKeeperMetadata(thread, tree, ids)
-    return BookKeeperLedgers(thread, client, tree, metadata, options)
-
-
 def fitting(options: StoreOptions | None) -> StoreOptions:
     """The options, within what bookies take, and with ledgers as short as Pulsar's by default."""
     options = options or StoreOptions()
@@ -157,10 +135,3 @@ def fitting(options: StoreOptions | None) -> StoreOptions:
         ledger_entries=MAX_LEDGER_ENTRIES if is_default else options.ledger_entries,
         max_entry_size_bytes=min(options.max_entry_size_bytes, MAX_ENTRY_SIZE_BYTES),
     )
-
-
-async def _connecting(connecting: Connect, root: str) -> Connection:
-    try:
-        return await connecting()
-    except (CoordinationError, BookKeeperError) as error:
-        raise CatalogError(Path(root), str(error)) from error

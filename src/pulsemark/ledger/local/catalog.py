@@ -11,17 +11,8 @@ Each segment names its own topic; the lists here only save reading every header 
 segments that are not listed yet are found in the journal. A catalog that is lost, or older than the
 folder, is filled again from the segments (`recovery`).
 
-**Checksums.**
-What shows that the catalog's content has changed: SQLite has no checksums of its own.
-
-SQLite notices a damaged page only if its structure is wrong. A flipped bit in a value would give
-another value: another retention time, another administrator, a segment of another topic.
-
-- Table ``checksum`` has the CRC32C of each property. Triggers remove it when a program that does
-  not know the table writes a property, so that earlier versions can use the folder in between; the
-  next opening adds what is missing.
-- The short rows of the other tables stand a second time in an index of all their columns, which
-  SQLite keeps, and compares with the table in ``PRAGMA integrity_check``.
+**Checksums** (docs/formats.md, "Catalog") show that the content has changed: SQLite notices a
+damaged page only if its structure is wrong.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Recovery, the first step of opening a folder: write the journal to the segments and free it.
 
-The order of the steps makes it safe to end at any point and begin again: write the journal's bytes
-into their segments and sync them; list every segment in the catalog; only then remove the journal;
-and after it the files of segments that were removed while the journal still had blocks of them.
+docs/formats.md has the order of the steps, by which it may end at any point and begin again.
 
 **The catalog.**
 Fills the catalog again from the segments, if it is lost or older than the folder.

@@ -17,9 +17,9 @@ from ...metadata import Clock, SystemClock
 from ..commit.group_commit import Notify
 from ..errors import FollowerFolderError
 from ..store import FOLLOWS_KIND, FOLLOWS_PLACE
-from ..store_core import StoreOptions, StoreSetup
+from ..store_core import LEDGER_IDS_AT_ONCE, StoreOptions, StoreSetup
 from ..store_state import StoreState, make_uninterrupted
-from ..topic_store import LEDGER_IDS_AT_ONCE, TopicStore
+from ..topic_store import TopicStore
 from .catalog import Catalog
 from .io.files import Files
 from .io.folder import Reserve, lock_folder, prepare_folder, warn_if_public

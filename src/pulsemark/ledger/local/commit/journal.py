@@ -10,19 +10,12 @@ filled with zeros before small blocks are written: overwriting in place needs no
 system's own journal, which is most of an fdatasync's price.
 
 A block whose write failed is overwritten in its place, and the file synced: a crash does not bring
-back what was refused. A file whose sync failed is never synced again, only removed: of its blocks
-those count that were synced before, and the next file's header says so. That header is on the disk
-before anything else is promised. So the caller first makes durable elsewhere what those blocks had
-that were written after the last good sync (`has_unsynced`). In both cases the journal goes on in
-another file; also after a write that an exception ended half way, because its result is not known.
+back what was refused. A file whose sync failed is never synced again, only removed: the next file's
+header says how much of it counts, and is on the disk before anything else is promised. So the
+caller first makes durable elsewhere what was written after the last good sync (`has_unsynced`). In
+both cases the journal goes on in another file; also after a write that an exception ended half way.
 
-**Its bytes** are in docs/formats.md: one header, twice, then blocks, one per group commit. The
-header is there twice, because a file whose header is lost is taken for one that was never used:
-damage to one copy does no harm. If both copies are all zeros, the file is free.
-
-Blocks carry what clients sent, and a reused file still has old content after its last block. But
-the secret was drawn after those bytes were written, and no client ever sees it, so they contain the
-marker only by chance. A reader that looks for the next block therefore reads each byte only once.
+docs/formats.md has its bytes, and which blocks count.
 """
 
 from __future__ import annotations
