@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,8 +24,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from pulsemark.ledger import Position
-from pulsemark.metadata import messages_of
+from pulsemark.ledger import EARLIEST, EntryKind, ManagedLedger, Position
+from pulsemark.ledger.topic_log import entries_of
+from pulsemark.metadata import messages_of, read_message_metadata
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.histories import History, Step
@@ -68,6 +69,8 @@ class Lane:
     kind: str
     consumers: int = 1
     batch: int = 1
+    #: In how many parts a message is sent.
+    chunks: int = 1
     has_delays: bool = False
     #: Messages are moved in transactions: from it, or to it.
     has_transactions: bool = False
@@ -85,6 +88,7 @@ LANES = (
     Lane("failover", "Failover", consumers=2),
     Lane("shared", "Shared", consumers=2, has_delays=True),
     Lane("keys", "Key_Shared", consumers=2),
+    Lane("chunks", "Exclusive", chunks=3, rate=0.5),
     Lane("ring-a", "Shared", consumers=0, has_transactions=True, rate=0.1),
     Lane("ring-b", "Shared", consumers=0, has_transactions=True, rate=0),
     Lane("moved", "Exclusive", has_transactions=True, rate=0),
@@ -172,6 +176,8 @@ class Producer(Client):
         self.unanswered: deque[tuple[int, bytes, list[dict[str, Any]]]] = deque()
         self._sequence = 0
         self._is_new = False
+        #: Chunks that are still to be sent.
+        self._rest: deque[bytes] = deque()
 
     def opening(self) -> bytes:
         """PRODUCER."""
@@ -185,10 +191,16 @@ class Producer(Client):
         """Send."""
         if self._is_new:
             self._is_new = False
+            self._rest.clear()
             peer.send(*(frame for _, frame, _ in self.unanswered))
+        elif self._rest:
+            peer.send(self._rest.popleft())
         elif self.world.random.random() > self.lane.rate:
             return
         elif not self.world.is_over and len(self.unanswered) < 20:
+            if self.lane.chunks > 1:
+                self._rest.extend(self._chunks())
+                return
             frames = [self._message() for _ in range(self.world.random.choice((1, 1, 1, 4)))]
             peer.send(*frames)
 
@@ -221,6 +233,24 @@ class Producer(Client):
         self.unanswered.append((first, frame, told))
         return frame
 
+    def _chunks(self) -> Iterator[bytes]:
+        """A message in parts, each with a receipt; they may be sent again from any of them on."""
+        world, lane, number = self.world, self.lane, self._sequence
+        self._sequence += 1
+        value = f"{lane.name}/{number}"
+        told = {"value": value, "begin_ns": world.now_ns(), "is_once": world.is_once}
+        size = -(-len(value) // lane.chunks)
+        for chunk in range(lane.chunks):
+            body = unbatched_message(
+                value[chunk * size : (chunk + 1) * size].encode(), sequence_id=number,
+                publish_time_ms=world.clock.now_ms(), producer_name=self.name,
+                uuid=f"{self.name}-{number}", chunk_id=chunk, num_chunks_from_msg=lane.chunks,
+                total_chunk_msg_size=len(value),
+            )  # fmt: skip
+            frame = b"".join(commands.send(1, number, body, is_chunk=True))
+            self.unanswered.append((number, frame, [told] if chunk == lane.chunks - 1 else []))
+            yield frame
+
     def _key(self, value: str) -> str:
         return f"k{int(value.rpartition('/')[2]) % 7}"
 
@@ -236,6 +266,8 @@ class Producer(Client):
         at = MessageId.from_data(event.body.message_id)
         for batch, each in enumerate(told):
             place = f"{at.ledger_id}:{at.entry_id}:{batch}" if at.ledger_id >= 0 else None
+            if self.lane.chunks > 1:
+                place = None  # of a last chunk, which may come again without the others
             self.note("send", position=place, **each)
 
     def end(self) -> None:
@@ -251,11 +283,14 @@ class Consumer(Client):
     def __init__(self, world: World, lane: Lane, number: int) -> None:
         super().__init__(world, lane, f"{lane.name}-consumer-{number}")
         self.about: dict[str, Any] = {"subscription": "s", "kind": lane.kind}
-        self._inbox: deque[tuple[MessageId, list[dict[str, Any]]]] = deque()
+        #: What is acknowledged together, and its messages.
+        self._inbox: deque[tuple[list[MessageId], list[dict[str, Any]]]] = deque()
         #: Received and not acknowledged, in order.
-        self._held: list[tuple[MessageId, list[dict[str, Any]]]] = []
+        self._held: list[tuple[list[MessageId], list[dict[str, Any]]]] = []
         self._asked: dict[int, list[dict[str, Any]]] = {}
         self._owed = 0
+        #: By message, the chunks that came.
+        self._chunks: dict[str, tuple[list[MessageId], dict[int, str]]] = {}
 
     def opening(self) -> bytes:
         """SUBSCRIBE."""
@@ -270,6 +305,7 @@ class Consumer(Client):
         super().leave()
         self._inbox.clear()
         self._held.clear()
+        self._chunks.clear()
         for each in (each for told in self._asked.values() for each in told):
             self.note("acknowledge", ok=None, **each)
         self._asked.clear()
@@ -289,7 +325,7 @@ class Consumer(Client):
                  "position": f"{at.ledger_id}:{at.entry_id}:{max(each.batch_index, 0)}"}
                 for each in messages_of(event.headers_and_payload)
             ]  # fmt: skip
-            self._inbox.append((at, got))
+            self._inbox.extend(self._whole(event, at, got))
         elif isinstance(event, Command) and event.type == _T.ACK_RESPONSE:
             ok = None if event.body.HasField("error") else True
             for told in self._asked.pop(event.body.request_id, ()):
@@ -302,6 +338,23 @@ class Consumer(Client):
         else:
             super().took(event)
 
+    def _whole(
+        self, event: Message, at: MessageId, got: list[dict[str, Any]]
+    ) -> list[tuple[list[MessageId], list[dict[str, Any]]]]:
+        """What is acknowledged together: a message's chunks. A last one alone is dropped."""
+        header = read_message_metadata(event.headers_and_payload)
+        if header.num_chunks_from_msg < 2:
+            return [([at], got)]
+        ids, parts = self._chunks.setdefault(header.uuid, ([], {}))
+        ids.append(at)
+        parts[header.chunk_id] = got[0]["value"]
+        if header.chunk_id < header.num_chunks_from_msg - 1:
+            return []
+        del self._chunks[header.uuid]
+        got[0]["value"] = "".join(part for _, part in sorted(parts.items()))
+        is_whole = len(parts) == header.num_chunks_from_msg
+        return [(ids, got if is_whole else [])]
+
     def act(self, peer: Peer) -> None:
         """One thing of many."""
         random = self.world.random
@@ -313,11 +366,11 @@ class Consumer(Client):
             self.note("closed", **self.about)
         elif self._inbox:
             for _ in range(min(len(self._inbox), random.randint(1, 5))):
-                at, told = self._inbox.popleft()
-                self._owed += len(told)
+                ids, told = self._inbox.popleft()
+                self._owed += max(len(ids), len(told))
                 for each in told:
                     self.note("receive", **each)
-                self._held.append((at, told))
+                self._held.append((ids, told))
             if self.world.is_over or random.random() < 0.8:
                 self._acknowledge(peer)
         elif self._held:
@@ -327,7 +380,7 @@ class Consumer(Client):
         """All that is held: one by one, or at once; with an answer, or without."""
         random = self.world.random
         told = [each for _, some in self._held for each in some]
-        ids, kind = [at for at, _ in self._held], pb.CommandAck.Individual
+        ids, kind = [at for some, _ in self._held for at in some], pb.CommandAck.Individual
         if self.lane.kind in ("Exclusive", "Failover") and random.random() < 0.5:
             ids, kind = ids[-1:], pb.CommandAck.Cumulative
         request_id = None
@@ -662,6 +715,23 @@ class World:
         is_silent = self.broker.loop.time() - last_s > SILENCE_S
         return is_silent and not any(each.unanswered for each in senders)
 
+    def _read_chunks(self, lane: Lane, ledger: ManagedLedger) -> None:
+        """The messages of which all chunks are stored."""
+        parts: dict[str, dict[int, str]] = defaultdict(dict)
+        for entry in entries_of(ledger, EARLIEST):
+            if entry.kind is not EntryKind.DATA:
+                continue
+            header = read_message_metadata(entry.body)
+            chunks = parts[header.uuid]
+            chunks[header.chunk_id] = (messages_of(entry.body)[0].value or b"").decode()
+            if header.chunk_id == lane.chunks - 1:
+                del parts[header.uuid]
+                if len(chunks) == lane.chunks:
+                    at = f"{entry.position.ledger_id}:{entry.position.entry_id}:0"
+                    value = "".join(part for _, part in sorted(chunks.items()))
+                    self.note("read", client="log", topic=lane.name, position=at, value=value,
+                              time_ms=entry.append_time_ms)  # fmt: skip
+
     def end(self) -> None:
         """End the broker that is there now."""
         self.broker.end()
@@ -675,7 +745,9 @@ class World:
                       time_ms=each.broker_time_ms, value=value)  # fmt: skip
         for lane in LANES:
             ledger = self.broker.store.open_topic(lane.topic)
-            for each in messages_in(ledger):
+            if lane.chunks > 1:
+                self._read_chunks(lane, ledger)
+            for each in () if lane.chunks > 1 else messages_in(ledger):
                 at, batch = Position(*each.position), max(each.message.batch_index, 0)
                 # Messages of transactions that were aborted have indexes, too.
                 index = None if lane.has_transactions else each.index
