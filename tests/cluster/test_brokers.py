@@ -148,6 +148,35 @@ def test_a_topic_that_is_opened_while_its_bundle_is_given_away(
     opened[0].send(b"x")
 
 
+def test_a_partitioned_topic_is_deleted_while_its_bundles_are_given_away(
+    brokers, rest, eventually, monkeypatch
+):
+    """Neither waits for the other for ever, and the topic is gone."""
+    only = brokers.start()
+    parts = "/admin/v2/persistent/public/default/parts/partitions"
+    assert rest(only, "PUT", parts, 8)[0] == 204
+    began, may_go = threading.Event(), threading.Event()
+    plain = TopicStore.delete_topic
+
+    def slowly(*arguments):
+        began.set()
+        assert may_go.wait(30)
+        return plain(*arguments)
+
+    monkeypatch.setattr(TopicStore, "delete_topic", slowly)
+    deleting = threading.Thread(target=rest, args=(only, "DELETE", parts))
+    unloading = threading.Thread(target=rest, args=(only, "PUT", f"{BUNDLES}/unload"))
+    deleting.start()
+    assert began.wait(30)
+    unloading.start()
+    eventually(lambda: only.member.ownership.leaving, "the bundles leave")
+    may_go.set()
+    for thread in (deleting, unloading):
+        thread.join(30)
+        assert not thread.is_alive()
+    eventually(lambda: rest(only, "GET", parts)[0] == 404, "the topic is gone")
+
+
 def test_settings_are_shared(brokers, rest, eventually):
     """Tenants, namespaces, policies of namespaces and topics, schemas and partitioned topics that
     are made at one broker are in force at the others.

@@ -75,7 +75,7 @@ async def create_topic(request: Request, path: TopicPath) -> Response:
     topics = request.services.topics
     name = topic_name(request, path)
     given = text_properties(request.json())
-    async with topics.locks.held(_creation(name)):
+    async with topics.changes.held(_creation(name)):
         if topics.exists(name):
             raise HttpError(409, "This topic already exists")
         _check_partition(request, name)
@@ -163,7 +163,7 @@ async def create_partitioned(request: Request, path: TopicPath) -> Response:
         raise HttpError(406, "Number of partitions should be more than 0")
     _check_count(request, count)
     check_no_partition(name)
-    async with topics.locks.held(_creation(name)):
+    async with topics.changes.held(_creation(name)):
         if topics.exists(name):
             raise HttpError(409, "This topic already exists")
         try:

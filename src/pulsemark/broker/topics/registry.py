@@ -102,7 +102,11 @@ class Topics:
         self.store = store
         self._additions = Additions(store, run_blocking)
         self.marks = TopicMarks(catalog_writer, run_blocking)
+        #: Of logs: `unload` waits for them.
         self.locks = NameLocks()
+        #: Of partitioned topics, and of what is created over REST. Who holds one may wait for a
+        #: bundle, which may wait for the locks of its logs: it must not wait for these.
+        self.changes = NameLocks()
         self._background = Background()
         self._delayed_total = DelayedTotal(config.max_delayed_entries)
         self.rule_keeping = RuleKeeping(self, broker_name)
@@ -264,7 +268,7 @@ class Topics:
     async def _create_partitioned_alone(
         self, name: TopicName, partitions: int, policies: dict[str, Any] | None, *, only_adds: bool
     ) -> None:
-        async with self.locks.held(str(name)):
+        async with self.changes.held(str(name)):
             self.check_namespace(name)
             if only_adds and name not in self.partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
@@ -283,7 +287,7 @@ class Topics:
         await self._background.run_to_end(self._delete_partitioned_alone(name, force=force))
 
     async def _delete_partitioned_alone(self, name: TopicName, *, force: bool) -> None:
-        async with self.locks.held(str(name)):
+        async with self.changes.held(str(name)):
             if name not in self.partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             indexes = range(self.partitioned.count_of(name))
