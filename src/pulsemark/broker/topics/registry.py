@@ -102,11 +102,8 @@ class Topics:
         self.store = store
         self._additions = Additions(store, run_blocking)
         self.marks = TopicMarks(catalog_writer, run_blocking)
-        #: Of logs: `unload` waits for them.
-        self.locks = NameLocks()
-        #: Of partitioned topics, and of what is created over REST. Who holds one may wait for a
-        #: bundle, which may wait for the locks of its logs: it must not wait for these.
-        self.changes = NameLocks()
+        #: Of logs; and of partitioned topics, and of what is created over REST (see `unload`).
+        self.locks, self.changes = NameLocks(), NameLocks()
         self._background = Background()
         self._delayed_total = DelayedTotal(config.max_delayed_entries)
         self.rule_keeping = RuleKeeping(self, broker_name)
@@ -574,8 +571,9 @@ async def unload(
     """Close the open topics that belong to it, and return how many there were.
 
     `Topics.check_owned` must refuse them already. Those that are being opened just now are waited
-    for: each holds the lock of its name. `is_lost`: another broker owns them already, so nothing
-    can be stored any more.
+    for: each holds the lock of its name. Changes of partitioned topics are not: they may wait until
+    this broker owns the bundle again. `is_lost`: another broker owns them already, so nothing can
+    be stored any more.
     """
     count = 0
     for name in dict.fromkeys((*topics.open_topics, *topics.locks.names())):
