@@ -169,7 +169,7 @@ SHOWN = (
     )),
     Shown("dump orders --data-dir followed --control", CONTROL),
     Shown("control list", CONTROL),
-    Shown("control epochs", (r" 0 +0 +1 +2:0 -", r" 1 +1 +4 +3:0 other")),
+    Shown("control epochs", (r" 0 +0 +1 +2 +0", r" 1 +1 +4 +3 +0 +other")),
     Shown("audit", (r"broker +standalone-\S+ +1 +0 ", r"broker +kafka-python-\S+ +1 +0 ")),
     Shown("follow", (r"entries: [1-9]\d*, .*truncated: 0; lag: 0 entries",)),
     Shown("promote", (r"promoted followed: .* leads \d+ topics?",)),

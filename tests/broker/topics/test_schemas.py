@@ -210,7 +210,7 @@ def test_a_field_without_default_is_refused_and_named(raw, topic):
         raw.create_producer(topic, schema=avro(("a", "string"), ("c", "int")))
     message = str(caught.value)
     assert "with strategy FULL: org.apache.avro.SchemaValidationException" in message
-    assert '"name" : "c"' in message
+    assert '"name": "c"' in message
     with pytest.raises(RequestRefusedError, match="IncompatibleSchema"):
         raw.subscribe(topic, "s", schema=avro(("a", "string"), ("c", "int")))
 
