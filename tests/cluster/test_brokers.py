@@ -113,6 +113,19 @@ def test_unloading(brokers, rest, eventually, path):
     assert brokers.owner(TOPIC).broker.services.topics.open_topics[TOPIC].ledger.next_index == 4
 
 
+def slowed(monkeypatch, name):
+    """A method of stores waits from now on: events that say that it has begun, and may go on."""
+    began, may_go, plain = threading.Event(), threading.Event(), getattr(TopicStore, name)
+
+    def slowly(*arguments):
+        began.set()
+        assert may_go.wait(30)
+        return plain(*arguments)
+
+    monkeypatch.setattr(TopicStore, name, slowly)
+    return began, may_go
+
+
 def test_a_topic_that_is_opened_while_its_bundle_is_given_away(
     brokers, rest, eventually, monkeypatch
 ):
@@ -121,16 +134,8 @@ def test_a_topic_that_is_opened_while_its_bundle_is_given_away(
     """
     only = brokers.start()
     brokers.owner(TOPIC)
-    began, may_go, opened = threading.Event(), threading.Event(), []
-    plain = TopicStore.open_topic
-
-    def slowly(*arguments):
-        began.set()
-        assert may_go.wait(30)
-        return plain(*arguments)
-
-    monkeypatch.setattr(TopicStore, "open_topic", slowly)
-    client = brokers.client()
+    began, may_go = slowed(monkeypatch, "open_topic")
+    client, opened = brokers.client(), []
 
     def open_producer():
         opened.append(client.create_producer(TOPIC, send_timeout_millis=20_000))
@@ -155,15 +160,7 @@ def test_a_partitioned_topic_is_deleted_while_its_bundles_are_given_away(
     only = brokers.start()
     parts = "/admin/v2/persistent/public/default/parts/partitions"
     assert rest(only, "PUT", parts, 8)[0] == 204
-    began, may_go = threading.Event(), threading.Event()
-    plain = TopicStore.delete_topic
-
-    def slowly(*arguments):
-        began.set()
-        assert may_go.wait(30)
-        return plain(*arguments)
-
-    monkeypatch.setattr(TopicStore, "delete_topic", slowly)
+    began, may_go = slowed(monkeypatch, "delete_topic")
     deleting = threading.Thread(target=rest, args=(only, "DELETE", parts))
     unloading = threading.Thread(target=rest, args=(only, "PUT", f"{BUNDLES}/unload"))
     deleting.start()

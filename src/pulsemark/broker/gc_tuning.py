@@ -97,6 +97,7 @@ def old_objects() -> int:
 
     The list has objects that other threads are still making. Python cannot finish a tuple that
     somebody else refers to (SystemError), so the list must be gone before another thread runs.
-    Threads change between two steps of Python code; here is none between listing and counting.
+    Threads change between two steps of Python code; between listing and counting there is no such
+    step.
     """
     return next(map(len, map(gc.get_objects, (2,))))

@@ -34,7 +34,7 @@ from ..proto.broker_entry_pb2 import (
     ControlType,
 )
 from .errors import InvalidFieldError, SeekCallError
-from .rpc import position_message, position_of
+from .rpc import facts_of, position_of
 from .search import SearchMethod
 
 if TYPE_CHECKING:
@@ -148,12 +148,10 @@ def int64(time_ms: int) -> int:
 def message_of(kind: Callable[..., M], value: Any, **given: Any) -> M:
     """A dataclass as a protobuf message, whose other fields have the same names; None is unset."""
     described: Descriptor = kind.DESCRIPTOR  # type: ignore[attr-defined]
-    for name in described.fields_by_name.keys() - given.keys():
-        fact = getattr(value, name)
-        if isinstance(fact, Position):
-            fact = position_message(fact)
-        given[name] = int64(fact) if name == "time_ms" else fact
-    return kind(**given)
+    facts = facts_of(value, described.fields_by_name.keys() - given.keys())
+    if "time_ms" in facts:
+        facts["time_ms"] = int64(facts["time_ms"])
+    return kind(**given, **facts)
 
 
 def answer_of(kind: type[A], message: Any, **given: Any) -> A:

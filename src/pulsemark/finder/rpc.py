@@ -133,6 +133,15 @@ def position_of(message: pb.Position) -> Position:
     return Position(message.ledger_id, message.entry_id)
 
 
+def facts_of(value: object, names: Iterable[str]) -> dict[str, Any]:
+    """Attributes of an object as the fields of a message have them."""
+    facts = {name: getattr(value, name) for name in names}
+    return {
+        name: position_message(fact) if isinstance(fact, Position) else fact
+        for name, fact in facts.items()
+    }
+
+
 def encode(error: Exception) -> tuple[grpc.StatusCode, str, Metadata] | None:
     """Status code, text and trailers for an error; None for an error that is not expected."""
     code = _code_of(error)
@@ -173,11 +182,7 @@ def _detail_of(error: Exception) -> pb.ErrorDetail | None:
     for name, kind in _DETAILS.items():
         if isinstance(error, kind):
             described: Any = pb.ErrorDetail.DESCRIPTOR.fields_by_name[name].message_type
-            facts = {spec.name: getattr(error, spec.name) for spec in described.fields}
-            for fact, value in facts.items():
-                if isinstance(value, Position):
-                    facts[fact] = position_message(value)
-            return pb.ErrorDetail(**{name: facts})
+            return pb.ErrorDetail(**{name: facts_of(error, described.fields_by_name)})
     return None
 
 

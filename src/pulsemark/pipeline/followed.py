@@ -72,7 +72,7 @@ class FollowedTopics:
         return ()
 
     def losses(self) -> Iterable[DataLossError]:
-        """Topics that are lost, and messages that are lost behind the end of topics."""
+        """Topics that are lost, and messages that are lost after the end of topics."""
         return ()
 
     def log_of(self, topic: str) -> TopicLog | None:

@@ -70,7 +70,7 @@ def mark_of(log: TopicLog, index: int) -> Mark | None:
 def loss_since(log: TopicLog, index: int, mark: Mark | None, expected: Expected) -> str | None:
     """Why a copy that ends before ``index`` cannot go on in this log; None if it can.
 
-    What retention has removed since is not among the reasons, nor is what is lost behind the copy.
+    What retention has removed since is not among the reasons, nor is what is lost after the copy.
     """
     if log.next_index < index:
         reason = "the topic ends before: its tail was cut off, or an older copy was restored"
@@ -95,7 +95,7 @@ def why_other(mark: Mark) -> str:
 def check_place(log: TopicLog, index: int, mark: Mark | None, expected: Expected) -> None:
     """Check that a copy that ends before ``index`` can go on in this log.
 
-    Raises DataLossError: messages behind it were trimmed or lost, or the log is another one.
+    Raises DataLossError: messages after it were trimmed or lost, or the log is another one.
     """
     reason = loss_since(log, index, mark, expected)
     if reason is not None and log.next_index < index:

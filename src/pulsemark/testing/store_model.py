@@ -6,8 +6,8 @@ A test appends, trims and acknowledges through the model, which remembers what t
 - each entry whose commit succeeded is in the log, with the promised bytes, index and time;
 - each entry in the log was sent, at that position; an entry that was once read stays;
 - indexes have no gap and none is given twice; times never decrease;
-- an entry that was refused is not in the log while that store lives: whoever sends it again because
-  of the error would have it there twice;
+- an entry that was refused is not in the log while that store lives: a client that sends it again
+  because of the error would have it there twice;
 - a cursor has the state that was last made durable, or the state of a later attempt.
 
 A refused entry, and one whose outcome was not known before a crash, may be in the log or not once

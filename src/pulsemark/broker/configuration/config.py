@@ -615,7 +615,7 @@ def check_storage(config: BrokerConfig) -> None:
 
 
 def path_of(name: str, value: Any) -> Path:
-    """A setting's path. Raises ConfigError if it is none."""
+    """A setting's path. Raises ConfigError if it is not a path."""
     try:
         return Path(value)
     except TypeError as error:

@@ -140,7 +140,7 @@ def check_declared(spec: Field[Any], value: Any) -> None:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether it is a whole number; True and False are none."""
+    """Whether it is a whole number; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -241,7 +241,7 @@ class _FollowedFolder:
         return self._store.open_view(name, create=False)
 
     def _logs(self) -> Mapping[str, TopicLog]:
-        """The logs of all topics, also of those that nobody uses now: a follower may lack entries.
+        """The logs of all topics. A follower needs also those that no client uses now.
 
         It opens topics for a few seconds. The next calls open the rest.
         """

@@ -383,7 +383,7 @@ def _refuse_send(
     session: Session, sender: Producer, topic: Topic, command: CommandSend, refusal: RefusedError
 ) -> None:
     if topic.deduplication is not None and refusal.code in SENT_AGAIN:
-        # If a message behind this one were stored, this one would count as a duplicate when its
+        # If a message after this one were stored, this one would count as a duplicate when its
         # client sends it again.
         sender.must_open_again = True
     if session.refused_sends.add():

@@ -341,7 +341,7 @@ NAMESPACE_METRICS = (
 
 @routes.get(f"{STATS}/mbeans", needs.SUPER_USER)
 async def mbeans(request: Request) -> Response:
-    """The beans of the Java process: there is none."""
+    """No beans: there is no Java process."""
     return Response.of_json([])
 
 

@@ -69,7 +69,7 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     settings = await request.services.run_blocking(
         read_settings, _checked_permissions(settings), request.services.config.cluster
     )
-    async with request.services.topics.changes.held(f"creation of {full}"):
+    async with request.services.topics.creating(full):
         if full in request.services.topics.namespaces:  # created meanwhile
             raise HttpError(409, "Namespace already exists")
         await request.services.topics.namespaces.put(full, settings)
@@ -272,7 +272,7 @@ async def create_tenant(request: Request, name: str) -> Response:
     if not is_valid_name(name):
         raise HttpError(412, "Tenant name is not valid")
     settings = _tenant_settings(request)
-    async with request.services.topics.changes.held("creation of tenants"):
+    async with request.services.topics.creating("tenants"):
         if name in request.services.topics.namespaces.tenants:
             raise HttpError(409, "Tenant already exist")
         most = request.services.config.max_tenants

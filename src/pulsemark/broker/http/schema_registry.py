@@ -298,7 +298,7 @@ async def subjects(request: Request) -> Response:
 
 
 async def _names(request: Request) -> list[str]:
-    """The subjects that are asked for, whoever may read them."""
+    """The subjects that are asked for, also those that the caller may not read."""
     prefix = request.query.get("subjectPrefix", "")
 
     def names(everything: Iterable[tuple[str, Facts]]) -> list[str]:
@@ -364,7 +364,7 @@ async def _long(
 
 def _count(request: Request, name: str, default: int) -> int:
     text = request.query.get(name, str(default))
-    # A limit of -1 is none.
+    # A limit of -1 means that there is no limit.
     if not re.fullmatch("[0-9]{1,9}", text) and (name, text) != ("limit", "-1"):
         raise RegistryError(400, f"{name} must be a whole number, not {text[:40]!r}")
     return int(text)

@@ -75,7 +75,7 @@ async def create_topic(request: Request, path: TopicPath) -> Response:
     topics = request.services.topics
     name = topic_name(request, path)
     given = text_properties(request.json())
-    async with topics.changes.held(_creation(name)):
+    async with topics.creating(str(name)):
         if topics.exists(name):
             raise HttpError(409, "This topic already exists")
         _check_partition(request, name)
@@ -83,11 +83,6 @@ async def create_topic(request: Request, path: TopicPath) -> Response:
         if given:
             await topics.policies[PROPERTIES].set_for_topic(name, given)
     return Response()
-
-
-def _creation(name: TopicName) -> str:
-    """The lock of requests that create a topic: one of several is told that it was created."""
-    return f"creation of {name}"
 
 
 def _check_partition(request: Request, name: TopicName) -> None:
@@ -163,7 +158,7 @@ async def create_partitioned(request: Request, path: TopicPath) -> Response:
         raise HttpError(406, "Number of partitions should be more than 0")
     _check_count(request, count)
     check_no_partition(name)
-    async with topics.changes.held(_creation(name)):
+    async with topics.creating(str(name)):
         if topics.exists(name):
             raise HttpError(409, "This topic already exists")
         try:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -245,6 +246,10 @@ class Topics:
         return ledger
 
     # -- creating and deleting ------------------------------------------------------------------
+
+    def creating(self, what: str) -> AbstractAsyncContextManager[None]:
+        """Held while a request creates something over REST: of several, one is told that it did."""
+        return self.changes.held(f"creation of {what}")
 
     async def create_partitioned(
         self,

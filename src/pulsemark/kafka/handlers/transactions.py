@@ -211,7 +211,7 @@ async def _commit(
 
 
 def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
-    """Why a member cannot commit; whoever names none may."""
+    """Why a member cannot commit; a request that names no member may."""
     generation, member_id, instance_id = body.generation_id, body.member_id, body.group_instance_id
     if generation < 0 and not member_id and instance_id is None:
         return Code.NONE

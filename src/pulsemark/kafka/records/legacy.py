@@ -11,7 +11,8 @@ mean is where the magics differ:
 
 An entry is stored in one form for both: offsets count from the entry's first message on. Only those
 inside a wrapper of magic 0 may count from another base, such as the entry's own offset (the
-prefix's ``inner_base_offset``); whoever counts back from the wrapper's need not know.
+prefix's ``inner_base_offset``); a reader that counts back from the wrapper's offset does not need
+it.
 """
 
 from __future__ import annotations

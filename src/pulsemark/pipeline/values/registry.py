@@ -45,7 +45,7 @@ class RegisteredSchema:
 
 
 def registered_schemas(place: str) -> list[RegisteredSchema]:
-    """The schemas of a file or folder. Raises OptionError for what is none of a registry's."""
+    """The schemas of a file or folder. Raises OptionError for what is not a registry's answer."""
     path = Path(place)
     try:
         files = sorted(path.glob("*.json")) if path.is_dir() else [path]
