@@ -1,4 +1,4 @@
-"""What runs until a signal comes has in common: the signals, and its figures for Prometheus."""
+"""For commands that run until a signal: what the signals do, and figures for Prometheus."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def by_topic(name: str, text: str, values: Mapping[str, float], kind: str = "gau
     from prometheus_client import Metric
 
     metric = Metric(name, text, kind)
+    sample = f"{name}_total" if kind == "counter" else name
     for topic, value in values.items():
-        metric.add_sample(name + "_total" * (kind == "counter"), {"topic": topic}, value)
+        metric.add_sample(sample, {"topic": topic}, value)
     return metric
