@@ -13,7 +13,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from pulsemark.broker.kafka import ports
+from pulsemark.broker.kafka import topics
 from pulsemark.testing.raw_kafka import RawKafka
 from pulsemark.wire import TopicName
 
@@ -143,7 +143,7 @@ def test_a_broker_that_has_gone_is_named_for_a_while(brokers, rest, monkeypatch)
     second.close()
     assert len(rest(first, "GET", "/admin/v2/brokers")[1]) == 1
     assert sorted(metadata(first, "t")[0]) == [1, 2]
-    monkeypatch.setattr(ports, "LEFT_NODES_NAMED_S", 0)
+    monkeypatch.setattr(topics, "LEFT_NODES_NAMED_S", 0)
     assert sorted(metadata(first, "t")[0]) == [1]
 
 
