@@ -25,9 +25,9 @@ from pulsemark.broker import Broker, BrokerConfig
 
 async def main():
     async with Broker(BrokerConfig(port=0, http_port=0, storage="memory", {setting})):
-        names = [name for name in sys.modules if name.startswith("pulsemark.broker.kafka.")
-                 or name.split(".")[:2] in (["kafka"], ["kafka", "protocol"], ["pulsemark", "kafka"])]
-        print(len(names))
+        rooms = "kafka.", "pulsemark.kafka.", "pulsemark.broker.kafka."
+        print(sum(f"{{name}}.".startswith(rooms) for name in sys.modules
+                  if name != "pulsemark.broker.kafka"))
 
 asyncio.run(main())
 """
