@@ -633,11 +633,6 @@ def _admitted(found: Authenticated) -> Admitted:
     return Admitted(Principal(found.role), found.role, found.expires_at_ms)
 
 
-#: So long clients are told of a broker that has gone, as by Kafka (broker.session.timeout.ms).
-#: Those with librdkafka 2.10 and newer may never find a coordinator again that was missing once.
-LEFT_NODES_NAMED_S = 9.0
-
-
 class BrokerCluster:
     """`ClusterPort` over the broker's cluster."""
 
@@ -653,8 +648,7 @@ class BrokerCluster:
         self._partition = partition
         self._background = Background()
         self._offering: asyncio.Task[None] | None = None
-        #: With the time at which each was last seen.
-        self._known: dict[int, tuple[Node, float]] = {}
+        self._nodes: dict[int, Node] = {}
 
     @property
     def node_id(self) -> int:
@@ -662,20 +656,17 @@ class BrokerCluster:
         return self._cluster.kafka_node
 
     async def nodes(self) -> Mapping[int, Node]:
-        """The brokers with a Kafka port, by number, and those that were there just before."""
-        now_s = asyncio.get_running_loop().time()
+        """The brokers with a Kafka port, by number; as known before, if that cannot be asked."""
         try:
-            places = await self._cluster.kafka_places()
+            places = await self._cluster.kafka_nodes()
         except RefusedError as refusal:
             log.info("brokers are not known: %s", refusal.message)
         else:
-            for number, (_, seen_s) in tuple(self._known.items()):
-                if now_s - seen_s >= LEFT_NODES_NAMED_S:
-                    del self._known[number]
-            for one in places.values():
-                node = Node(one.node_id, one.host, one.port, one.tls_port)
-                self._known[one.node_id] = node, now_s
-        return {number: node for number, (node, _) in self._known.items()}
+            self._nodes = {
+                number: Node(number, one.host, one.port, one.tls_port)
+                for number, one in places.items()
+            }
+        return self._nodes
 
     async def leaders(self, topic: str, count: int) -> list[int]:
         """The number of each partition's leader."""
