@@ -341,9 +341,6 @@ NO_NODE = -1
 """No broker leads the partition, or coordinates the groups, at present."""
 ALONE = 1
 """The number of a broker that has no others."""
-LEFT_NODES_NAMED_S = 9.0
-"""So long clients are told of a broker that has gone, as by Kafka (broker.session.timeout.ms).
-Those with librdkafka 2.10 and newer may never find a coordinator again that was missing once."""
 
 
 class Brokers:
@@ -355,10 +352,7 @@ class Brokers:
         self._topics = topics
         self._background = Background()
         self._offering: asyncio.Task[None] | None = None
-        #: With the time at which each was last seen.
-        self._known: dict[int, tuple[KafkaPlace, float]] = {}
-        if cluster is None:
-            self._known[ALONE] = KafkaPlace(ALONE, host, None, None), 0.0
+        self._nodes = {ALONE: KafkaPlace(ALONE, host, None, None)} if cluster is None else {}
 
     @property
     def node_id(self) -> int:
@@ -366,23 +360,13 @@ class Brokers:
         return ALONE if self._cluster is None else self._cluster.kafka_node
 
     async def nodes(self) -> Mapping[int, KafkaPlace]:
-        """The brokers with a Kafka port, by number, and those that were there just before."""
+        """The brokers with a Kafka port, by number; as known before, if that cannot be asked."""
         if self._cluster is not None:
-            await self._look(self._cluster)
-        return {number: place for number, (place, _) in self._known.items()}
-
-    async def _look(self, cluster: Cluster) -> None:
-        now_s = asyncio.get_running_loop().time()
-        try:
-            places = await cluster.kafka_places()
-        except RefusedError as refusal:
-            log.info("brokers are not known: %s", refusal.message)
-            return
-        for number, (_, seen_s) in tuple(self._known.items()):
-            if now_s - seen_s >= LEFT_NODES_NAMED_S:
-                del self._known[number]
-        for place in places.values():
-            self._known[place.node_id] = place, now_s
+            try:
+                self._nodes = await self._cluster.kafka_nodes()
+            except RefusedError as refusal:
+                log.info("brokers are not known: %s", refusal.message)
+        return self._nodes
 
     async def leaders(self, topic: str, count: int) -> list[int]:
         """The number of each partition's leader."""
