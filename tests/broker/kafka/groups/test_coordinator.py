@@ -63,7 +63,7 @@ class Groups:
     """A coordinator, and what its members were answered."""
 
     def __init__(self, delay_ms=0, **limits):
-        self.clock = Clock()
+        self.clock: Any = Clock()
         config = BrokerConfig(
             data_dir=Path("unused"), kafka_group_initial_rebalance_delay_ms=delay_ms, **limits
         )

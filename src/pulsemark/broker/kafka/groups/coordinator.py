@@ -38,7 +38,6 @@ from .consumer_groups import (
 )
 from .group import (
     OVERHEAD_BYTES,
-    Clock,
     Group,
     Joining,
     JoinResult,
@@ -77,22 +76,20 @@ class Coordinator:
     def __init__(
         self,
         config: BrokerConfig,
-        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
         offsets: Offsets,
         partitions_of: Callable[[str], int],
     ) -> None:
         """`partitions_of`: how many partitions a topic has; 0: there is no such topic."""
         self._config = config
         #: The groups of the consumer protocol; a name is in one of both.
-        self.consumers = ConsumerGroups(config, clock, partitions_of, self._settle_consumer)
+        self.consumers = ConsumerGroups(config, loop, partitions_of, self._settle_consumer)
         self.groups: dict[str, Group] = {}
         self.offsets = offsets
         #: What the members take in memory, roughly.
         self.used_bytes = 0
-        self._counted: dict[str, int] = {}
-        self._counted_consumers: dict[str, int] = {}
         self._rebalancing = Rebalancing(
-            clock, config.kafka_group_initial_rebalance_delay_ms, self._settle
+            loop, config.kafka_group_initial_rebalance_delay_ms, self._settle
         )
 
     # -- members --------------------------------------------------------------------------------
@@ -353,12 +350,13 @@ class Coordinator:
     def _settle_consumer(self, group: ConsumerGroup) -> None:
         """Count what a group of the consumer protocol takes now."""
         is_here = self.consumers.groups.get(group.name) is group
-        size_bytes = group.size_bytes if is_here else 0
-        self.used_bytes += size_bytes - self._counted_consumers.pop(group.name, 0)
-        if is_here:
-            self._counted_consumers[group.name] = size_bytes
-            if group.is_all_classic:
-                self._downgrade(group)
+        self._count(group, group.size_bytes if is_here else 0)
+        if is_here and group.is_all_classic:
+            self._downgrade(group)
+
+    def _count(self, group: Group | ConsumerGroup, size_bytes: int) -> None:
+        self.used_bytes += size_bytes - group.counted_bytes
+        group.counted_bytes = size_bytes
 
     def check_commit(
         self,
@@ -462,11 +460,8 @@ class Coordinator:
     def _settle(self, group: Group) -> None:
         """Count what the group takes now; forget it if it has no members."""
         is_over = not (group.members or group.pending or group.rebalance is not None)
-        size_bytes = 0 if is_over else group.size_bytes
-        self.used_bytes += size_bytes - self._counted.pop(group.name, 0)
-        if not is_over:
-            self._counted[group.name] = size_bytes
-        elif self.groups.get(group.name) is group:
+        self._count(group, 0 if is_over else group.size_bytes)
+        if is_over and self.groups.get(group.name) is group:
             group.state = State.DEAD
             del self.groups[group.name]
 
