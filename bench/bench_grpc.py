@@ -35,7 +35,7 @@ import grpc
 from report import quantile
 
 from pulsemark.finder import Finder, SearchMethod, SeekClient
-from pulsemark.finder.service import SeekServicer, handler
+from pulsemark.finder.service import SeekServicer, TopicSource, handler
 from pulsemark.ledger import LocalStore, TopicLog
 from pulsemark.maintenance.expected import LogEnds
 from pulsemark.metadata import StamperChain
@@ -72,7 +72,7 @@ def fill(folder: Path, entries: int) -> LocalStore:
     return store
 
 
-class OneTopic:
+class OneTopic(TopicSource):
     """The topic source of the server, with one topic."""
 
     def __init__(self, log: TopicLog) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from pulsemark.finder import NotPossibleError, SeekServer, ServerOptions
 from pulsemark.finder.server import folder_server
+from pulsemark.finder.service import TopicSource
 from pulsemark.ledger import LocalStore, TopicLog
 from pulsemark.maintenance.expected import LogEnds
 from pulsemark.testing import PulsarBroker, RawClient, SettableClock, running_broker
@@ -183,7 +184,7 @@ def test_unknown_topic_over_grpc(pulsemark: Command, grpc_target: str) -> None:
 async def test_what_a_server_cannot_do(pulsemark: Command) -> None:
     """A topic that no broker with a seek service has is one line, without a traceback."""
 
-    class Source:
+    class Source(TopicSource):
         def log(self, topic: str) -> TopicLog:
             raise NotPossibleError(f"{topic} is served by broker-2:8080, which has no gRPC port")
 

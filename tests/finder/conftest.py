@@ -26,7 +26,7 @@ from pulsemark.metadata import (
 from pulsemark.testing.clock import SettableClock
 
 
-class Topics:
+class Topics(TopicSource):
     """A store in a temporary folder, with a clock that the test moves; a TopicSource."""
 
     ORDERS = "persistent://public/default/orders"

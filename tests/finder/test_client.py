@@ -17,6 +17,7 @@ from pulsemark.finder import (
     SeekCallError,
     SeekClient,
 )
+from pulsemark.finder.service import TopicSource
 from pulsemark.ledger import TopicNotFoundError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,7 +48,7 @@ def test_an_entry_iterator_that_is_never_begun_makes_no_call(topics, serve):
     """read_entries is lazy: without a first entry asked for, there is no call to clean up."""
     asked = []
 
-    class Source:
+    class Source(TopicSource):
         def log(self, topic):
             asked.append(topic)
             return topics.log(topic)

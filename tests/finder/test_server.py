@@ -22,6 +22,7 @@ from pulsemark.finder.errors import (
     UnauthenticatedError,
 )
 from pulsemark.finder.server import MAX_REQUEST_BYTES, SeekServer, ServerOptions, ServerTls
+from pulsemark.finder.service import TopicSource
 from pulsemark.proto import seek_pb2 as pb
 from tests.support.certificates import Certificates
 
@@ -325,7 +326,7 @@ def test_a_stop_lets_calls_under_way_finish(topics, orders):
     """Within the grace a call gets its answer, new ones are refused, and the port is free again."""
     gate, stuck = threading.Event(), threading.Event()
 
-    class Stuck:
+    class Stuck(TopicSource):
         def log(self, topic):
             stuck.set()
             assert gate.wait(30)

@@ -30,7 +30,7 @@ from pulsemark.finder.errors import (
     ServerUnavailableError,
 )
 from pulsemark.finder.server import ServerOptions
-from pulsemark.finder.service import full_name
+from pulsemark.finder.service import TopicSource, full_name
 from pulsemark.ledger import (
     EARLIEST,
     LATEST,
@@ -72,7 +72,7 @@ def call(serve, topics, orders):
         yield ask
 
 
-class Wrapped:
+class Wrapped(TopicSource):
     """A source whose logs are watched or changed on the way."""
 
     def __init__(self, topics, wrap):
@@ -292,7 +292,7 @@ def test_a_damaged_entry_is_data_loss_with_its_place(seek, topics, orders):
 def test_trouble_at_the_source_has_a_code(serve, topics, caplog, error, code):
     """A closing store asks to try again; an unexpected error is logged, not sent."""
 
-    class Broken:
+    class Broken(TopicSource):
         def log(self, topic):
             raise error
 
@@ -308,7 +308,7 @@ def test_trouble_at_the_source_has_a_code(serve, topics, caplog, error, code):
 def test_what_a_topic_cannot_do_is_a_failed_precondition(serve, topics):
     """A source can say that a topic keeps no entries (a non-persistent one, say)."""
 
-    class Memory:
+    class Memory(TopicSource):
         def log(self, topic):
             raise NotPossibleError(f"{topic} keeps no entries")
 
@@ -319,7 +319,7 @@ def test_what_a_topic_cannot_do_is_a_failed_precondition(serve, topics):
 # Topic names
 
 
-def test_short_names_work_with_a_normaliser(serve, topics, orders):
+def test_short_names_work_with_a_normaliser(serve, topics, orders, monkeypatch):
     """With a normaliser short names work, and what it refuses is a bad field."""
 
     def normalise(name):
@@ -327,7 +327,8 @@ def test_short_names_work_with_a_normaliser(serve, topics, orders):
             raise ValueError(f"{name!r} is no topic name")
         return name if "://" in name else f"persistent://public/default/{name}"
 
-    with SeekClient(serve(topics, normalise=normalise).target) as seek:
+    monkeypatch.setattr(topics, "full_name", normalise)
+    with SeekClient(serve(topics).target) as seek:
         assert seek.by_index("orders", 0) == seek.by_index(topics.ORDERS, 0)
         with pytest.raises(InvalidFieldError, match=r"^topic: '\.\.' is no topic name"):
             seek.by_time("..", 1)
@@ -346,15 +347,20 @@ def test_without_a_normaliser_only_full_names_are_taken(name):
 # Cursors
 
 
-class Cursors:
-    """What a broker would inject; remembers what it was asked."""
+class Cursors(TopicSource):
+    """Moves cursors as a broker does; remembers what it was asked."""
 
-    def __init__(self, error=None):
+    def __init__(self, topics, error=None):
+        self.topics = topics
         self.asked = []
         self.error = error
 
-    async def reset(self, topic, subscription, position):
-        """The callback."""
+    def log(self, topic):
+        """The test's topics."""
+        return self.topics.log(topic)
+
+    async def reset_cursor(self, topic, subscription, position):
+        """Note it, or refuse."""
         self.asked.append((topic, subscription, position))
         if self.error is not None:
             raise self.error
@@ -362,13 +368,13 @@ class Cursors:
 
 def test_a_cursor_is_put_where_the_search_says(serve, topics, orders):
     """Times, indexes and positions are resolved to an existing entry, or the end."""
-    cursors = Cursors()
+    cursors = Cursors(topics)
     ledger = orders.ledger_id
     [segment] = orders.segments()
     data = bytearray(segment.path.read_bytes())
     data[data.index(bytes([4]) * 20)] ^= 1  # damage is no reason not to stand there
     segment.path.write_bytes(data)
-    with SeekClient(serve(topics, reset_cursor=cursors.reset).target) as seek:
+    with SeekClient(serve(cursors).target) as seek:
 
         def reset(**target):
             place = seek.reset_cursor(topics.ORDERS, "audit", **target)
@@ -395,8 +401,8 @@ def test_a_cursor_is_put_where_the_search_says(serve, topics, orders):
     ids=lambda error: type(error).__name__,
 )
 def test_the_brokers_refusals_reach_the_client(serve, topics, orders, error):
-    """What the callback raises is what the client raises."""
-    server = serve(topics, reset_cursor=Cursors(error).reset)
+    """What the source raises is what the client raises."""
+    server = serve(Cursors(topics, error))
     with SeekClient(server.target) as seek, pytest.raises(type(error)) as caught:
         seek.reset_cursor(topics.ORDERS, "audit", index=1)
     assert vars(caught.value) == vars(error)
@@ -404,8 +410,8 @@ def test_the_brokers_refusals_reach_the_client(serve, topics, orders, error):
 
 def test_bad_resets_are_refused_before_anything_happens(serve, topics, orders):
     """A reset without subscription or target, or to nowhere, does not reach the broker."""
-    cursors = Cursors()
-    server = serve(topics, reset_cursor=cursors.reset)
+    cursors = Cursors(topics)
+    server = serve(cursors)
     with SeekClient(server.target) as seek:
         for target in ({"time_ms": -1}, {"index": -1}, {"position": Position(-2, 0)}):
             with pytest.raises(InvalidFieldError) as caught:
@@ -490,7 +496,7 @@ def test_a_slow_search_does_not_hold_up_the_loop(serve, topics, orders):
     gate = threading.Event()
     stuck = threading.Event()
 
-    class Stuck:
+    class Stuck(TopicSource):
         def log(self, topic):
             if topic.endswith("stuck"):
                 stuck.set()
@@ -522,7 +528,7 @@ def test_too_many_calls_are_refused(serve, topics, orders):
     gate = threading.Event()
     stuck = threading.Event()
 
-    class Stuck:
+    class Stuck(TopicSource):
         def log(self, topic):
             stuck.set()
             assert gate.wait(30)

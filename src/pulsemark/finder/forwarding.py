@@ -21,7 +21,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -62,6 +62,8 @@ class Owner:
     authoritative: bool = False
 
 
+Context: TypeAlias = grpc.aio.ServicerContext
+
 FindOwner = Callable[[str, bool], Awaitable[Owner | None]]
 """The server of a topic, by its full name; None: this one. The second argument says that another
 server has chosen this one. Raises ServerUnavailableError, TopicNotFoundError, NotPossibleError."""
@@ -73,19 +75,6 @@ class ForwardedError(Exception):
     def __init__(self, code: grpc.StatusCode, text: str, trailers: rpc.Metadata) -> None:
         super().__init__(text)
         self.status = (code, text, trailers)
-
-
-class Call(Protocol):
-    """The parts of grpc.aio.ServicerContext that are used."""
-
-    def invocation_metadata(self) -> Any:
-        """What the caller sent beside its request."""
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        """What TLS found out about the caller."""
-
-    def time_remaining(self) -> float | None:
-        """The seconds until the caller's deadline."""
 
 
 class Forwarding:
@@ -105,7 +94,7 @@ class Forwarding:
         self._channels: OrderedDict[tuple[str, bool], Any] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def owner(self, topic: str, context: Call) -> Owner | None:
+    async def owner(self, topic: str, context: Context) -> Owner | None:
         """The topic's server; None: this one. Raises ServerUnavailableError, NotPossibleError."""
         hops = _hops(context)
         authoritative = "true" in _sent(context, AUTHORITATIVE_HEADER)
@@ -115,7 +104,7 @@ class Forwarding:
             raise ServerUnavailableError(grpc.StatusCode.UNAVAILABLE.name, text)
         return found
 
-    async def call(self, owner: Owner, method: str, request: Any, context: Call) -> Any:
+    async def call(self, owner: Owner, method: str, request: Any, context: Context) -> Any:
         """The other server's answer to a single call. Raises ForwardedError, NotPossibleError."""
         place = self._place(owner, context)
         stub = self._channel(*place).unary_unary(rpc.path(method), **rpc.client_codec(method))
@@ -127,7 +116,7 @@ class Forwarding:
             raise _refused(error) from error
 
     async def stream(
-        self, owner: Owner, method: str, request: Any, context: Call
+        self, owner: Owner, method: str, request: Any, context: Context
     ) -> AsyncGenerator[Any, None]:
         """The other server's answers. Raises as `call`."""
         channel = self._open(*self._place(owner, context), *STREAM_OPTIONS)
@@ -152,7 +141,7 @@ class Forwarding:
         for task in tuple(self._closing):
             task.cancel()
 
-    def _place(self, owner: Owner, context: Call) -> tuple[str, bool]:
+    def _place(self, owner: Owner, context: Context) -> tuple[str, bool]:
         """Where to connect, and whether with TLS. Raises NotPossibleError."""
         came_by_tls = _TLS in context.auth_context().get("transport_security_type", ())
         if owner.target and not came_by_tls:
@@ -192,12 +181,12 @@ class Forwarding:
             task.add_done_callback(self._closing.discard)
 
 
-def _sent(context: Call, name: str) -> list[str]:
+def _sent(context: Context, name: str) -> list[str]:
     found = [value for key, value in context.invocation_metadata() or () if key == name]
     return [value for value in found if isinstance(value, str)]
 
 
-def _hops(context: Call) -> int:
+def _hops(context: Context) -> int:
     """How often the call was sent on. Raises InvalidFieldError."""
     sent = _sent(context, HOPS_HEADER)
     if not sent:
@@ -207,7 +196,7 @@ def _hops(context: Call) -> int:
     return int(sent[0])
 
 
-def _beside(owner: Owner, context: Call) -> dict[str, Any]:
+def _beside(owner: Owner, context: Context) -> dict[str, Any]:
     """Deadline and metadata of a call that is sent on."""
     kept = [(name, value) for name in SENT_ON for value in _sent(context, name)]
     added = [(HOPS_HEADER, str(_hops(context) + 1))]

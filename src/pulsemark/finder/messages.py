@@ -8,14 +8,11 @@ protobuf keeps an unknown enum number, and an unset number reads as 0. Both are 
 unknown search method is an error, and a missing time does not mean time 0.
 
 The audit's report is translated in the same way.
-
-**Control entries.** The server does not append by itself: a broker passes a function that does
-(`AppendControl`). The broker's rules for control entries are in `metadata.control`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -311,11 +308,6 @@ class ControlAppended:
     index: int
     time_ms: int
     epoch: int
-
-
-AppendControl = Callable[[str, ControlRequest], Awaitable[ControlAppended]]
-"""Appends to a topic, by its full name, durably. Raises TopicNotFoundError, NotPossibleError,
-StaleEpochError, LedgerError."""
 
 
 def control_request(message: pb.AppendControlRequest) -> ControlRequest:

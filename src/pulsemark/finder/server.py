@@ -44,7 +44,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -57,23 +57,20 @@ from ..maintenance.verify_catalog import follow_transactions
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError
-from .forwarding import Forwarding
-from .messages import AppendControl
+from .forwarding import Context, Forwarding
 from .service import (
     MAX_CALLS,
     MAX_STREAMS,
     STALL_TIMEOUT_S,
-    AuditReport,
-    CallContext,
-    Followed,
-    Normalise,
-    ResetCursor,
     SeekServicer,
     TopicSource,
     full_name,
     handler,
 )
 from .stream import MAX_LINGERING, StreamSlots
+
+if TYPE_CHECKING:
+    from ..ledger.bookkeeper.reader import BookKeeperReader
 
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CALLS_PER_CONNECTION = 100
@@ -133,11 +130,6 @@ class SeekServer:
         source: TopicSource,
         options: ServerOptions | None = None,
         *,
-        normalise: Normalise = full_name,
-        reset_cursor: ResetCursor | None = None,
-        append_control: AppendControl | None = None,
-        audit: AuditReport | None = None,
-        followed: Followed | None = None,
         admit: Admit | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
@@ -146,14 +138,6 @@ class SeekServer:
         self._admit = admit
         self._options = options or ServerOptions()
         self._forwarding = forwarding
-        self._parts: dict[str, Any] = {
-            "normalise": normalise,
-            "reset_cursor": reset_cursor,
-            "append_control": append_control,
-            "audit": audit,
-            "followed": followed,
-            "forwarding": forwarding,
-        }
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -238,7 +222,7 @@ class SeekServer:
             max_calls=self._options.max_concurrent_calls,
             streams=StreamSlots(self._options.max_streams, self._options.stream_stall_timeout_s),
             may_append=self._options.control_token is not None or self._admit is not None,
-            **self._parts,
+            forwarding=self._forwarding,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
         self._health = health.aio.HealthServicer()
@@ -361,46 +345,34 @@ def _look(tls: ServerTls) -> list[object]:
     return marks
 
 
-class RefreshedLog(Protocol):
-    """A topic that is read, and can be brought up to date."""
-
-    @property
-    def first_index(self) -> int:
-        """The index of its first message."""
-
-    def refresh(self) -> None:
-        """Load what is new. Raises TopicNotFoundError."""
+LogOf = Callable[[Any, str], Any]
+"""What is read as a topic's log, from a reader and the topic's name. It has `first_index` and
+`refresh`, as the logs of a `FolderReader`."""
 
 
-LogOf = Callable[[Any, str], RefreshedLog]
-"""Gives a topic's log of a reader."""
-
-
-class LogReader(Protocol):
-    """What topics are read with: a `FolderReader`, or one of another store."""
-
-    def log(self, topic: str) -> Any:
-        """A `TopicLog` that is a `RefreshedLog`. Raises TopicNotFoundError."""
-
-    def close(self) -> None:
-        """Give all resources up."""
-
-
-class FolderSource:
+class FolderSource(TopicSource):
     """The topics of a data folder, for `SeekServer`. The last MAX_TOPICS used ones stay loaded.
 
     Raises ForeignFolderError, UnsupportedVersionError.
     """
 
-    def __init__(self, folder: Path | LogReader, log_of: LogOf | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | BookKeeperReader,
+        log_of: LogOf | None = None,
+        normalise: Callable[[str], str] = full_name,
+    ) -> None:
         """``folder``: the path of one, or the reader of another store, which is then closed.
 
         ``log_of``: what is read as a topic's log; None: the log itself. `log_of_folder` of
         `compaction.current_view` gives the compacted form of topics that are cleaned as Kafka's.
+
+        ``normalise``: turns a topic name as clients write it into a full name; raises ValueError.
         """
+        self._normalise = normalise
         self._reader: Any = FolderReader(folder) if isinstance(folder, Path) else folder
         self._log_of: LogOf = log_of or type(self._reader).log
-        self._logs: Lru[str, tuple[RefreshedLog, int]] = Lru(MAX_TOPICS)
+        self._logs: Lru[str, tuple[Any, int]] = Lru(MAX_TOPICS)
         """Each with its first index when it was opened."""
         self._folder = folder if isinstance(folder, Path) else None
         self._expected, self._expected_stamp = Expected(), cast("int | None", None)
@@ -433,6 +405,10 @@ class FolderSource:
         lost_after = self._expected.lost_after(log.log)
         return LogEnds(log.next_index, lost_after=lost_after, has_holes=True)
 
+    def full_name(self, topic: str) -> str:
+        """The full name. Raises ValueError."""
+        return self._normalise(topic)
+
     def close(self) -> None:
         """Close the folder's files."""
         self._reader.close()
@@ -440,26 +416,26 @@ class FolderSource:
 
 @contextlib.asynccontextmanager
 async def folder_server(
-    folder: Path | LogReader,
+    folder: Path | BookKeeperReader,
     options: ServerOptions | None = None,
     *,
-    normalise: Normalise = full_name,
+    normalise: Callable[[str], str] = full_name,
     log_of: LogOf | None = None,
 ) -> AsyncIterator[SeekServer]:
     """A server over a data folder. Raises as FolderSource and SeekServer.start."""
-    source = await asyncio.to_thread(FolderSource, folder, log_of)
+    source = await asyncio.to_thread(FolderSource, folder, log_of, normalise)
     try:
-        async with SeekServer(source, options, normalise=normalise) as server:
+        async with SeekServer(source, options) as server:
             yield server
     finally:
         await asyncio.to_thread(source.close)
 
 
 async def serve_folder(
-    folder: Path | LogReader,
+    folder: Path | BookKeeperReader,
     options: ServerOptions | None = None,
     *,
-    normalise: Normalise = full_name,
+    normalise: Callable[[str], str] = full_name,
     log_of: LogOf | None = None,
     on_started: Callable[[SeekServer], None] = lambda _: None,
 ) -> None:
@@ -505,7 +481,7 @@ class CallRefusedError(Exception):
 #: The seconds until the caller's credentials expire; None: never. Raises CallRefusedError. The
 #: request is None for calls of other services.
 Admit: TypeAlias = Callable[[Caller, Any], Awaitable[float | None]]
-Check: TypeAlias = Callable[[Any, CallContext], Awaitable[float | None]]
+Check: TypeAlias = Callable[[Any, Context], Awaitable[float | None]]
 
 
 async def _admit_bearer(token: str | None, control: str | None, caller: Caller, _: Any) -> None:
@@ -544,12 +520,13 @@ class _AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         method, headers = details.method, _headers(details.invocation_metadata)
         method = method.removeprefix(PREFIX)
 
-        async def check(request: Any, context: CallContext) -> float | None:
+        async def check(request: Any, context: Context) -> float | None:
             caller = Caller(method, headers, _common_name(context))
             try:
                 return await self._admit(caller, request)
             except CallRefusedError as refusal:
                 await context.abort(refusal.code, refusal.text, ())
+                raise AssertionError("abort raises") from refusal
 
         return _guarded(found, check)
 
@@ -568,7 +545,7 @@ def _guarded(handler: grpc.RpcMethodHandler, check: Check) -> grpc.RpcMethodHand
         writing = _awaited(handler.unary_stream, check)
         return grpc.unary_stream_rpc_method_handler(writing, **codec)
 
-    async def both_ways(requests: Any, context: CallContext) -> AsyncIterator[Any]:
+    async def both_ways(requests: Any, context: Context) -> AsyncIterator[Any]:
         left_s = await check(None, context)
         try:
             async with asyncio.timeout(left_s):
@@ -581,9 +558,9 @@ def _guarded(handler: grpc.RpcMethodHandler, check: Check) -> grpc.RpcMethodHand
 
 
 def _awaited(
-    call: Callable[[Any, CallContext], Awaitable[Any]], check: Check
-) -> Callable[[Any, CallContext], Awaitable[Any]]:
-    async def checked(request: Any, context: CallContext) -> Any:
+    call: Callable[[Any, Context], Awaitable[Any]], check: Check
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def checked(request: Any, context: Context) -> Any:
         left_s = await check(request, context)
         try:
             async with asyncio.timeout(left_s):
@@ -602,6 +579,6 @@ def _headers(metadata: Any) -> dict[str, str]:
     return {name: values[0] for name, values in found.items() if len(values) == 1}
 
 
-def _common_name(context: CallContext) -> str | None:
+def _common_name(context: Context) -> str | None:
     names = context.auth_context().get(COMMON_NAME, ())
     return names[-1].decode("utf-8", "replace") if names else None

@@ -9,9 +9,8 @@ A call that is cancelled or past its deadline stops its work: gRPC cancels the h
 sets a flag, and the thread checks the flag at its next read. So an abandoned scan over gigabytes
 does not occupy one of the few threads.
 
-The caller passes a function that turns topic names into full names. The finder does not depend on
-the wire protocol, so it does not know Pulsar's short forms; a broker or the command line does.
-Without such a function, only full names are accepted.
+The finder does not depend on the wire protocol, so it does not know Pulsar's short forms of topic
+names; a broker or the command line does (`TopicSource.full_name`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -32,10 +31,16 @@ from ..proto import seek_pb2 as pb
 from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .following import VERSIONS, StoreState, agreed_version, state_messages
-from .forwarding import Call, ForwardedError, Forwarding
-from .messages import AppendControl, control_request, history_message, message_of
+from .forwarding import Context, ForwardedError, Forwarding
+from .messages import (
+    ControlAppended,
+    ControlRequest,
+    control_request,
+    history_message,
+    message_of,
+)
 from .search import AnyFinder, finder_of
-from .stream import ReadForm, ReadPlan, StreamSlots, Writer, entry_responses
+from .stream import ReadForm, ReadPlan, StreamSlots, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
@@ -46,49 +51,64 @@ _log = logging.getLogger(__name__)
 MAX_CALLS = 256
 MAX_STREAMS = 32
 STALL_TIMEOUT_S = 30.0
+NOT_FOLLOWED = "only a broker that has a whole data folder can be followed"
 
 Answer = TypeVar("Answer")
 
-Normalise = Callable[[str], str]
-"""Turns a topic name as clients write it into a full name; raises ValueError for a bad name."""
 
-ResetCursor = Callable[[str, str, Position], Awaitable[None]]
-"""Moves the cursor of (topic, subscription) to the entry at a position, and its connected
-consumers with it. Raises SubscriptionNotFoundError, CursorBusyError or NotPossibleError."""
+class TopicSource:
+    """Where the service finds topics, and what it can do with them.
 
-
-AuditReport = Callable[[str, "Sequence[str]", int | None, int | None], Awaitable["Report"]]
-"""The audit of a topic, by tags, in buckets between two times. Raises TopicNotFoundError,
-InvalidFieldError, or NotPossibleError if no audit is kept."""
-
-
-class Followed(Protocol):
-    """A data folder as followers read it. Called on worker threads; may block."""
-
-    def state(self) -> StoreState:
-        """What a follower needs beside the entries."""
-
-    def log(self, name: str) -> TopicLog:
-        """A log as it is stored, also one of the store's own. Raises TopicNotFoundError."""
-
-
-class TopicSource(Protocol):
-    """Where the service finds topics. Called on worker threads, several at a time; may block."""
+    One that only reads has `log` and `ends`; what only a broker can do raises NotPossibleError
+    here. Methods that are no coroutines are called on worker threads, several at a time, and may
+    block.
+    """
 
     def log(self, topic: str) -> TopicLog | ReadForm:
         """The topic's log or its compacted form. Raises TopicNotFoundError, NotPossibleError."""
+        raise NotImplementedError
 
     def ends(self, topic: str) -> LogEnds:
         """Where the topic's log ends, and what is lost beyond its ends. Raises as `log`."""
+        raise NotImplementedError
 
+    def full_name(self, topic: str) -> str:
+        """The full name of a topic as clients write it. Raises ValueError for a bad name."""
+        return full_name(topic)
 
-class CallContext(Call, Writer, Protocol):
-    """The parts of grpc.aio.ServicerContext that the service uses; grpc has no types for them."""
+    async def reset_cursor(self, topic: str, subscription: str, position: Position) -> None:
+        """Move the cursor to the entry at a position, and its connected consumers with it.
 
-    async def abort(
-        self, code: grpc.StatusCode, details: str, trailing_metadata: rpc.Metadata
-    ) -> NoReturn:
-        """End the call with a status."""
+        Raises SubscriptionNotFoundError, CursorBusyError, NotPossibleError.
+        """
+        raise NotPossibleError("this server only reads; the broker can reset cursors")
+
+    async def append_control(self, topic: str, request: ControlRequest) -> ControlAppended:
+        """Append a control entry, durably, by the broker's rules (`metadata.control`).
+
+        Raises TopicNotFoundError, NotPossibleError, StaleEpochError, LedgerError.
+        """
+        raise NotPossibleError("this server only reads; the broker can append")
+
+    async def audit(
+        self, topic: str, by: Sequence[str], from_ms: int | None, to_ms: int | None
+    ) -> Report:
+        """The audit of a topic, by tags, in buckets between two times.
+
+        Raises TopicNotFoundError, InvalidFieldError, or NotPossibleError if no audit is kept.
+        """
+        raise NotPossibleError("this server only reads; the broker keeps an audit")
+
+    def state(self) -> StoreState:
+        """What a follower of the data folder needs beside the entries. Raises NotPossibleError."""
+        raise NotPossibleError(NOT_FOLLOWED)
+
+    def stored_log(self, name: str) -> TopicLog:
+        """A log as it is stored, also one of the store's own, for followers.
+
+        Raises TopicNotFoundError, NotPossibleError.
+        """
+        raise NotPossibleError(NOT_FOLLOWED)
 
 
 class SearchStoppedError(Exception):
@@ -113,12 +133,7 @@ class SeekServicer:
         executor: Executor,
         max_calls: int = MAX_CALLS,
         streams: StreamSlots | None = None,
-        normalise: Normalise = full_name,
-        reset_cursor: ResetCursor | None = None,
-        append_control: AppendControl | None = None,
         may_append: bool = False,
-        audit: AuditReport | None = None,
-        followed: Followed | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
         """``may_append``: callers that have come this far may use AppendControl."""
@@ -128,16 +143,11 @@ class SeekServicer:
         self.calls = 0
         self.max_calls = max_calls
         self._streams = streams or StreamSlots(MAX_STREAMS, STALL_TIMEOUT_S)
-        self._normalise = normalise
-        self._reset_cursor = reset_cursor
-        self._append_control = append_control
         self._may_append = may_append
-        self._audit = audit
-        self._followed = followed
         self.forwarding = forwarding
 
     async def seek_by_time(
-        self, request: pb.SeekByTimeRequest, context: CallContext
+        self, request: pb.SeekByTimeRequest, context: Context
     ) -> pb.SeekByTimeResponse:
         """The first entry at or after a time (SeekByTime)."""
         topic = self.topic(request.topic)
@@ -147,7 +157,7 @@ class SeekServicer:
         return message_of(pb.SeekByTimeResponse, found)
 
     async def seek_by_index(
-        self, request: pb.SeekByIndexRequest, context: CallContext
+        self, request: pb.SeekByIndexRequest, context: Context
     ) -> pb.SeekByIndexResponse:
         """The entry that holds an index (SeekByIndex)."""
         topic = self.topic(request.topic)
@@ -156,7 +166,7 @@ class SeekServicer:
         answer = await self._search(topic, lambda finder: finder.by_index(index, method=method))
         return message_of(pb.SeekByIndexResponse, answer)
 
-    async def range(self, request: pb.RangeRequest, context: CallContext) -> pb.RangeResponse:
+    async def range(self, request: pb.RangeRequest, context: Context) -> pb.RangeResponse:
         """The indexes between two times (Range)."""
         topic = self.topic(request.topic)
         from_ms = messages.required(request, "from_ms")
@@ -169,9 +179,9 @@ class SeekServicer:
         )
         return message_of(pb.RangeResponse, answer)
 
-    async def read_entries(self, request: pb.ReadEntriesRequest, context: CallContext) -> None:
+    async def read_entries(self, request: pb.ReadEntriesRequest, context: Context) -> None:
         """Entries from a position on (ReadEntries)."""
-        log_of = self._folder.log if request.stored else self._source.log
+        log_of = self._source.stored_log if request.stored else self._source.log
         topic = request.topic if request.stored else self.topic(request.topic)
         plan = ReadPlan(
             start=messages.place(request.start, "start") if request.HasField("start") else EARLIEST,
@@ -195,63 +205,49 @@ class SeekServicer:
                 await slot.write(response)
 
     async def reset_cursor(
-        self, request: pb.ResetCursorRequest, context: CallContext
+        self, request: pb.ResetCursorRequest, context: Context
     ) -> pb.ResetCursorResponse:
         """Move a subscription to a time, an index or a position (ResetCursor)."""
-        if self._reset_cursor is None:
-            raise NotPossibleError("this server only reads; the broker can reset cursors")
         topic = self.topic(request.topic)
         subscription = messages.name_field(request.subscription, "subscription")
         response = await self._target(topic, request)
-        await self._reset_cursor(topic, subscription, rpc.position_of(response.position))
+        await self._source.reset_cursor(topic, subscription, rpc.position_of(response.position))
         return response
 
     async def append_control(
-        self, request: pb.AppendControlRequest, context: CallContext
+        self, request: pb.AppendControlRequest, context: Context
     ) -> pb.AppendControlResponse:
         """Add a control entry (AppendControl)."""
-        if self._append_control is None:
-            raise NotPossibleError("this server only reads; the broker can append")
         if not self._may_append:
             raise PermissionDeniedError(
                 "PERMISSION_DENIED", "AppendControl is off: this server has no token for it"
             )
         topic = self.topic(request.topic)
-        appended = await self._append_control(topic, control_request(request))
+        appended = await self._source.append_control(topic, control_request(request))
         return message_of(pb.AppendControlResponse, appended)
 
-    async def epochs(self, request: pb.EpochsRequest, context: CallContext) -> pb.EpochsResponse:
+    async def epochs(self, request: pb.EpochsRequest, context: Context) -> pb.EpochsResponse:
         """Where each leader epoch begins (Epochs)."""
-        if request.stored:
-            return await self._run(lambda _: _stored_history(self._folder.log(request.topic)))
-        topic = self.topic(request.topic)
         source = self._source
+        if request.stored:
+            return await self._run(lambda _: _stored_history(source.stored_log(request.topic)))
+        topic = self.topic(request.topic)
         return history_message(
             *await self._run(lambda _: (source.log(topic).epoch_history(), source.ends(topic)))
         )
 
-    @property
-    def _folder(self) -> Followed:
-        """The folder that is followed. Raises NotPossibleError."""
-        if self._followed is None:
-            raise NotPossibleError("only a broker that has a whole data folder can be followed")
-        return self._followed
-
-    async def follow_state(self, request: pb.FollowStateRequest, context: CallContext) -> None:
+    async def follow_state(self, request: pb.FollowStateRequest, context: Context) -> None:
         """What a follower needs beside the entries (FollowState)."""
-        folder = self._folder
         version = agreed_version((request.oldest_version, request.newest_version), VERSIONS)
         with self._streams.open(context) as slot:
-            found = await self._run(lambda _: folder.state())
+            found = await self._run(lambda _: self._source.state())
             for message in state_messages(found, request.known_digest, version):
                 await slot.write(message)
 
-    async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:
+    async def audit(self, request: pb.AuditRequest, context: Context) -> pb.AuditResponse:
         """What the broker counted of a topic (Audit)."""
-        if self._audit is None:
-            raise NotPossibleError("this server only reads; the broker keeps an audit")
         topic = self.topic(request.topic)
-        made = await self._audit(
+        made = await self._source.audit(
             topic,
             messages.tags_of_request(request),
             messages.optional_time(request, "from_ms"),
@@ -263,7 +259,7 @@ class SeekServicer:
         """The full name of a request's topic. Raises InvalidFieldError."""
         messages.name_field(name, "topic")
         try:
-            return self._normalise(name)
+            return self._source.full_name(name)
         except ValueError as error:
             raise InvalidFieldError("topic", str(error)) from error
 
@@ -317,7 +313,7 @@ def _existing(log: TopicLog | ReadForm, wanted: Position) -> tuple[Position, boo
 
 def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
     """The servicer's calls, registered for gRPC."""
-    unary: dict[str, Callable[[Any, CallContext], Awaitable[Any]]] = {
+    unary: dict[str, Callable[[Any, Context], Awaitable[Any]]] = {
         "SeekByTime": servicer.seek_by_time,
         "SeekByIndex": servicer.seek_by_index,
         "Range": servicer.range,
@@ -333,7 +329,7 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
         )
         for name, call in unary.items()
     }
-    streams: dict[str, Callable[[Any, CallContext], Awaitable[None]]]
+    streams: dict[str, Callable[[Any, Context], Awaitable[None]]]
     streams = {"ReadEntries": servicer.read_entries, "FollowState": servicer.follow_state}
     for name, stream in streams.items():
         handlers[name] = grpc.unary_stream_rpc_method_handler(
@@ -343,11 +339,11 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
 
 
 def _with_limit(
-    servicer: SeekServicer, call: Callable[[Any, CallContext], Awaitable[Answer]]
-) -> Callable[[Any, CallContext], Awaitable[Answer]]:
+    servicer: SeekServicer, call: Callable[[Any, Context], Awaitable[Answer]]
+) -> Callable[[Any, Context], Awaitable[Answer]]:
     """The call with a limit: too many calls at a time raise ServerFullError."""
 
-    async def limited(request: Any, context: CallContext) -> Answer:
+    async def limited(request: Any, context: Context) -> Answer:
         if servicer.calls >= servicer.max_calls:
             raise ServerFullError(
                 f"{servicer.max_calls} calls are running, which is the limit; try later"
@@ -362,14 +358,14 @@ def _with_limit(
 
 
 def _with_owner(
-    servicer: SeekServicer, name: str, call: Callable[[Any, CallContext], Awaitable[Answer]]
-) -> Callable[[Any, CallContext], Awaitable[Answer]]:
+    servicer: SeekServicer, name: str, call: Callable[[Any, Context], Awaitable[Answer]]
+) -> Callable[[Any, Context], Awaitable[Answer]]:
     """The call, answered by the server that has its topic."""
     forwarding = servicer.forwarding
     if forwarding is None:
         return call
 
-    async def routed(request: Any, context: CallContext) -> Answer:
+    async def routed(request: Any, context: Context) -> Answer:
         owner = await forwarding.owner(servicer.topic(request.topic), context)
         if owner is None:
             return await call(request, context)
@@ -380,11 +376,11 @@ def _with_owner(
 
 
 def _with_status(
-    call: Callable[[Any, CallContext], Awaitable[Answer]],
-) -> Callable[[Any, CallContext], Awaitable[Answer]]:
+    call: Callable[[Any, Context], Awaitable[Answer]],
+) -> Callable[[Any, Context], Awaitable[Answer]]:
     """The call with its errors as gRPC statuses, also for a request that is not protobuf."""
 
-    async def answer(request: Any, context: CallContext) -> Answer:
+    async def answer(request: Any, context: Context) -> Answer:
         try:
             if request is None:
                 raise InvalidFieldError("request", "is not a message of this call's type")
@@ -393,7 +389,8 @@ def _with_status(
             status = _status_of(error)
         # Outside of `except`, the error is freed, and with it the call's frames and their objects.
         # This matters because a client that does not read keeps the next line waiting.
-        return await context.abort(*status)
+        await context.abort(*status)
+        raise AssertionError("abort raises")
 
     return answer
 

@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar, cast
 
+import grpc
+
 from ..ledger import CorruptEntryError, Entry, EntryKind, IoCount, Position, RecordHead, TopicLog
 from ..ledger.epochs import EpochHistory
 from ..ledger.run import DamagedRecordError
@@ -256,19 +258,6 @@ def _describe(piece: pb.EntryPiece, item: _Item) -> None:
     piece.kind = cast("pb.EntryKind", head.kind.value)
 
 
-class Writer(Protocol):
-    """The client's side of a stream."""
-
-    async def write(self, message: Any) -> None:
-        """Send one message; waits while the receiver is slow."""
-
-    def peer(self) -> str:
-        """Address and port of the client."""
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Run `callback` when gRPC has released the call."""
-
-
 class StreamSlots:
     """The slots for streams; used on one event loop."""
 
@@ -282,7 +271,7 @@ class StreamSlots:
         #: Streams that wait in a write, the longest waiting first, and since when they wait.
         self.waiting: dict[_Slot, float] = {}
 
-    def open(self, context: Writer) -> _Slot:
+    def open(self, context: grpc.aio.ServicerContext) -> _Slot:
         """A slot, as a context manager. Raises ServerFullError."""
         peer = context.peer()
         if self._lingering[peer]:
@@ -328,7 +317,7 @@ class StreamSlots:
 class _Slot:
     """One stream's slot."""
 
-    def __init__(self, slots: StreamSlots, context: Writer) -> None:
+    def __init__(self, slots: StreamSlots, context: grpc.aio.ServicerContext) -> None:
         self._slots = slots
         self.context = context
         #: Address and port of the client, which identify its connection.

@@ -37,9 +37,9 @@ from ...finder.errors import (
 )
 from ...finder.following import StoreState, is_followed, state_of
 from ...finder.forwarding import Forwarding, Owner
-from ...finder.messages import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
+from ...finder.messages import MAX_EPOCH, ControlAppended, ControlRequest
 from ...finder.server import Admit, Caller, CallRefusedError, SeekServer, ServerOptions, ServerTls
-from ...finder.service import AuditReport
+from ...finder.service import TopicSource
 from ...ledger import (
     Appended,
     LedgerError,
@@ -73,7 +73,6 @@ from ..security.needs import AUTHENTICATED, Need, broker, topic
 from ..security.tls import make_context
 from ..storage import stored
 from ..subscriptions.seek import SeekTarget, reset_subscription
-from ..topics.registry import Topics
 from ..topics.topic import Topic
 
 log = logging.getLogger(__name__)
@@ -87,24 +86,9 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
 
     `has_others`: other brokers have some of the topics.
     """
-
-    async def reset_cursor(topic_name: str, subscription_name: str, position: Position) -> None:
-        try:
-            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
-        except RefusedError as refusal:
-            raise refused_topic(topic_name, refusal) from refusal
-        subscription = topic.subscriptions.get(subscription_name)
-        if subscription is None:
-            raise SubscriptionNotFoundError(topic_name, subscription_name)
-        try:
-            target = SeekTarget(topic.clamp(position))
-            await reset_subscription(subscription, target, then=lambda: None)
-        except RefusedError as refusal:
-            raise CursorBusyError(topic_name, subscription_name) from refusal
-
     security, who = services.config.security, services.authenticator
     return SeekServer(
-        _BrokerTopics(services.topics, asyncio.get_running_loop()),
+        _BrokerTopics(services, has_others=has_others),
         ServerOptions(
             host=host,
             port=services.config.grpc_port,
@@ -114,11 +98,6 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
             max_streams=services.config.max_grpc_streams,
             control_token=_control_token(services.config),
         ),
-        normalise=lambda name: str(TopicName.parse(name)),
-        reset_cursor=reset_cursor,
-        append_control=_appending_control(services),
-        audit=_audit_of(services),
-        followed=_followed(services, has_others=has_others),
         admit=None if who is None else admitting(who, services.authorizer, services.config),
         forwarding=forwarding_of(services) if has_others else None,
     )
@@ -152,31 +131,6 @@ def _control_token(config: BrokerConfig) -> str | None:
         raise ConfigError("grpc_control_token_file", str(path), error.reason) from error
 
 
-def _appending_control(services: Services) -> AppendControl:
-    """Appends control entries to the broker's topics. Durable when it returns."""
-
-    async def append_control(topic_name: str, request: ControlRequest) -> ControlAppended:
-        try:
-            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
-            epochs = services.topics.leader_epochs
-            await epochs.begin_if_due(topic)
-            appended, epoch = await services.run_blocking(
-                _append, topic.ledger, request, epochs.leader
-            )
-            await stored(appended)
-        except RefusedError as refusal:
-            if isinstance(refusal.__cause__, LedgerError):
-                raise refusal.__cause__ from None
-            if refusal.code in PASSING or refusal.code == ServerError.TopicNotFound:
-                raise refused_topic(topic_name, refusal) from refusal
-            raise NotPossibleError(refusal.message) from refusal
-        except StampError as error:
-            raise NotPossibleError(f"{topic_name}: {error}") from error
-        return ControlAppended(appended.position, appended.index, appended.time_ms, epoch)
-
-    return append_control
-
-
 def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tuple[Appended, int]:
     """Append, and return the entry's leader epoch, too. Blocks.
 
@@ -199,98 +153,37 @@ def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tupl
             # Another epoch began meanwhile.
 
 
-def _audit_of(services: Services) -> AuditReport:
-    """The audit's call over the broker's auditor."""
+class _BrokerTopics(TopicSource):
+    """The broker's topics, and its data folder as followers read it."""
 
-    async def audit(
-        topic_name: str, by: Sequence[str], from_ms: int | None, to_ms: int | None
-    ) -> Report:
-        auditor = services.auditor
-        if not auditor.is_on:
-            raise NotPossibleError("this broker keeps no audit (pulsemarkAuditEnabled)")
-        try:
-            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
-            return await auditor.report(topic, by, starting_time_ms=from_ms, ending_time_ms=to_ms)
-        except RefusedError as refusal:
-            raise refused_topic(topic_name, refusal) from refusal
-        except AuditInputError as error:
-            raise InvalidFieldError(error.field, str(error)) from error
-
-    return audit
-
-
-class _FollowedFolder:
-    """The broker's data folder as followers read it; called on the service's worker threads."""
-
-    def __init__(self, topics: Topics, catalog: Catalog, store: TopicStore) -> None:
-        self._topics, self._catalog, self._store = topics, catalog, store
+    def __init__(self, services: Services, *, has_others: bool) -> None:
+        self._services = services
+        self._topics = topics = services.topics
         self._loop = asyncio.get_running_loop()
+        #: Catalog and store of the whole data folder; None: the broker has no such folder.
+        self._whole: tuple[Catalog, TopicStore] | None = None
+        catalog, store = topics.catalog, topics.store
+        if not has_others and isinstance(catalog, Catalog) and isinstance(store, TopicStore):
+            self._whole = catalog, store
 
-    def state(self) -> StoreState:
-        """Topics, values and subscriptions."""
-        return state_of(
-            self._catalog.topics,
-            self._logs,
-            self._catalog.items,
-            lambda: asyncio.run_coroutine_threadsafe(self._snapshots(), self._loop).result(),
-            self._catalog.next_ledger_id,
-        )
-
-    def log(self, name: str) -> TopicLog:
-        """A log as it is stored, also one of the store's own. Raises TopicNotFoundError."""
-        return self._store.open_view(name, create=False)
-
-    def _logs(self) -> Mapping[str, TopicLog]:
-        """The logs of all topics. A follower needs also those that no client uses now.
-
-        It opens topics for a few seconds. The next calls open the rest.
-        """
-        logs: dict[str, TopicLog] = {}
-        until_s = time.monotonic() + OPENING_S
-        for name in filter(is_followed, self._catalog.topics()):
-            if time.monotonic() > until_s:
-                break
-            with suppress(LedgerError, OSError):  # the follower reads it, and gets the error
-                logs[name] = self.log(name)
-        return logs
-
-    async def _snapshots(self) -> list[CursorRecord]:
-        found: list[CursorRecord] = []
-        snapshots = self._store.cursors.snapshots()
-        await self._topics.turns.work(map(found.append, snapshots))
-        return found
-
-
-def _followed(services: Services, *, has_others: bool) -> _FollowedFolder | None:
-    """None: the broker has no data folder of its own."""
-    topics, store = services.topics, services.topics.store
-    catalog = topics.catalog
-    if has_others or not isinstance(catalog, Catalog) or not isinstance(store, TopicStore):
-        return None
-    return _FollowedFolder(topics, catalog, store)
-
-
-class _BrokerTopics:
-    """`TopicSource` over the broker's topics; called on the service's worker threads."""
-
-    def __init__(self, topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
-        self._topics = topics
-        self._loop = loop
+    def full_name(self, topic: str) -> str:
+        """The full name. Raises InvalidTopicNameError."""
+        return str(TopicName.parse(topic))
 
     def log(self, topic: str) -> TopicLog | CompactedLog:
         """What is read as the topic's log. Raises TopicNotFoundError."""
-        return self.opened(topic).read_log
+        return self._opened(topic).read_log
 
-    def opened(self, topic: str) -> Topic:
-        """The open topic. Raises TopicNotFoundError."""
+    def _opened(self, topic: str) -> Topic:
         known = self._topics.open_topics.get(topic)
         if known is not None:  # the usual case: no call to the event loop is needed
             return known
-        opening = asyncio.run_coroutine_threadsafe(
-            self._topics.open(TopicName.parse(topic), create=False), self._loop
-        )
+        return asyncio.run_coroutine_threadsafe(self._open(topic), self._loop).result()
+
+    async def _open(self, topic: str) -> Topic:
+        """On the event loop: the open topic. Raises TopicNotFoundError, ServerUnavailableError."""
         try:
-            return opening.result()
+            return await self._topics.open(TopicName.parse(topic), create=False)
         except RefusedError as refusal:
             raise refused_topic(topic, refusal) from refusal
 
@@ -299,12 +192,99 @@ class _BrokerTopics:
 
         Raises TopicNotFoundError.
         """
-        log, catalog = self.opened(topic).ledger, self._topics.catalog
+        opened, catalog = self._opened(topic), self._topics.catalog
+        log = opened.ledger
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
             return ends_of(log, Expected())
         ends = ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
-        is_cleaned = self.opened(topic).read_log is not log
-        return replace(ends, has_holes=True) if is_cleaned else ends
+        return replace(ends, has_holes=True) if opened.read_log is not log else ends
+
+    async def reset_cursor(self, topic: str, subscription: str, position: Position) -> None:
+        """See `TopicSource`."""
+        opened = await self._open(topic)
+        found = opened.subscriptions.get(subscription)
+        if found is None:
+            raise SubscriptionNotFoundError(topic, subscription)
+        try:
+            target = SeekTarget(opened.clamp(position))
+            await reset_subscription(found, target, then=lambda: None)
+        except RefusedError as refusal:
+            raise CursorBusyError(topic, subscription) from refusal
+
+    async def append_control(self, topic: str, request: ControlRequest) -> ControlAppended:
+        """See `TopicSource`."""
+        try:
+            opened = await self._topics.open(TopicName.parse(topic), create=False)
+            epochs = self._topics.leader_epochs
+            await epochs.begin_if_due(opened)
+            appended, epoch = await self._services.run_blocking(
+                _append, opened.ledger, request, epochs.leader
+            )
+            await stored(appended)
+        except RefusedError as refusal:
+            if isinstance(refusal.__cause__, LedgerError):
+                raise refusal.__cause__ from None
+            if refusal.code in PASSING or refusal.code == ServerError.TopicNotFound:
+                raise refused_topic(topic, refusal) from refusal
+            raise NotPossibleError(refusal.message) from refusal
+        except StampError as error:
+            raise NotPossibleError(f"{topic}: {error}") from error
+        return ControlAppended(appended.position, appended.index, appended.time_ms, epoch)
+
+    async def audit(
+        self, topic: str, by: Sequence[str], from_ms: int | None, to_ms: int | None
+    ) -> Report:
+        """See `TopicSource`."""
+        auditor = self._services.auditor
+        if not auditor.is_on:
+            raise NotPossibleError("this broker keeps no audit (pulsemarkAuditEnabled)")
+        opened = await self._open(topic)
+        try:
+            return await auditor.report(opened, by, starting_time_ms=from_ms, ending_time_ms=to_ms)
+        except RefusedError as refusal:
+            raise refused_topic(topic, refusal) from refusal
+        except AuditInputError as error:
+            raise InvalidFieldError(error.field, str(error)) from error
+
+    # -- for followers --------------------------------------------------------------------------
+
+    def state(self) -> StoreState:
+        """Topics, values and subscriptions."""
+        if self._whole is None:
+            return super().state()
+        catalog, store = self._whole
+        return state_of(
+            catalog.topics,
+            lambda: self._logs(catalog),
+            catalog.items,
+            lambda: asyncio.run_coroutine_threadsafe(self._cursors(store), self._loop).result(),
+            catalog.next_ledger_id,
+        )
+
+    def stored_log(self, name: str) -> TopicLog:
+        """See `TopicSource`."""
+        if self._whole is None:
+            return super().stored_log(name)
+        return self._whole[1].open_view(name, create=False)
+
+    def _logs(self, catalog: Catalog) -> Mapping[str, TopicLog]:
+        """The logs of all topics. A follower needs also those that no client uses now.
+
+        It opens topics for a few seconds. The next calls open the rest.
+        """
+        logs: dict[str, TopicLog] = {}
+        until_s = time.monotonic() + OPENING_S
+        for name in filter(is_followed, catalog.topics()):
+            if time.monotonic() > until_s:
+                break
+            with suppress(LedgerError, OSError):  # the follower reads it, and gets the error
+                logs[name] = self.stored_log(name)
+        return logs
+
+    async def _cursors(self, store: TopicStore) -> list[CursorRecord]:
+        found: list[CursorRecord] = []
+        await self._topics.turns.work(map(found.append, store.cursors.snapshots()))
+        return found
 
 
 #: Refusals that say nothing about the topic: the same call may succeed a moment later.
