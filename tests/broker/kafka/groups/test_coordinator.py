@@ -63,13 +63,14 @@ class Groups:
     """A coordinator, and what its members were answered."""
 
     def __init__(self, delay_ms=0, **limits):
-        self.clock: Any = Clock()
+        self.clock = Clock()
         config = BrokerConfig(
             data_dir=Path("unused"), kafka_group_initial_rebalance_delay_ms=delay_ms, **limits
         )
         self.offsets = NoOffsets()
         offsets: Any = self.offsets
-        self.coordinator = Coordinator(config, self.clock, offsets, lambda _: 0)
+        loop: Any = self.clock
+        self.coordinator = Coordinator(config, loop, offsets, lambda _: 0)
 
     def join(self, member_id="", name="g", **changes):
         """A JoinGroup; returns the list that its answers go to."""
