@@ -14,6 +14,7 @@ import asyncio
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -29,6 +30,7 @@ def settings(address: str, **more: str | int | bool) -> dict[str, str | int | bo
     return {
         "bootstrap.servers": address,
         "reconnect.backoff.max.ms": 200,
+        "log_level": 0,  # what matters is raised
         **{name.replace("_", "."): value for name, value in more.items()},
     }
 
@@ -38,7 +40,19 @@ def publish_orders(address: str, count: int) -> None:
     producer = Producer(settings(address, enable_idempotence=True))
     for number in range(count):
         producer.produce(ORDERS, str(number).encode())
-    producer.flush(30)
+    if producer.flush(30):
+        raise TimeoutError("the orders were not published")
+
+
+def finish(step: Callable[..., object], *arguments: object) -> None:
+    """Call a step of a transaction, again as long as its error says that this helps."""
+    while True:
+        try:
+            step(*arguments)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
 
 
 def settle(address: str) -> None:
@@ -47,7 +61,7 @@ def settle(address: str) -> None:
     producer = Producer(
         settings(address, transactional_id="settle-1", transaction_timeout_ms=10_000)
     )
-    producer.init_transactions()
+    finish(producer.init_transactions)
     consumer = Consumer(
         settings(
             address,
@@ -67,13 +81,14 @@ def settle(address: str) -> None:
             for order in orders:
                 producer.produce(SETTLED, order.value())
             place = consumer.position([TopicPartition(ORDERS, 0)])
-            producer.send_offsets_to_transaction(place, consumer.consumer_group_metadata())
-            producer.commit_transaction()
+            group = consumer.consumer_group_metadata()
+            finish(producer.send_offsets_to_transaction, place, group)
+            finish(producer.commit_transaction)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
             # What was read is read again from the last committed place.
-            producer.abort_transaction()
+            finish(producer.abort_transaction)
             before = consumer.committed([TopicPartition(ORDERS, 0)])[0]
             consumer.seek(TopicPartition(ORDERS, 0, max(before.offset, OFFSET_BEGINNING)))
 
@@ -103,7 +118,7 @@ def settlements(address: str, at_least: int) -> list[int]:
 
 def start_worker(address: str) -> subprocess.Popen[bytes]:
     """A worker in a process of its own."""
-    return subprocess.Popen([sys.executable, __file__, address], stderr=subprocess.DEVNULL)
+    return subprocess.Popen([sys.executable, __file__, address])
 
 
 def show(address: str) -> None:

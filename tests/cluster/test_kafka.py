@@ -13,7 +13,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from pulsemark.broker.kafka import ports
+from pulsemark.cluster import registration
 from pulsemark.testing.raw_kafka import RawKafka
 from pulsemark.wire import TopicName
 
@@ -134,17 +134,19 @@ def test_each_partition_has_its_leader(brokers, eventually):
 
 
 def test_a_broker_that_has_gone_is_named_for_a_while(brokers, rest, monkeypatch):
-    """Clients that miss a broker in one answer may never find a coordinator on it again
-    (librdkafka 2.10 and newer), so one that is back soon is never missing.
+    """All brokers name it, also one that was not asked before it went, and one that started after.
+
+    Clients that miss a broker in one answer may never find a coordinator on it again (librdkafka
+    2.10 and newer), so one that is back soon is never missing.
     """
     first, second = started(brokers, 2)
     create(first, "t")
-    assert sorted(metadata(first, "t")[0]) == [1, 2]
     second.close()
-    assert len(rest(first, "GET", "/admin/v2/brokers")[1]) == 1
-    assert sorted(metadata(first, "t")[0]) == [1, 2]
-    monkeypatch.setattr(ports, "LEFT_NODES_NAMED_S", 0)
-    assert sorted(metadata(first, "t")[0]) == [1]
+    (third,) = started(brokers, 1)
+    assert len(rest(first, "GET", "/admin/v2/brokers")[1]) == 2
+    assert sorted(metadata(first, "t")[0]) == sorted(metadata(third, "t")[0]) == [1, 2, 3]
+    monkeypatch.setattr(registration, "GONE_NAMED_S", 0)
+    assert sorted(metadata(first, "t")[0]) == sorted(metadata(third, "t")[0]) == [1, 3]
 
 
 def test_groups_have_one_coordinator(brokers, eventually):

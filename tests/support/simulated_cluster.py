@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.kafka.ports import JOURNAL
+from pulsemark.broker.kafka.topics import JOURNAL
 from pulsemark.broker.ownership import KafkaPlace
 from pulsemark.broker.topics.transactions import COORDINATOR
 from pulsemark.cluster.member import BUNDLES_ROOT, ClusterMember

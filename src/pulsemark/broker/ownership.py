@@ -105,7 +105,10 @@ class Cluster(Protocol):
         """This broker's number in Kafka's protocol."""
 
     async def kafka_places(self) -> dict[str, KafkaPlace]:
-        """Where Kafka's clients reach the brokers, by id. Raises RefusedError."""
+        """Where Kafka's clients reach the brokers that run, by id. Raises RefusedError."""
+
+    async def kafka_nodes(self) -> dict[int, KafkaPlace]:
+        """The same by number, with those that went just now. Raises RefusedError."""
 
     async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
         """Where a broker's seek service is; None: no such broker runs. Raises RefusedError."""

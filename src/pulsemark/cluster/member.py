@@ -194,6 +194,10 @@ class ClusterMember(Membership, Cluster):
             brokers = await self.registration.brokers()
         return {name: one.kafka for name, one in brokers.items() if one.kafka is not None}
 
+    async def kafka_nodes(self) -> dict[int, KafkaPlace]:
+        with _as_refusal():
+            return await self.registration.kafka_nodes()
+
     async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
         with _as_refusal():
             found = (await self.registration.brokers()).get(broker_id)

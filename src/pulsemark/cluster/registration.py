@@ -2,6 +2,8 @@
 
 /loadbalance/brokers/HOST:PORT   the broker's URLs, and the bundles that it owns
 /loadbalance/leader              the broker that chooses owners
+
+Where Kafka's clients reach a broker is also kept after the broker has gone, for a while.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..broker.ownership import Found, GrpcPlace, KafkaPlace
-from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch
+from ..coordination import (
+    Coordination,
+    CoordinationError,
+    NodeExistsError,
+    NodeMissingError,
+    VersionConflictError,
+    Watch,
+)
 
 if TYPE_CHECKING:
     from ..broker.connection.services import Services
@@ -72,6 +81,12 @@ async def inner_secret(services: Services) -> bytes:
 
 BROKERS = "/loadbalance/brokers"
 LEADER = "/loadbalance/leader"
+KAFKA = "/pulsemark/kafka"
+"""Below it are the places of brokers with a Kafka port, by number: those that run or have gone."""
+#: So long Kafka's clients are told of a broker that was found to have gone, as by Kafka
+#: (broker.session.timeout.ms). Those with librdkafka 2.10 and newer may never find a coordinator or
+#: leader again that was missing once.
+GONE_NAMED_S = 9.0
 #: Names in the nodes (Pulsar's LocalBrokerData) and what they are in `Found`.
 FIELDS = {
     "pulsarServiceUrl": "service_url",
@@ -116,6 +131,8 @@ class Registration:
         self._is_over = False
         #: Where Kafka's clients reach this broker; None: they cannot.
         self.kafka: KafkaPlace | None = None
+        #: When a broker was found to have gone, by the name and version of its node in `KAFKA`.
+        self._gone_since_s: dict[tuple[str, int], float] = {}
         #: Where its seek service is.
         self.grpc = NO_GRPC
 
@@ -130,6 +147,9 @@ class Registration:
         for. One that stays is another broker's: that is a NodeExistsError.
         """
         await self._wait_for_last_run()
+        if self.kafka is not None:
+            place = json.dumps(asdict(self.kafka)).encode()
+            await self._put(f"{KAFKA}/{self.kafka.node_id}", place)
         await self._put_me()
         if not self._watches:
             self._watches.append(await self._session.watch(LEADER, self._leader_changed))
@@ -172,10 +192,13 @@ class Registration:
                 return
             if await self._is_mine() is False:
                 raise NodeExistsError(self._path, OTHER_BROKER)
-            try:
-                await self._session.set(self._path, data)
-            except NodeMissingError:
-                await self._session.create(self._path, data, ephemeral=True, make_parents=True)
+            await self._put(self._path, data, ephemeral=True)
+
+    async def _put(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        try:
+            await self._session.set(path, data)
+        except NodeMissingError:
+            await self._session.create(path, data, ephemeral=ephemeral, make_parents=True)
 
     async def _is_mine(self) -> bool | None:
         """Whether this broker's node is of this session; None if there is no node."""
@@ -237,12 +260,13 @@ class Registration:
 
     async def brokers(self) -> dict[str, Registered]:
         """All brokers that run, by id."""
-        try:
-            names = await self._session.children(BROKERS)
-        except NodeMissingError:
-            return {}
-        read = await asyncio.gather(*(self._broker(name) for name in names))
+        read = await asyncio.gather(*(self._broker(name) for name in await self._children(BROKERS)))
         return {one.found.broker_id: one for one in read if one is not None}
+
+    async def _children(self, path: str) -> list[str]:
+        with suppress(NodeMissingError):
+            return await self._session.children(path)
+        return []
 
     async def _broker(self, name: str) -> Registered | None:
         try:
@@ -259,3 +283,25 @@ class Registration:
             None if kafka is None else KafkaPlace(**kafka),
             NO_GRPC if grpc is None else GrpcPlace(**grpc),
         )
+
+    async def kafka_nodes(self) -> dict[int, KafkaPlace]:
+        """The brokers with a Kafka port, by number: those that run, and those that went just now.
+
+        It is not known when a broker went, so the time counts from when this broker misses it.
+        """
+        brokers = (await self.brokers()).values()
+        nodes = {one.kafka.node_id: one.kafka for one in brokers if one.kafka is not None}
+        now_s = asyncio.get_running_loop().time()
+        gone_since_s: dict[tuple[str, int], float] = {}
+        for name in set(await self._children(KAFKA)) - set(map(str, nodes)):
+            # Another broker may remove it, or that one be back, at any time.
+            with suppress(NodeMissingError, VersionConflictError):
+                data, version = await self._session.get(f"{KAFKA}/{name}")
+                since_s = self._gone_since_s.get((name, version), now_s)
+                if now_s - since_s < GONE_NAMED_S:
+                    nodes[int(name)] = KafkaPlace(**json.loads(data))
+                    gone_since_s[name, version] = since_s
+                else:
+                    await self._session.delete(f"{KAFKA}/{name}", version)
+        self._gone_since_s = gone_since_s
+        return nodes

@@ -210,13 +210,13 @@ def test_the_entries_around_a_damaged_one(damaged: int) -> None:
         ledger = store.open_topic(OURS)
         ledger.stampers = StamperChain.from_names(("broker-time", "index"))
         body = batched_message([BatchMember(payload=b"x")] * 3, publish_time_ms=1)
-        last = [ledger.append(body, message_count=3) for _ in range(13)][-1]
-        last.commit.wait(10)
-        log = reader.log(OURS)
-        positions = [entry.position for entry in log.read(EARLIEST)]
+        appended = [ledger.append(body, message_count=3) for _ in range(13)]
+        appended[-1].commit.wait(10)
+        positions = [each.position for each in appended]
         place = positions[damaged]
         entries = cluster.bookies.ledgers[place.ledger_id].entries
         entries[place.entry_id] = b"\x0e\x02\x00\x00\x00\x01\xff" + bytes(100)
+        log = reader.log(OURS)
         found, errors, position = list[Entry](), list[Position](), EARLIEST
         for _ in range(30):
             try:
