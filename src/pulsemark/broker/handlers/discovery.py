@@ -10,18 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...proto import pulsar_api_pb2 as pb
-from ...proto.pulsar_api_pb2 import (
-    BaseCommand,
-    CommandGetOrCreateSchema,
-    CommandGetSchema,
-    CommandGetTopicsOfNamespace,
-    CommandLookupTopic,
-    CommandPartitionedTopicMetadata,
-    CommandWatchTopicList,
-    CommandWatchTopicListClose,
-    Schema,
-    ServerError,
-)
 from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..security.authorization import Target
@@ -55,12 +43,12 @@ NAMES_AT_ONCE = 200
 TRANSACTION_COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 #: The name prefix that a mode selects; any other mode selects all names.
 DOMAIN_OF_MODE = {
-    CommandGetTopicsOfNamespace.PERSISTENT: "persistent:",
-    CommandGetTopicsOfNamespace.NON_PERSISTENT: "non-persistent:",
+    pb.CommandGetTopicsOfNamespace.PERSISTENT: "persistent:",
+    pb.CommandGetTopicsOfNamespace.NON_PERSISTENT: "non-persistent:",
 }
 
 
-def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetadata) -> None:
+def partitioned_metadata(session: Session, command: pb.CommandPartitionedTopicMetadata) -> None:
     """How many partitions a topic has; 0 for one that is not partitioned.
 
     A topic that does not exist may be created here, with the partitions that the policy says.
@@ -77,7 +65,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
         if not topics.exists(name):
             may_create = command.metadata_auto_creation_enabled and creates(topics, name)
             if not may_create or is_beyond_partitions(topics, name):
-                raise RefusedError(ServerError.TopicNotFound, "")
+                raise RefusedError(pb.ServerError.TopicNotFound, "")
             created = partitions_created(topics, name)
     except RefusedError as refusal:
         _refuse_metadata(session, command, refusal)
@@ -90,7 +78,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
 
 
 async def _create_partitioned(
-    session: Session, command: CommandPartitionedTopicMetadata, name: TopicName, partitions: int
+    session: Session, command: pb.CommandPartitionedTopicMetadata, name: TopicName, partitions: int
 ) -> None:
     topics = session.services.topics
     try:
@@ -105,9 +93,9 @@ async def _create_partitioned(
 
 
 def _refuse_metadata(
-    session: Session, command: CommandPartitionedTopicMetadata, refusal: RefusedError
+    session: Session, command: pb.CommandPartitionedTopicMetadata, refusal: RefusedError
 ) -> None:
-    is_absent = refusal.code == ServerError.TopicNotFound
+    is_absent = refusal.code == pb.ServerError.TopicNotFound
     # As in Pulsar: an absent topic has no text, an absent namespace only for clients of old.
     has_no_text = not (refusal.message and command.metadata_auto_creation_enabled)
     text = "" if is_absent and has_no_text else _text_of(refusal)
@@ -118,7 +106,7 @@ def _refuse_metadata(
     )
 
 
-def lookup(session: Session, command: CommandLookupTopic) -> None:
+def lookup(session: Session, command: pb.CommandLookupTopic) -> None:
     """A broker alone serves every topic; clients keep the address with which they connected."""
     services = session.services
     try:
@@ -126,7 +114,7 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
         listener = command.advertised_listener_name
         if listener:
             text = f"the broker do not have {listener} listener"
-            raise RefusedError(ServerError.ServiceNotReady, text)
+            raise RefusedError(pb.ServerError.ServiceNotReady, text)
     except RefusedError as refusal:
         answer = commands.error(
             command.request_id, refusal.code, _text_of(refusal), pb.CommandLookupTopicResponse
@@ -145,7 +133,7 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
 
 
 async def _find(
-    session: Session, command: CommandLookupTopic, cluster: Cluster, name: TopicName
+    session: Session, command: pb.CommandLookupTopic, cluster: Cluster, name: TopicName
 ) -> None:
     """Answer with the broker of the topic, to which clients connect directly."""
     try:
@@ -166,11 +154,11 @@ async def _find(
 
 
 def _text_of(refusal: RefusedError) -> str:
-    is_absent = refusal.code == ServerError.TopicNotFound
+    is_absent = refusal.code == pb.ServerError.TopicNotFound
     return "Namespace not found" if is_absent else refusal.message
 
 
-def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
+def topics_of_namespace(session: Session, command: pb.CommandGetTopicsOfNamespace) -> None:
     """The namespace's topics, with each partition; an unknown namespace has no topics."""
     try:
         check_namespace_or_older(command.namespace)
@@ -187,17 +175,17 @@ def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) 
     _answer_topics(session, command, _choose(names, command, pattern), filtered=pattern is not None)
 
 
-def _check_mode(session: Session, command: CommandGetTopicsOfNamespace) -> None:
+def _check_mode(session: Session, command: pb.CommandGetTopicsOfNamespace) -> None:
     """As in Pulsar: of an absent namespace only the stored topics can be asked for."""
-    if command.mode == CommandGetTopicsOfNamespace.PERSISTENT:
+    if command.mode == pb.CommandGetTopicsOfNamespace.PERSISTENT:
         return
     if command.namespace not in session.services.topics.namespaces:
         text = "org.apache.pulsar.broker.web.RestException: Namespace not found"
-        raise RefusedError(ServerError.MetadataError, text)
+        raise RefusedError(pb.ServerError.MetadataError, text)
 
 
 async def _many_topics(
-    session: Session, command: CommandGetTopicsOfNamespace, names: list[str]
+    session: Session, command: pb.CommandGetTopicsOfNamespace, names: list[str]
 ) -> None:
     pattern = _pattern_of(command)
     chosen: list[str] = []
@@ -212,7 +200,7 @@ async def _many_topics(
 
 
 def _answer_topics(
-    session: Session, command: CommandGetTopicsOfNamespace, names: list[str], *, filtered: bool
+    session: Session, command: pb.CommandGetTopicsOfNamespace, names: list[str], *, filtered: bool
 ) -> None:
     digest = topics_hash(names)
     changed = command.topics_hash != digest
@@ -227,7 +215,7 @@ def _answer_topics(
 
 
 def _choose(
-    names: list[str], command: CommandGetTopicsOfNamespace, pattern: re.Pattern[str] | None
+    names: list[str], command: pb.CommandGetTopicsOfNamespace, pattern: re.Pattern[str] | None
 ) -> list[str]:
     """The names that the command asks for."""
     domain = DOMAIN_OF_MODE.get(command.mode, "")
@@ -237,7 +225,7 @@ def _choose(
     return chosen
 
 
-def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
+def _pattern_of(command: pb.CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
     """The pattern; None without one, or if the client has to apply it. Raises `RefusedError`."""
     pattern = command.topics_pattern
     if not command.HasField("topics_pattern") or len(pattern) > PATTERN_MAX_CHARACTERS:
@@ -245,7 +233,9 @@ def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
     try:
         return compile_if_safe(pattern)
     except re.error as error:
-        raise RefusedError(ServerError.MetadataError, f"Invalid topics pattern: {error}") from None
+        raise RefusedError(
+            pb.ServerError.MetadataError, f"Invalid topics pattern: {error}"
+        ) from None
 
 
 #: Watchers of one connection. Each created or deleted topic is compared with all patterns.
@@ -253,7 +243,7 @@ MAX_WATCHERS_PER_CONNECTION = 100
 GET_TOPICS = namespace("GET_TOPICS")
 
 
-def watch(session: Session, command: CommandWatchTopicList) -> None:
+def watch(session: Session, command: pb.CommandWatchTopicList) -> None:
     """Answer with the matching topics, and notify the client of changes from now on.
 
     A watcher id that is in use gets the topics again, for the watcher that has the id.
@@ -273,24 +263,24 @@ def watch(session: Session, command: CommandWatchTopicList) -> None:
     session.run(command.request_id, _answer(session, command, watcher, generation))
 
 
-def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatcher:
+def _new_watcher(session: Session, command: pb.CommandWatchTopicList) -> TopicWatcher:
     if len(session.watchers) >= MAX_WATCHERS_PER_CONNECTION:
         most = MAX_WATCHERS_PER_CONNECTION
         text = f"at most {most} topic lists can be watched on a connection"
-        raise RefusedError(ServerError.NotAllowedError, text)
+        raise RefusedError(pb.ServerError.NotAllowedError, text)
     # As in Pulsar, the domain does not count here. It does in GET_TOPICS_OF_NAMESPACE.
     if len(without_domain(command.topics_pattern)) > PATTERN_MAX_CHARACTERS:
         text = "Unable to create topic list watcher: Pattern longer than maximum: "
-        raise RefusedError(ServerError.NotAllowedError, f"{text}{PATTERN_MAX_CHARACTERS}")
+        raise RefusedError(pb.ServerError.NotAllowedError, f"{text}{PATTERN_MAX_CHARACTERS}")
     try:
         pattern = compile_if_safe(command.topics_pattern)
     except re.error as error:
         text = f"Invalid topics pattern: {error}"
-        raise RefusedError(ServerError.InvalidTopicName, text) from None
+        raise RefusedError(pb.ServerError.InvalidTopicName, text) from None
     if pattern is None:
         # Clients then ask for the list of topics from time to time.
         text = f"the pattern {command.topics_pattern!r} is too complex to be watched"
-        raise RefusedError(ServerError.NotAllowedError, text)
+        raise RefusedError(pb.ServerError.NotAllowedError, text)
     watcher = TopicWatcher(
         command.watcher_id, command.namespace, pattern, partial(_notify, session)
     )
@@ -301,12 +291,12 @@ def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatch
 
 
 async def _answer(
-    session: Session, command: CommandWatchTopicList, watcher: TopicWatcher, generation: int
+    session: Session, command: pb.CommandWatchTopicList, watcher: TopicWatcher, generation: int
 ) -> None:
     topics = session.services.topics
     all_names = topics.names_in(watcher.namespace)
     names = await topics.turns.result(matching(watcher.pattern, all_names))
-    check_again(session, BaseCommand.WATCH_TOPIC_LIST, command, generation)
+    check_again(session, pb.BaseCommand.WATCH_TOPIC_LIST, command, generation)
     digest = topics_hash(names)
     if command.HasField("topics_hash") and command.topics_hash == digest:
         names = []
@@ -333,7 +323,7 @@ def _notify(
     session.write(commands.frame(update))
 
 
-def end_watch(session: Session, command: CommandWatchTopicListClose) -> None:
+def end_watch(session: Session, command: pb.CommandWatchTopicListClose) -> None:
     """Notify no more. An unknown watcher id is a success, too."""
     watcher = session.watchers.pop(command.watcher_id, None)
     if watcher is not None:
@@ -349,7 +339,7 @@ VERSION_SIZE_BYTES = 8
 INVALID = "Invalid topic name: "
 
 
-def get_schema(session: Session, command: CommandGetSchema) -> None:
+def get_schema(session: Session, command: pb.CommandGetSchema) -> None:
     """Answer with a topic's schema: the given version, or the latest."""
     if 0 < len(command.schema_version) < VERSION_SIZE_BYTES:
         # As in Pulsar.
@@ -358,21 +348,21 @@ def get_schema(session: Session, command: CommandGetSchema) -> None:
     session.run(command.request_id, _get_schema(session, command))
 
 
-async def _get_schema(session: Session, command: CommandGetSchema) -> None:
+async def _get_schema(session: Session, command: pb.CommandGetSchema) -> None:
     services = session.services
     try:
         name = services.topics.parse(command.topic)
         version = command.schema_version if command.HasField("schema_version") else None
         if version == b"":
-            raise RefusedError(ServerError.IncompatibleSchema, "Empty schema version")
+            raise RefusedError(pb.ServerError.IncompatibleSchema, "Empty schema version")
         found = await services.schemas.find(name, version)
     except RefusedError as refusal:
         text = refusal.message.removeprefix(INVALID)
-        if refusal.code == ServerError.TopicNotFound:
+        if refusal.code == pb.ServerError.TopicNotFound:
             text = f"Topic not found or no-schema {command.topic}"
         answer = commands.error(command.request_id, refusal.code, text, pb.CommandGetSchemaResponse)
     else:
-        shown = Schema()
+        shown = pb.Schema()
         shown.CopyFrom(found.schema)
         shown.name = schema_id(name)
         version = version_bytes(found.number)
@@ -384,17 +374,17 @@ async def _get_schema(session: Session, command: CommandGetSchema) -> None:
     session.write(answer)
 
 
-def get_or_create_schema(session: Session, command: CommandGetOrCreateSchema) -> None:
+def get_or_create_schema(session: Session, command: pb.CommandGetOrCreateSchema) -> None:
     """Register a schema for an existing topic."""
     session.run(command.request_id, _get_or_create_schema(session, command))
 
 
-async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSchema) -> None:
+async def _get_or_create_schema(session: Session, command: pb.CommandGetOrCreateSchema) -> None:
     services = session.services
     try:
         name = services.topics.parse(command.topic)
         if not services.topics.exists(name):
-            raise RefusedError(ServerError.TopicNotFound, f"Topic not found {name}")
+            raise RefusedError(pb.ServerError.TopicNotFound, f"Topic not found {name}")
         topic = await services.topics.open(name, create=False)
         # As in Pulsar: the type NONE asks for no schema.
         schema = command.schema if command.schema.type else None
@@ -412,11 +402,11 @@ async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSch
 
 
 COMMANDS: CommandTable = {
-    BaseCommand.PARTITIONED_METADATA: partitioned_metadata,
-    BaseCommand.LOOKUP: lookup,
-    BaseCommand.GET_TOPICS_OF_NAMESPACE: topics_of_namespace,
-    BaseCommand.WATCH_TOPIC_LIST: watch,
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: end_watch,
-    BaseCommand.GET_SCHEMA: get_schema,
-    BaseCommand.GET_OR_CREATE_SCHEMA: get_or_create_schema,
+    pb.BaseCommand.PARTITIONED_METADATA: partitioned_metadata,
+    pb.BaseCommand.LOOKUP: lookup,
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: topics_of_namespace,
+    pb.BaseCommand.WATCH_TOPIC_LIST: watch,
+    pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE: end_watch,
+    pb.BaseCommand.GET_SCHEMA: get_schema,
+    pb.BaseCommand.GET_OR_CREATE_SCHEMA: get_or_create_schema,
 }
