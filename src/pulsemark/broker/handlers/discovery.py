@@ -6,8 +6,12 @@ A client that watches a namespace is notified when its topics come and go (`topi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
+
+from google.protobuf.message import Message
 
 from ...proto import pulsar_api_pb2 as pb
 from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
@@ -28,8 +32,6 @@ from .authorizing import check_again
 from .checks import BYTES_PER_CHARACTER, STATE_BYTES, CommandTable, schema_version_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ...wire import TopicName
     from ..connection.session import Session
     from ..ownership import Cluster
@@ -59,17 +61,14 @@ def partitioned_metadata(session: Session, command: pb.CommandPartitionedTopicMe
         session.write(commands.partitioned_metadata_response(command.request_id, coordinators))
         return
     topics = session.services.topics
-    try:
+    created = 0
+    with _refusing_metadata(command):
         name = topics.parse(command.topic)
-        created = 0
         if not topics.exists(name):
             may_create = command.metadata_auto_creation_enabled and creates(topics, name)
             if not may_create or is_beyond_partitions(topics, name):
                 raise RefusedError(pb.ServerError.TopicNotFound, "")
             created = partitions_created(topics, name)
-    except RefusedError as refusal:
-        _refuse_metadata(session, command, refusal)
-        return
     if created:
         session.run(command.request_id, _create_partitioned(session, command, name, created))
         return
@@ -81,54 +80,57 @@ async def _create_partitioned(
     session: Session, command: pb.CommandPartitionedTopicMetadata, name: TopicName, partitions: int
 ) -> None:
     topics = session.services.topics
-    try:
+    with _refusing_metadata(command):
         if not topics.exists(name):
             check_room(topics, name.namespace, partitions)
             await topics.create_partitioned(name, partitions)
-    except RefusedError as refusal:
-        _refuse_metadata(session, command, refusal)
-        return
     partitions = topics.partitioned.count_of(name)
     session.write(commands.partitioned_metadata_response(command.request_id, partitions))
 
 
-def _refuse_metadata(
-    session: Session, command: pb.CommandPartitionedTopicMetadata, refusal: RefusedError
-) -> None:
-    is_absent = refusal.code == pb.ServerError.TopicNotFound
-    # As in Pulsar: an absent topic has no text, an absent namespace only for clients of old.
-    has_no_text = not (refusal.message and command.metadata_auto_creation_enabled)
-    text = "" if is_absent and has_no_text else _text_of(refusal)
-    session.write(
-        commands.error(
-            command.request_id, refusal.code, text, pb.CommandPartitionedTopicMetadataResponse
-        )
-    )
+@contextmanager
+def _refusing(
+    answer: type[Message], text_of: Callable[[RefusedError], str] = lambda refusal: refusal.message
+) -> Iterator[None]:
+    """Refusals are answered with the command's own response, and perhaps another text."""
+    try:
+        yield
+    except RefusedError as refusal:
+        changed = RefusedError(refusal.code, text_of(refusal))
+        changed.answer = answer
+        raise changed from refusal
+
+
+def _refusing_metadata(
+    command: pb.CommandPartitionedTopicMetadata,
+) -> AbstractContextManager[None]:
+    def text_of(refusal: RefusedError) -> str:
+        is_absent = refusal.code == pb.ServerError.TopicNotFound
+        # As in Pulsar: an absent topic has no text, an absent namespace only for clients of old.
+        has_no_text = not (refusal.message and command.metadata_auto_creation_enabled)
+        return "" if is_absent and has_no_text else _text_of(refusal)
+
+    return _refusing(pb.CommandPartitionedTopicMetadataResponse, text_of)
 
 
 def lookup(session: Session, command: pb.CommandLookupTopic) -> None:
     """A broker alone serves every topic; clients keep the address with which they connected."""
     services = session.services
-    try:
+    with _refusing(pb.CommandLookupTopicResponse, _text_of):
         name = services.topics.parse(command.topic)
         listener = command.advertised_listener_name
         if listener:
             text = f"the broker do not have {listener} listener"
             raise RefusedError(pb.ServerError.ServiceNotReady, text)
-    except RefusedError as refusal:
-        answer = commands.error(
-            command.request_id, refusal.code, _text_of(refusal), pb.CommandLookupTopicResponse
-        )
-    else:
-        if services.cluster is not None:
-            session.run(command.request_id, _find(session, command, services.cluster, name))
-            return
-        answer = commands.lookup_response(
-            command.request_id,
-            services.service_url,
-            services.service_url_tls,
-            proxy_through_service_url=True,
-        )
+    if services.cluster is not None:
+        session.run(command.request_id, _find(session, command, services.cluster, name))
+        return
+    answer = commands.lookup_response(
+        command.request_id,
+        services.service_url,
+        services.service_url_tls,
+        proxy_through_service_url=True,
+    )
     session.write(answer)
 
 
@@ -136,20 +138,15 @@ async def _find(
     session: Session, command: pb.CommandLookupTopic, cluster: Cluster, name: TopicName
 ) -> None:
     """Answer with the broker of the topic, to which clients connect directly."""
-    try:
+    with _refusing(pb.CommandLookupTopicResponse):
         found = await cluster.find(name, authoritative=command.authoritative)
-    except RefusedError as refusal:
-        answer = commands.error(
-            command.request_id, refusal.code, refusal.message, pb.CommandLookupTopicResponse
-        )
-    else:
-        answer = commands.lookup_response(
-            command.request_id,
-            found.service_url,
-            found.service_url_tls,
-            redirect=found.redirect,
-            authoritative=found.authoritative,
-        )
+    answer = commands.lookup_response(
+        command.request_id,
+        found.service_url,
+        found.service_url_tls,
+        redirect=found.redirect,
+        authoritative=found.authoritative,
+    )
     session.write(answer)
 
 
@@ -350,28 +347,25 @@ def get_schema(session: Session, command: pb.CommandGetSchema) -> None:
 
 async def _get_schema(session: Session, command: pb.CommandGetSchema) -> None:
     services = session.services
-    try:
+
+    def text_of(refusal: RefusedError) -> str:
+        is_absent = refusal.code == pb.ServerError.TopicNotFound
+        absent = f"Topic not found or no-schema {command.topic}"
+        return absent if is_absent else refusal.message.removeprefix(INVALID)
+
+    with _refusing(pb.CommandGetSchemaResponse, text_of):
         name = services.topics.parse(command.topic)
         version = command.schema_version if command.HasField("schema_version") else None
         if version == b"":
             raise RefusedError(pb.ServerError.IncompatibleSchema, "Empty schema version")
         found = await services.schemas.find(name, version)
-    except RefusedError as refusal:
-        text = refusal.message.removeprefix(INVALID)
-        if refusal.code == pb.ServerError.TopicNotFound:
-            text = f"Topic not found or no-schema {command.topic}"
-        answer = commands.error(command.request_id, refusal.code, text, pb.CommandGetSchemaResponse)
-    else:
-        shown = pb.Schema()
-        shown.CopyFrom(found.schema)
-        shown.name = schema_id(name)
-        version = version_bytes(found.number)
-        answer = commands.frame(
-            pb.CommandGetSchemaResponse(
-                request_id=command.request_id, schema=shown, schema_version=version
-            )
-        )
-    session.write(answer)
+    shown = pb.Schema()
+    shown.CopyFrom(found.schema)
+    shown.name = schema_id(name)
+    answer = pb.CommandGetSchemaResponse(
+        request_id=command.request_id, schema=shown, schema_version=version_bytes(found.number)
+    )
+    session.write(commands.frame(answer))
 
 
 def get_or_create_schema(session: Session, command: pb.CommandGetOrCreateSchema) -> None:
@@ -381,7 +375,7 @@ def get_or_create_schema(session: Session, command: pb.CommandGetOrCreateSchema)
 
 async def _get_or_create_schema(session: Session, command: pb.CommandGetOrCreateSchema) -> None:
     services = session.services
-    try:
+    with _refusing(pb.CommandGetOrCreateSchemaResponse):
         name = services.topics.parse(command.topic)
         if not services.topics.exists(name):
             raise RefusedError(pb.ServerError.TopicNotFound, f"Topic not found {name}")
@@ -389,16 +383,10 @@ async def _get_or_create_schema(session: Session, command: pb.CommandGetOrCreate
         # As in Pulsar: the type NONE asks for no schema.
         schema = command.schema if command.schema.type else None
         version = await schema_version_for(session, topic, schema)
-    except RefusedError as refusal:
-        code, text, kind = refusal.code, refusal.message, pb.CommandGetOrCreateSchemaResponse
-        answer = commands.error(command.request_id, code, text, kind)
-    else:
-        answer = commands.frame(
-            pb.CommandGetOrCreateSchemaResponse(
-                request_id=command.request_id, schema_version=version
-            )
-        )
-    session.write(answer)
+    answer = pb.CommandGetOrCreateSchemaResponse(
+        request_id=command.request_id, schema_version=version
+    )
+    session.write(commands.frame(answer))
 
 
 COMMANDS: CommandTable = {
