@@ -666,6 +666,7 @@ class Endpoint:
         #: Reads what is committed, when this broker begins to coordinate.
         self._loading: asyncio.Task[None] | None = None
         self._is_over = False
+        self._transactions: TransactionCoordinator | None = None
         self._coordinate_nothing()
 
     async def start(self) -> None:
@@ -700,7 +701,7 @@ class Endpoint:
     def _coordinate_nothing(self) -> None:
         """There are no groups, offsets and transactions while another broker coordinates them."""
         self._take(Offsets(None, self.services.run_blocking, 0))
-        self._transactions: TransactionCoordinator | None = None
+        self._transactions = None
 
     def _moved(self) -> None:
         """What this broker owns has changed: begin to coordinate, or end it."""
