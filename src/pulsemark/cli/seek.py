@@ -31,6 +31,7 @@ from ..finder.errors import BindError, InvalidFieldError, NotPossibleError, Seek
 from ..finder.search import finder_of
 from ..ledger import LedgerError, Position
 from ..wire import TopicName
+from . import stores
 from .brokers import DEFAULT_ADMIN_URL, REQUEST, seek_service
 from .options import (
     DEFAULT_DATA_DIR,
@@ -47,15 +48,6 @@ from .options import (
 )
 from .output import json_line
 from .parsing import CliError, Command
-from .stores import (
-    STORE,
-    entries_page,
-    from_broker,
-    log_in,
-    names_in,
-    open_store_reader,
-    reader_of,
-)
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
@@ -96,13 +88,16 @@ def _answers(
         with seek_service(args, args.url) as client:
             return [(topic, getattr(client, f"by_{search}")(topic, value, method=method))]
     if method is SearchMethod.INDEX:
-        asked = from_broker(args, topic, partial(_over_http, search=search, value=value))
+        asked = stores.from_broker(args, topic, partial(_over_http, search=search, value=value))
         if asked is not None:
             return asked
     elif args.url is not None:
         raise CliError("--method prefixes is for a folder or a gRPC service")
-    with reader_of(args) as reader:
-        finders = ((name, finder_of(log_in(reader, name))) for name in names_in(reader, topic))
+    with stores.reader_of(args) as reader:
+        finders = (
+            (name, finder_of(stores.log_in(reader, name)))
+            for name in stores.names_in(reader, topic)
+        )
         return [
             (name, getattr(finder, f"by_{search}")(value, method=method))
             for name, finder in finders
@@ -121,7 +116,7 @@ def _address(text: str) -> str:
 
 def _over_http(admin: AdminClient, topic: str, *, search: str, value: int) -> Place:
     """What is found over HTTP. `reads` and `bytes_read` are not told there: 0."""
-    page = entries_page(admin, topic, after="0", **{search: str(value)})
+    page = stores.entries_page(admin, topic, after="0", **{search: str(value)})
     place = page["found"]
     position = Position(place["ledgerId"], place["entryId"])
     if place.get("end"):
@@ -193,7 +188,7 @@ def _serve(args: argparse.Namespace) -> int:
             print(f"pulsemark finder is ready: grpc {server.target}, data in {where}", flush=True)
 
     try:
-        source = folder if args.store is None else open_store_reader(args.store)
+        source = folder if args.store is None else stores.open_store_reader(args.store)
         log_of = log_of_folder if args.store is None else None
 
         def full(topic: str) -> str:
@@ -227,7 +222,7 @@ time TIME?  unix milliseconds, ISO 8601, a clock time of today (14:05), or relat
 --index N  instead of TIME: the message of this index
 either:
 --data-dir PATH  folder to search in {IN_DATA_DIR}
-{STORE}
+{stores.STORE}
 --url, --grpc, --admin-url URL  the broker to ask: {DEFAULT_ADMIN_URL}, or HOST:PORT of its gRPC
     service
 and:
@@ -241,7 +236,7 @@ _FINDER = declared(f"""
 serve: serve until SIGINT or SIGTERM
 either:
 --data-dir PATH  folder to search in {IN_DATA_DIR}
-{STORE}
+{stores.STORE}
 and:
 --host HOST [127.0.0.1]  address to listen on
 --port PORT [6680]  0 picks a free port

@@ -30,19 +30,7 @@ from ..ledger import (
     UnsupportedVersionError,
 )
 from ..proto import seek_pb2 as pb
-from .errors import (
-    CursorBusyError,
-    DeadlineExceededError,
-    InvalidFieldError,
-    NotPossibleError,
-    PermissionDeniedError,
-    SeekCallError,
-    ServerFullError,
-    ServerUnavailableError,
-    StreamStalledError,
-    SubscriptionNotFoundError,
-    UnauthenticatedError,
-)
+from . import errors
 from .search import IndexOutOfRangeError
 
 SERVICE = pb.DESCRIPTOR.services_by_name["SeekService"]
@@ -52,32 +40,32 @@ DETAILS_KEY = "grpc-status-details-bin"
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 _DETAILS: dict[str, type[Exception]] = {
-    "invalid_field": InvalidFieldError,
+    "invalid_field": errors.InvalidFieldError,
     "topic_not_found": TopicNotFoundError,
-    "subscription_not_found": SubscriptionNotFoundError,
-    "cursor_busy": CursorBusyError,
+    "subscription_not_found": errors.SubscriptionNotFoundError,
+    "cursor_busy": errors.CursorBusyError,
     "index_out_of_range": IndexOutOfRangeError,
     "damaged_entry": CorruptEntryError,
     "stale_epoch": StaleEpochError,
-    "not_possible": NotPossibleError,
+    "not_possible": errors.NotPossibleError,
 }
 """The errors whose facts are sent: the detail's fields are their attributes and arguments."""
 _CODES: dict[type[Exception], grpc.StatusCode] = {
-    InvalidFieldError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.InvalidFieldError: grpc.StatusCode.INVALID_ARGUMENT,
     TopicNotFoundError: grpc.StatusCode.NOT_FOUND,
-    SubscriptionNotFoundError: grpc.StatusCode.NOT_FOUND,
-    PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.SubscriptionNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     IndexOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
     CorruptEntryError: grpc.StatusCode.DATA_LOSS,
     CorruptFileError: grpc.StatusCode.DATA_LOSS,
-    NotPossibleError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.NotPossibleError: grpc.StatusCode.FAILED_PRECONDITION,
     UnsupportedVersionError: grpc.StatusCode.FAILED_PRECONDITION,
-    CursorBusyError: grpc.StatusCode.ABORTED,
-    ServerFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    StreamStalledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.CursorBusyError: grpc.StatusCode.ABORTED,
+    errors.ServerFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.StreamStalledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     StoreClosedError: grpc.StatusCode.UNAVAILABLE,
     FencedError: grpc.StatusCode.UNAVAILABLE,
-    ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
+    errors.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
     FileNotFoundError: grpc.StatusCode.UNAVAILABLE,  # trimmed or deleted while it was being read
     LedgerError: grpc.StatusCode.FAILED_PRECONDITION,
 }
@@ -147,7 +135,7 @@ def encode(error: Exception) -> tuple[grpc.StatusCode, str, Metadata] | None:
     code = _code_of(error)
     if code is None:
         return None
-    text = error.details if isinstance(error, SeekCallError) else str(error)
+    text = error.details if isinstance(error, errors.SeekCallError) else str(error)
     detail = _detail_of(error)
     if detail is None:
         return code, text, ()
@@ -165,13 +153,13 @@ def decode(
             error = _error_of(value)
             if error is not None:
                 return error
-    kinds: dict[grpc.StatusCode, type[SeekCallError]] = {
-        grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
-        grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
-        grpc.StatusCode.UNAVAILABLE: ServerUnavailableError,
-        grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    kinds: dict[grpc.StatusCode, type[errors.SeekCallError]] = {
+        grpc.StatusCode.UNAUTHENTICATED: errors.UnauthenticatedError,
+        grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
+        grpc.StatusCode.UNAVAILABLE: errors.ServerUnavailableError,
+        grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
     }
-    return kinds.get(code, SeekCallError)(code.name, text)
+    return kinds.get(code, errors.SeekCallError)(code.name, text)
 
 
 def _code_of(error: Exception) -> grpc.StatusCode | None:

@@ -38,17 +38,8 @@ from ..storage import persisting
 from ..topics.non_persistent import NOWHERE
 from ..topics.producers import DuplicateMessageError, Mirror, Producer, allows, not_allowed
 from ..topics.registry import creates
+from . import checks
 from .authorizing import check_again
-from .checks import (
-    CommandTable,
-    check_name,
-    check_producer,
-    check_properties,
-    last_stored,
-    parse_topic,
-    producer_state_bytes,
-    schema_version_for,
-)
 
 if TYPE_CHECKING:
     from ...ledger import Appended
@@ -97,15 +88,15 @@ def producer(session: Session, command: CommandProducer) -> None:
         raise _already_present()
     if len(session.producers) >= session.config.max_producers_per_connection:
         raise RefusedError(ServerError.NotAllowedError, "too many producers on this connection")
-    check_name("producer's name", command.producer_name)
-    check_name("initial subscription's name", command.initial_subscription_name)
-    check_properties("producer's properties", command.metadata)
+    checks.check_name("producer's name", command.producer_name)
+    checks.check_name("initial subscription's name", command.initial_subscription_name)
+    checks.check_properties("producer's properties", command.metadata)
     mirror = mirror_name(command)
     name = mirror or command.producer_name
     if not mirror and not command.HasField("producer_name"):
         name = session.services.new_producer_name()
     opened = Producer.from_command(session, command, name, session.config.clock.now_ms())
-    opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
+    opened.reservation = session.kept.reserve("producer", checks.producer_state_bytes(command))
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
     generation = session.services.authorizer.generation
@@ -133,15 +124,15 @@ async def _open_producer(
     services = session.services
     place = ("producer", command.producer_id)
     try:
-        topic = await _open_topic(session, parse_topic(session, command.topic))
+        topic = await _open_topic(session, checks.parse_topic(session, command.topic))
         schema = command.schema if command.HasField("schema") else None
-        opened.schema_version = await schema_version_for(session, topic, schema)
+        opened.schema_version = await checks.schema_version_for(session, topic, schema)
         if topic.is_persistent:
             await _create_initial_subscription(topic, command.initial_subscription_name)
             await services.storage.wait_until_healthy()
             await services.topics.leader_epochs.begin_if_due(topic)
         if not mirrors:
-            await check_producer(services, topic, opened)
+            await checks.check_producer(services, topic, opened)
         most = 0 if mirrors else topic.rules.max_producers
         ready = await topic.producers.add(opened, most=most)
         try:
@@ -174,7 +165,7 @@ async def _last_sequence_id(
     if mirrors:
         found = await start_mirror(session, topic, opened)
     elif topic.deduplication is not None:
-        found = await last_stored(topic, opened)
+        found = await checks.last_stored(topic, opened)
     if opened.home is None:
         # The topic was closed or deleted during the last wait.
         raise RefusedError(ServerError.ServiceNotReady, f"{topic.name} was closed meanwhile")
@@ -541,7 +532,7 @@ def unsubscribe_listener(
     session.write(commands.success(request_id))
 
 
-COMMANDS: CommandTable = {
+COMMANDS: checks.CommandTable = {
     BaseCommand.PRODUCER: producer,
     BaseCommand.CLOSE_PRODUCER: close_producer,
 }

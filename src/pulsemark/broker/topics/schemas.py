@@ -41,17 +41,8 @@ from ..policies.pulsar_policies import (
     VALIDATION_ENFORCED,
 )
 from ..storage import persisting
+from . import schema_definitions as definitions
 from .catalog_writer import Change
-from .schema_definitions import (
-    ALWAYS_COMPATIBLE,
-    AVRO_KINDS,
-    AvroDefinition,
-    Steps,
-    check_compatible,
-    check_consumer,
-    check_schema_data,
-    kind_of,
-)
 from .schema_ids import SUBJECT, Reference, SchemaIds
 
 if TYPE_CHECKING:
@@ -180,8 +171,8 @@ class Schemas:
         ``strategy``: instead of the topic's. ``text``, ``references``: as in `SchemaVersion`.
         """
         strategy = strategy or self.rules.strategy(name)
-        steps = Steps()
-        check = partial(check_compatible, new=schema, strategy=strategy, steps=steps)
+        steps = definitions.Steps()
+        check = partial(definitions.check_compatible, new=schema, strategy=strategy, steps=steps)
         known: int | None
         while True:
             versions = await self.versions(name)
@@ -279,12 +270,12 @@ class Schemas:
             await self.register(name, schema, topic)
             return
         strategy = self.rules.strategy(name)
-        if strategy == ALWAYS_COMPATIBLE:
+        if strategy == definitions.ALWAYS_COMPATIBLE:
             return
         if not versions:
             text = "Failed to add schema to an active topic with empty(BYTES) schema: "
-            raise IncompatibleSchemaError(f"{text}new schema type {kind_of(schema)}")
-        check = partial(check_consumer, new=schema, strategy=strategy)
+            raise IncompatibleSchemaError(f"{text}new schema type {definitions.kind_of(schema)}")
+        check = partial(definitions.check_consumer, new=schema, strategy=strategy)
         await self.compare(check, [one.schema for one in versions])
 
     # -- deleting -------------------------------------------------------------------------------
@@ -483,10 +474,10 @@ def _same_bytes(versions: Sequence[SchemaVersion], wanted: Schema) -> int | None
 
 
 def examine(
-    versions: Sequence[SchemaVersion], wanted: Schema, steps: Steps
+    versions: Sequence[SchemaVersion], wanted: Schema, steps: definitions.Steps
 ) -> tuple[str, int | None]:
     """In a thread: the fingerprint of a valid schema, and the version that is equal to it."""
-    check_schema_data(wanted)
+    definitions.check_schema_data(wanted)
     mark = _fingerprint(wanted, steps)
     for one in versions:
         if not mark or one.schema.type != wanted.type:
@@ -496,13 +487,15 @@ def examine(
     return mark, None
 
 
-def _fingerprint(schema: Schema, steps: Steps) -> str:
-    if kind_of(schema) not in AVRO_KINDS:
+def _fingerprint(schema: Schema, steps: definitions.Steps) -> str:
+    if definitions.kind_of(schema) not in definitions.AVRO_KINDS:
         return ""
     import hashlib
 
     try:
-        compared = AvroDefinition(schema.schema_data, kind_of(schema), steps).compared
+        compared = definitions.AvroDefinition(
+            schema.schema_data, definitions.kind_of(schema), steps
+        ).compared
     except InvalidSchemaError:
         return ""
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
