@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
-from ..broker.http.names import boundaries_of, bundle_of
+from ..broker.http.paths import boundaries_of, bundle_of
 from ..broker.ownership import Cluster, Found, GrpcPlace, KafkaPlace, NotOwnedError
 from ..broker.server import Membership
 from ..broker.storage import open_store

@@ -6,14 +6,7 @@ import logging
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from ...ledger import (
-    AlreadyStampedError,
-    EntryTooLargeError,
-    FencedError,
-    InvalidEntryError,
-    LedgerError,
-    TopicTerminatedError,
-)
+from ... import ledger
 from ...metadata import MESSAGE_MAGIC, ChecksumError, MessageFormatError, Sender, StampError
 from ...metadata.source_stamp import (
     CLUSTER_SIZE_MAX_BYTES,
@@ -60,14 +53,14 @@ CHECKSUM_END = 6
 #: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
 #: after ChecksumError and reconnect after any other code.
 SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
-    (TopicTerminatedError, ServerError.TopicTerminatedError),
+    (ledger.TopicTerminatedError, ServerError.TopicTerminatedError),
     (ChecksumError, ServerError.ChecksumError),
     (MessageFormatError, ServerError.ChecksumError),
-    (AlreadyStampedError, ServerError.NotAllowedError),
-    (EntryTooLargeError, ServerError.NotAllowedError),
-    (InvalidEntryError, ServerError.NotAllowedError),
+    (ledger.AlreadyStampedError, ServerError.NotAllowedError),
+    (ledger.EntryTooLargeError, ServerError.NotAllowedError),
+    (ledger.InvalidEntryError, ServerError.NotAllowedError),
     (StampError, ServerError.UnknownError),
-    (LedgerError, ServerError.PersistenceError),
+    (ledger.LedgerError, ServerError.PersistenceError),
 )
 #: Refusals after which clients open the producer again and send the message once more.
 SENT_AGAIN = frozenset(
@@ -321,7 +314,7 @@ def _append_checked(
     except DuplicateMessageError:
         _answer_duplicate(session, sender, command)
         return None
-    except FencedError as error:
+    except ledger.FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
     if admission is not None:
@@ -465,7 +458,7 @@ def append_mirrored(
         answer = commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
         session.receipts.answer_in_turn(producer, answer)
         return None
-    except FencedError as error:
+    except ledger.FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         mirror.refuse_the_rest(str(error))
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
@@ -490,8 +483,8 @@ def publish(
     """
     try:
         entry = topic.take(body, command.num_messages)
-    except (AlreadyStampedError, ChecksumError, MessageFormatError) as error:
-        is_stamped = isinstance(error, AlreadyStampedError)
+    except (ledger.AlreadyStampedError, ChecksumError, MessageFormatError) as error:
+        is_stamped = isinstance(error, ledger.AlreadyStampedError)
         code = ServerError.NotAllowedError if is_stamped else ServerError.ChecksumError
         _refuse_send(session, sender, topic, command, RefusedError(code, str(error)))
         return

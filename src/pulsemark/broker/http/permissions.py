@@ -14,7 +14,7 @@ from ...wire import TopicName
 from ..security import needs, permissions
 from . import route
 from .messages import HttpError, Request, Response
-from .names import existing_namespace, existing_topic
+from .paths import existing_namespace, existing_topic
 from .route import Routes, TopicPath
 
 routes = Routes()

@@ -12,7 +12,7 @@ from ..security import needs
 from ..topics import schema_definitions as definitions
 from ..topics.schemas import SchemaVersion, version_bytes
 from .messages import HttpError, Request, Response
-from .names import long_value
+from .paths import long_value
 from .policies import text_properties
 from .route import Routes, TopicPath
 

@@ -33,13 +33,7 @@ from ...records import record
 from ...wire import TopicName
 from ..cooperative import Background
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
-from ..policies.pulsar_policies import (
-    ALLOWS_AUTO_UPDATE,
-    AUTO_UPDATE_STRATEGIES,
-    AUTO_UPDATE_STRATEGY,
-    COMPATIBILITY_STRATEGY,
-    VALIDATION_ENFORCED,
-)
+from ..policies import pulsar_policies
 from ..storage import persisting
 from . import schema_definitions as definitions
 from .catalog_writer import Change
@@ -516,20 +510,20 @@ class SchemaRules:
 
     def strategy(self, name: TopicName) -> str:
         """The compatibility strategy, one of `policies.pulsar_policies.STRATEGIES`."""
-        levels, namespace = self._policies[COMPATIBILITY_STRATEGY], name.namespace
-        older = self._policies[AUTO_UPDATE_STRATEGY].of_namespace(namespace)
+        levels, namespace = self._policies[pulsar_policies.COMPATIBILITY_STRATEGY], name.namespace
+        older = self._policies[pulsar_policies.AUTO_UPDATE_STRATEGY].of_namespace(namespace)
         return str(
             levels.of_topic(name)
             or levels.of_namespace(namespace)
-            or AUTO_UPDATE_STRATEGIES.get(older or "")
+            or pulsar_policies.AUTO_UPDATE_STRATEGIES.get(older or "")
             or levels.default
         )
 
     def allows_update(self, name: TopicName) -> bool:
         """Whether a producer or consumer may add a schema."""
-        return bool(self._policies.applied(name, ALLOWS_AUTO_UPDATE))
+        return bool(self._policies.applied(name, pulsar_policies.ALLOWS_AUTO_UPDATE))
 
     def is_enforced(self, name: TopicName) -> bool:
         """Whether a producer needs a schema where the topic has one."""
-        levels = self._policies[VALIDATION_ENFORCED]
+        levels = self._policies[pulsar_policies.VALIDATION_ENFORCED]
         return bool(levels.default or levels.applied(name))
