@@ -31,21 +31,8 @@ from ..finder.errors import BindError, InvalidFieldError, NotPossibleError, Seek
 from ..finder.search import finder_of
 from ..ledger import LedgerError, Position
 from ..wire import TopicName
-from . import stores
+from . import options, stores
 from .brokers import DEFAULT_ADMIN_URL, REQUEST, seek_service
-from .options import (
-    DEFAULT_DATA_DIR,
-    IN_DATA_DIR,
-    JSON,
-    TOPIC,
-    declared,
-    full_topic,
-    grpc_target,
-    not_negative,
-    parse_time,
-    read_token,
-    show_time,
-)
 from .output import json_line
 from .parsing import CliError, Command
 
@@ -66,10 +53,10 @@ def _seek(args: argparse.Namespace) -> int:
     """Search and print what was found."""
     if (args.time is None) == (args.index is None):
         raise CliError("give either a TIME or --index N")
-    topic = full_topic(args.topic)
+    topic = options.full_topic(args.topic)
     search, value = "index", args.index
     if args.index is None:
-        search, value = "time", parse_time(args.time)
+        search, value = "time", options.parse_time(args.time)
     show = _as_json if args.json else _as_text
     try:
         found = _answers(args, topic, search, value)
@@ -111,7 +98,7 @@ def _address(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither of the form {DEFAULT_ADMIN_URL} nor HOST:PORT of a gRPC service"
         )
-    return grpc_target(text)
+    return options.grpc_target(text)
 
 
 def _over_http(admin: AdminClient, topic: str, *, search: str, value: int) -> Place:
@@ -153,12 +140,12 @@ def _as_json(topic: str, asked: int, found: Place) -> str:
 
 
 def _as_text(topic: str, asked: int, found: Place) -> str:
-    time = f"time      {show_time(found.time_ms)} ({found.time_ms})"
+    time = f"time      {options.show_time(found.time_ms)} ({found.time_ms})"
     position, count = f"position  {found.position}", found.message_count
     if isinstance(found, IndexPlace):
         message = f"message   {found.batch_index + 1} of {count}"
         return "\n".join((f"{topic} index {asked}", position, message, time))
-    lines = [f"{topic} from {show_time(asked)} ({asked})"]
+    lines = [f"{topic} from {options.show_time(asked)} ({asked})"]
     if found.end:
         lines.append("no entry is at or after this time; the next entry will get this place:")
         return "\n".join((*lines, position, f"index     {found.index}"))
@@ -176,8 +163,7 @@ def _serve(args: argparse.Namespace) -> int:
     from ..compaction.current_view import log_of_folder
     from ..finder.server import serve_folder
 
-    folder = args.data_dir or DEFAULT_DATA_DIR
-    options = _server_options(args)
+    folder, served = args.data_dir or options.DEFAULT_DATA_DIR, _server_options(args)
 
     def announce(server: SeekServer) -> None:
         where = args.store or str(folder.resolve())
@@ -195,7 +181,7 @@ def _serve(args: argparse.Namespace) -> int:
             return str(TopicName.parse(topic))  # raises a ValueError, as the server expects
 
         asyncio.run(
-            serve_folder(source, options, normalise=full, log_of=log_of, on_started=announce)
+            serve_folder(source, served, normalise=full, log_of=log_of, on_started=announce)
         )
     except ssl.SSLError as error:  # its text does not name the file
         files = [str(path) for path in (args.tls_cert, args.tls_key, args.tls_client_ca) if path]
@@ -213,29 +199,31 @@ def _server_options(args: argparse.Namespace) -> ServerOptions:
         tls = ServerTls(certificate=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca)
     elif args.tls_client_ca is not None:
         raise CliError("--tls-client-ca needs --tls-cert and --tls-key")
-    return ServerOptions(host=args.host, port=args.port, tls=tls, token=read_token(args.token_file))
+    return ServerOptions(
+        host=args.host, port=args.port, tls=tls, token=options.read_token(args.token_file)
+    )
 
 
-_SEEK = declared(
-    f"""{TOPIC}
+_SEEK = options.declared(
+    f"""{options.TOPIC}
 time TIME?  unix milliseconds, ISO 8601, a clock time of today (14:05), or relative (-5m)
 --index N  instead of TIME: the message of this index
 either:
---data-dir PATH  folder to search in {IN_DATA_DIR}
+--data-dir PATH  folder to search in {options.IN_DATA_DIR}
 {stores.STORE}
 --url, --grpc, --admin-url URL  the broker to ask: {DEFAULT_ADMIN_URL}, or HOST:PORT of its gRPC
     service
 and:
 {REQUEST}
 --method {{index,prefixes}} [index]  search by the time index, or by the entries' prefixes alone
-{JSON}""",
-    index=not_negative,
+{options.JSON}""",
+    index=options.not_negative,
     url=_address,
 )
-_FINDER = declared(f"""
+_FINDER = options.declared(f"""
 serve: serve until SIGINT or SIGTERM
 either:
---data-dir PATH  folder to search in {IN_DATA_DIR}
+--data-dir PATH  folder to search in {options.IN_DATA_DIR}
 {stores.STORE}
 and:
 --host HOST [127.0.0.1]  address to listen on
@@ -244,7 +232,7 @@ and:
 --tls-cert PATH  certificate chain, PEM
 --tls-key PATH  its private key, PEM
 --tls-client-ca PATH  accept only clients that it certifies
-{JSON}""")
+{options.JSON}""")
 COMMANDS = {
     "seek": Command(ERRORS, _SEEK, _seek),
     # OSError: a certificate or token file cannot be read.
