@@ -224,15 +224,13 @@ class MemoryMetadata(MetadataStore):
         with self._folder.owned_by(self._owner):
             return dict(self._folder.topics)
 
-    def create_topic(self, name: str) -> int:
-        with self._folder.changed_by(self._owner) as folder:
-            if name not in folder.topics:
-                folder.topics[name] = folder.next_topic_id
-                folder.next_topic_id += 1
-            return folder.topics[name]
-
     def create_topics(self, names: Sequence[str]) -> dict[str, int]:
-        return {name: self.create_topic(name) for name in names}
+        with self._folder.changed_by(self._owner) as folder:
+            for name in names:
+                if name not in folder.topics:
+                    folder.topics[name] = folder.next_topic_id
+                    folder.next_topic_id += 1
+            return {name: folder.topics[name] for name in names}
 
     def reserve_ledger_ids(self, count: int) -> int:
         with self._folder.changed_by(self._owner) as folder:
@@ -247,10 +245,6 @@ class MemoryMetadata(MetadataStore):
     def items(self, kind: str) -> list[tuple[str, bytes]]:
         with self._folder.owned_by(self._owner):
             return sorted(self._folder.values.get(kind, {}).items())
-
-    def delete(self, kind: str, key: str) -> bool:
-        with self._folder.changed_by(self._owner) as folder:
-            return folder.values.get(kind, {}).pop(key, None) is not None
 
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
         checked = [(kind, key, None if v is None else bytes(v)) for kind, key, v in changes]
