@@ -67,8 +67,8 @@ def note_use(path: Path) -> None:
     """Add to a file what clients use, a line for each kind of request."""
     from pulsemark.broker import handlers
     from pulsemark.broker.http import routing
+    from pulsemark.broker.kafka.endpoint import KafkaSession
     from pulsemark.cluster.bundle_ownership import BundleOwnership
-    from pulsemark.kafka.endpoint import KafkaSession
     from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 
     seen: set[str] = set()
@@ -103,7 +103,7 @@ def served() -> dict[str, set[str]]:
     """All that there is to use, as `note_use` names it."""
     from pulsemark.broker.handlers import COMMANDS
     from pulsemark.broker.http.routing import all_routes
-    from pulsemark.kafka.handlers import HANDLERS
+    from pulsemark.broker.kafka.handlers import HANDLERS
     from pulsemark.kafka.protocol import APIS
     from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 
@@ -176,7 +176,7 @@ def forgets_what_was_sent() -> None:
 @mutant_under("answers")
 def forgets_sequence_numbers() -> None:
     """Each set of an idempotent Kafka producer is taken for a new one."""
-    from pulsemark.kafka.partitions import Sequences
+    from pulsemark.broker.kafka.partitions import Sequences
 
     Sequences.check = lambda *_: None  # type: ignore[method-assign]
 
@@ -468,7 +468,7 @@ def delivers_from_before_a_reset() -> None:
 @mutant
 def commits_offsets_too_far() -> None:
     """A Kafka group's offset is three messages after the one that it has committed."""
-    from pulsemark.kafka.groups.offsets import Offsets
+    from pulsemark.broker.kafka.groups.offsets import Offsets
 
     wrap(Offsets, "commit", lambda commit: lambda one, group, kind, offsets, done: commit(
         one, group, kind, {

@@ -73,7 +73,7 @@ def _broker(given: str | None) -> Iterator[tuple[str, Callable[[], int]]]:
             kafka_group_initial_rebalance_delay_ms=0,
         )  # fmt: skip
         with BrokerThread(config) as broker:
-            kafka = broker.broker.services.kafka
+            kafka = broker.broker.kafka
             assert kafka is not None
             yield broker.kafka_url, lambda: kafka.fetch_sessions.begun
 

@@ -20,7 +20,7 @@ from pulsemark.testing.raw_kafka import RawKafka
 from pulsemark.wire import TopicName
 from tests.support.transaction_client import COORDINATOR, TransactionClient, received
 
-from ..kafka.handlers.test_transactions import Producer as KafkaProducer
+from ..broker.kafka.handlers.test_transactions import Producer as KafkaProducer
 from .test_kafka import create, metadata, thread_of
 
 PARTITIONS = 8

@@ -48,7 +48,7 @@ from pulsemark.mirror.kafka import KafkaTargetTopic
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
-from tests.kafka.test_secured_clients import make_certificates
+from tests.broker.kafka.test_secured_clients import make_certificates
 from tests.support.secured import secured_broker, set_up, token_of
 
 from .conftest import CLUSTER, Mirror, batch, entries_of

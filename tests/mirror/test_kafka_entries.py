@@ -13,11 +13,11 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
+from pulsemark.broker.kafka.partitions import read_sequences
 from pulsemark.client import RawReader, Service
 from pulsemark.client.raw_reader import PERMITS
 from pulsemark.compaction.cleaner import CleanerRules, clean, freeable
 from pulsemark.compaction.current_view import claim_kept
-from pulsemark.kafka.partitions import read_sequences
 from pulsemark.kafka.records import EntryRules, Produced, Work, keep, validate_produced
 from pulsemark.ledger import LocalStore, ManagedLedger
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, peek
@@ -253,7 +253,7 @@ def test_the_offsets_inside_are_those_of_the_source_only_there(mirror: Mirror, t
             assert seen[:COUNT] == [
                 (first + n, None if n == COUNT - 1 else b"v%d" % n) for n in range(COUNT)
             ]
-            endpoint = broker.broker.services.kafka
+            endpoint = broker.broker.kafka
             assert endpoint is not None
             figures = endpoint.figures
             assert figures.compressions == figures.sets_converted == converted

@@ -132,7 +132,7 @@ def state_of(broker: BrokerThread) -> dict[str, Any]:
     """What a broker holds: tenants, policies, topics with their ends, subscriptions, schemas."""
 
     async def look(running: Broker) -> dict[str, Any]:
-        topics, kafka = running.services.topics, running.services.kafka
+        topics, kafka = running.services.topics, running.kafka
         opened = topics.open_topics
         return {
             "tenants": json.dumps(topics.namespaces.tenants, sort_keys=True),

@@ -26,10 +26,9 @@ from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.connection.services import Services
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.housekeeping import Housekeeping
-from pulsemark.broker.kafka.ports import KafkaServer
+from pulsemark.broker.kafka.endpoint import Endpoint
+from pulsemark.broker.kafka.handlers import HANDLERS
 from pulsemark.broker.server import make_services
-from pulsemark.kafka.endpoint import Endpoint
-from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.ledger import LocalStore
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import Buffer, Command, Connection, Role, commands
@@ -322,18 +321,12 @@ class SimulatedBroker:
         )
         self._join()
         if self._has_kafka:
-            server = KafkaServer(self.config)
-            self.result_of(server.open(parts, "simulated", HANDLERS))
+            self.kafka = self.loop.do(lambda: Endpoint(parts, "simulated", HANDLERS))
+            self.result_of(self.kafka.start())
 
     def _join(self) -> None:
         if self.services.transactions is not None:
             self.result_of(self.services.transactions.load())
-
-    @property
-    def kafka(self) -> Endpoint:
-        """What Kafka's clients connect to."""
-        assert self.services.kafka is not None
-        return self.services.kafka
 
     @property
     def calm_s(self) -> float:

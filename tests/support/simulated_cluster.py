@@ -19,20 +19,20 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.kafka.ports import JOURNAL
+from pulsemark.broker.kafka.topics import JOURNAL
 from pulsemark.broker.ownership import KafkaPlace
 from pulsemark.broker.topics.transactions import COORDINATOR
 from pulsemark.cluster.member import BUNDLES_ROOT, ClusterMember
 from pulsemark.cluster.placement import Balanced
 from pulsemark.cluster.store import BundleStores
 from pulsemark.coordination import ConnectionLossError, CoordinationError
-from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger import LedgerError
 from pulsemark.ledger.bookkeeper.client import BookKeeperClient
 from pulsemark.ledger.bookkeeper.ledgers import LedgerOptions
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore, fitting
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.wire import TopicName
+from tests.support.faulty_coordination import FaultyCoordination, FaultyTree
 
 from .bookkeeper_cluster import ROOT, prepare_cluster
 from .bookkeeper_network import Network, Weather
@@ -68,10 +68,10 @@ class Machines:
             self.loop = threads.new_loop()
             threading.Thread(target=self._run, name="machines").start()
         self.network = Network(self.loop, BOOKIES, random, self._bookie)
-        self.tree = MemoryTree(session_timeout_ms=SESSION_TIMEOUT_MS)
+        self.tree = FaultyTree(session_timeout_ms=SESSION_TIMEOUT_MS)
         self._observer = self.tree.session()
-        self._sessions: list[tuple[Process, MemoryCoordination]] = []
-        self._registered: dict[str, MemoryCoordination] = {}
+        self._sessions: list[tuple[Process, FaultyCoordination]] = []
+        self._registered: dict[str, FaultyCoordination] = {}
         self._lost_answers, self._delay_s = 0.0, 0.001
         #: How long a sync takes on bookies with a slow disk.
         self._sync_s: dict[str, float] = {}
@@ -96,13 +96,13 @@ class Machines:
 
     # -- for brokers ------------------------------------------------------------------------------
 
-    async def session(self) -> MemoryCoordination:
+    async def session(self) -> FaultyCoordination:
         """A session with the coordination service."""
         session = self.tree.session()
         self._sessions.append((self.threads.own_process(), session))
         return session
 
-    async def connect(self) -> tuple[MemoryCoordination, BookKeeperClient]:
+    async def connect(self) -> tuple[FaultyCoordination, BookKeeperClient]:
         """The sessions of one store, on its loop."""
         loop: Any = asyncio.get_running_loop()
         loop.connect = self.network.connect
@@ -226,12 +226,12 @@ class Machines:
             self.loop.call_soon(partial(session.cut, expire_after_ms=SESSION_TIMEOUT_MS))
             self._later(partial(self._heal, session))
 
-    def _heal(self, session: MemoryCoordination) -> None:
+    def _heal(self, session: FaultyCoordination) -> None:
         if any(session is each for _, each in self._sessions):
             session.heal()
 
     async def _metadata_fault(
-        self, session: MemoryCoordination, name: str, path: str, when: Literal["before", "after"]
+        self, session: FaultyCoordination, name: str, path: str, when: Literal["before", "after"]
     ) -> None:
         """Each request takes time, and may lose its connection before or after."""
         if all(session is not each for _, each in self._sessions):

@@ -622,7 +622,7 @@ class World:
         else:
             names = [lane.topic for lane in (*LANES, KAFKA)]
             self.broker = ClusterBroker(Machines(threads, self.random), names, **config)
-        self.broker.result_of(self.broker.kafka.ports.topics.create(KAFKA.name, 1, {}))
+        self.broker.result_of(self.broker.kafka.topics.create(KAFKA.name, 1, {}))
         self.producers = [Producer(self, lane) for lane in LANES if lane.rate]
         self.kafka = KafkaProducer(self, KAFKA), KafkaConsumer(self, KAFKA)
         self.consumers = [

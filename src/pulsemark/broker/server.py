@@ -53,7 +53,7 @@ from .counters import CacheMeter
 from .errors import BrokerStateError, ConfigError, NoDataFolderError
 from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
-from .kafka import make_kafka_server
+from .kafka import endpoint_class
 from .memory import KeptMemory
 from .ownership import InnerCalls
 from .policies.own_policies import STAMPS, InvalidPolicyError, StampPolicy
@@ -69,11 +69,10 @@ from .topics.schemas import Schemas
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
-    from ..kafka.endpoint import Handler
     from ..ledger.local.io.files import Files
     from .connection.session import Session
     from .http.connection import TestControls
-    from .kafka.ports import KafkaServer
+    from .kafka.endpoint import Endpoint, Handler
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +186,8 @@ class Broker(Addresses):
         self._listening: Listening | None = None
         self._authenticator: Authenticator | None = None
         self.seek_server: SeekServer | None = None
-        self._kafka: KafkaServer | None = None
+        self._endpoint_class: type[Endpoint] | None = None
+        self.kafka: Endpoint | None = None
         self._temporary: Path | None = None
         self._state = "new"
 
@@ -279,9 +279,15 @@ class Broker(Addresses):
             await self._membership.join(services)
             if services.transactions is not None and services.cluster is not None:
                 services.transactions.follow(services.cluster)
-        if self._kafka is not None:
-            await self._kafka.open(services, self.advertised_host(), self.kafka_handlers())
-            self.listening.start_kafka()
+        await self._start_kafka(services)
+
+    async def _start_kafka(self, services: Services) -> None:
+        if self._endpoint_class is None:
+            return
+        host, handlers = self.advertised_host(), self.kafka_handlers()
+        self.kafka = self._endpoint_class(services, host, handlers)
+        await self.kafka.start()
+        self.listening.start_kafka()
 
     def _open_store(self, notify: Notify) -> Storage:
         if is_in_files(self.config) and self.config.data_dir is None:
@@ -292,7 +298,7 @@ class Broker(Addresses):
 
     def _bind(self) -> None:
         config = self.config
-        self._kafka = make_kafka_server(config)
+        self._endpoint_class = endpoint_class(config)
         affordable = connections_affordable(config.store_options)
         if affordable < config.max_connections:
             text = "the limit of open files (ulimit -n) allows only %d of %d connections"
@@ -301,7 +307,7 @@ class Broker(Addresses):
         def has_room(arriving: int) -> bool:
             services = self.services
             http = len(services.http_connections)
-            arrived = len(services.sessions) + services.kafka_connections + arriving
+            arrived = len(services.sessions) + len(services.kafka_sessions) + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
         def connections_from(host: str) -> int:
@@ -338,11 +344,11 @@ class Broker(Addresses):
         return RegistryConnection(self.services)
 
     def _kafka_protocol(self, told_port: int) -> asyncio.BaseProtocol:
-        return _running(self._kafka, self._state).session(told_port)
+        return _running(self.kafka, self._state).session(told_port)
 
     def kafka_handlers(self) -> Mapping[int, Handler]:
         """What is done for each request of Kafka's clients. The test kit's broker adds faults."""
-        from ..kafka.handlers import HANDLERS
+        from .kafka.handlers import HANDLERS
 
         return HANDLERS
 
@@ -370,7 +376,7 @@ class Broker(Addresses):
             await self._stop_accepting()
             # All at the same time: they share the configured timeout.
             others = [self.seek_server.stop()] if self.seek_server is not None else []
-            others += [self._kafka.close()] if self._kafka is not None else []
+            others += [self.kafka.close()] if self.kafka is not None else []
             await asyncio.gather(*others, self._close_sessions())
             await self._persist_cursors()
         finally:

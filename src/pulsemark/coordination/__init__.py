@@ -1,7 +1,8 @@
 """ZooKeeper's data model for asyncio: nodes with versions, ephemeral nodes, watches, sessions.
 
-`Coordination` is the protocol; `connect` opens one on ZooKeeper, `MemoryTree` is one in memory for
-tests and simulations. No other package knows kazoo, which is imported by `connect` alone.
+`Coordination` is the protocol; `connect` opens one on ZooKeeper, `MemoryTree` is one in memory, and
+`LocalServer` serves one that is kept on disk to the processes of one machine. No other package
+knows kazoo, which is imported by `connect` alone.
 """
 
 from .protocol import (

@@ -30,6 +30,7 @@ from .prefix import (
     pack_stamp,
     peek,
 )
+from .protobuf_fields import GROUPS_DEPTH_MAX, MalformedError, fields_of
 
 FieldValue: TypeAlias = str | int | float | bool | bytes
 """A field's value. UTF-8 text is str; other text and unknown messages are bytes."""
@@ -38,8 +39,6 @@ PULSAR_FIELDS = (1, 2)
 """The fields of PIP-70, which clients that ask for entry metadata always get (PIP-90)."""
 
 _TIME_AND_INDEX = frozenset(PULSAR_FIELDS)
-_VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = range(6)
-_GROUPS_DEPTH_MAX = 100
 
 
 def field_number_of(name: str) -> int | None:
@@ -174,52 +173,10 @@ def _text_or_bytes(value: bytes) -> str | bytes:
 def _fields(encoded: bytes) -> Iterator[tuple[int, int, int]]:
     """Number, start and end of every top-level field. Raises PrefixError."""
     start = 0
-    while start < len(encoded):
-        number, end = _skip(encoded, start, 0)
-        yield number, start, end
-        start = end
-
-
-def _skip(encoded: bytes, start: int, depth: int) -> tuple[int, int]:
-    """The number of the field at `start`, and where it ends."""
-    tag, at = _varint(encoded, start)
-    number, wire_type = tag >> 3, tag & 7
-    if wire_type == _VARINT:
-        _, at = _varint(encoded, at)
-    elif wire_type == _FIXED64:
-        at += 8
-    elif wire_type == _FIXED32:
-        at += 4
-    elif wire_type == _LENGTH:
-        size_bytes, at = _varint(encoded, at)
-        at += size_bytes
-    elif wire_type == _GROUP and depth < _GROUPS_DEPTH_MAX:
-        at = _skip_group(encoded, at, number, depth)
-    else:
-        raise _bad(start)
-    if at > len(encoded) or not number:
-        raise _bad(start)
-    return number, at
-
-
-def _skip_group(encoded: bytes, at: int, number: int, depth: int) -> int:
-    """The end of the group whose content begins at `at`."""
-    while True:
-        tag, end = _varint(encoded, at)
-        if tag == number << 3 | _GROUP_END:
-            return end
-        _, at = _skip(encoded, at, depth + 1)
-
-
-def _varint(encoded: bytes, at: int) -> tuple[int, int]:
-    """The number at `at`, and where it ends."""
-    value = 0
-    for shift, group in zip(range(0, 70, 7), encoded[at : at + 10], strict=False):
-        value |= (group & 127) << shift
-        if group < 128:
-            return value, at + shift // 7 + 1
-    raise _bad(at)
-
-
-def _bad(at: int) -> PrefixError:
-    return PrefixError("not a BrokerEntryMetadata protobuf", PREFIX_HEADER_SIZE_BYTES + at)
+    try:
+        for number, _, _, _, end in fields_of(encoded, GROUPS_DEPTH_MAX):
+            yield number, start, end
+            start = end
+    except MalformedError as error:
+        at = PREFIX_HEADER_SIZE_BYTES + start
+        raise PrefixError("not a BrokerEntryMetadata protobuf", at) from error

@@ -273,7 +273,7 @@ class TestControls:
 
 async def forget_all(broker: Broker) -> None:
     """Delete all topics, with their subscriptions, and the offsets of Kafka's groups."""
-    topics, kafka = broker.services.topics, broker.services.kafka
+    topics, kafka = broker.services.topics, broker.kafka
     for namespace in tuple(topics.namespaces):
         for text in topics.partitioned.in_namespace(namespace):
             await _gone(topics.delete_partitioned(TopicName.parse(text), force=True))

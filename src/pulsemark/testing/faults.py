@@ -39,7 +39,7 @@ from ..wire import Sends, TopicName, commands
 from .faulty_files import FaultyFiles
 
 if TYPE_CHECKING:
-    from ..kafka.endpoint import Handler
+    from ..broker.kafka.endpoint import Handler
 
 
 #: Where the routes of `controls` are.
@@ -571,8 +571,8 @@ class FaultyBroker(Broker):
 
     def drop_connections(self) -> int:
         """Break all connections of Pulsar's and Kafka's clients; return how many there were."""
-        kafka = self.services.kafka
-        sessions = [*self.services.sessions, *(kafka.sessions if kafka is not None else ())]
+        kafka = () if self.kafka is None else self.kafka.sessions
+        sessions = [*self.services.sessions, *kafka]
         for session in sessions:
             session.abort()
         return len(sessions)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import kafka.errors
 
-from ..kafka.endpoint import Handler, KafkaSession
+from ..broker.kafka.endpoint import Handler, KafkaSession
 from ..kafka.errors import Code
 from ..kafka.protocol import APIS, PRODUCE, Request
 from .faults import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from pulsemark.broker.grpc.seek_service import NEEDS
 from pulsemark.broker.handlers import COMMANDS
 from pulsemark.broker.handlers.authorizing import COMMAND_NEEDS
-from pulsemark.kafka.handlers import HANDLERS
+from pulsemark.broker.kafka.handlers import HANDLERS
 from pulsemark.kafka.protocol import APIS
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 

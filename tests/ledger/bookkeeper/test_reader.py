@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pulsemark.coordination import CoordinationUnavailableError
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.finder import Finder
 from pulsemark.finder.search import SearchMethod
 from pulsemark.ledger import (
@@ -32,6 +31,7 @@ from pulsemark.metadata.compression import compress
 from pulsemark.proto.managed_ledger_pb2 import InfoCompression
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message
+from tests.support.faulty_coordination import FaultyTree
 from tests.support.memory_bookies import MemoryBookies
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pulsar_4_0_8.json").read_text())
@@ -43,7 +43,7 @@ class Cluster:
     """ZooKeeper's nodes and bookies in memory."""
 
     def __init__(self) -> None:
-        self.tree = MemoryTree()
+        self.tree = FaultyTree()
         self.bookies = MemoryBookies()
 
     async def connecting(self) -> Any:
@@ -210,13 +210,13 @@ def test_the_entries_around_a_damaged_one(damaged: int) -> None:
         ledger = store.open_topic(OURS)
         ledger.stampers = StamperChain.from_names(("broker-time", "index"))
         body = batched_message([BatchMember(payload=b"x")] * 3, publish_time_ms=1)
-        last = [ledger.append(body, message_count=3) for _ in range(13)][-1]
-        last.commit.wait(10)
-        log = reader.log(OURS)
-        positions = [entry.position for entry in log.read(EARLIEST)]
+        appended = [ledger.append(body, message_count=3) for _ in range(13)]
+        appended[-1].commit.wait(10)
+        positions = [each.position for each in appended]
         place = positions[damaged]
         entries = cluster.bookies.ledgers[place.ledger_id].entries
         entries[place.entry_id] = b"\x0e\x02\x00\x00\x00\x01\xff" + bytes(100)
+        log = reader.log(OURS)
         found, errors, position = list[Entry](), list[Position](), EARLIEST
         for _ in range(30):
             try:

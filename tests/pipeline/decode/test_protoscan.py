@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.metadata.protobuf_fields import MalformedError, fields_of, read_varint
 from pulsemark.pipeline.decode import protoscan
 from pulsemark.pipeline.decode.octets import u32_at
-from pulsemark.pipeline.decode.protoscan import (
-    ABSENT,
-    MalformedError,
-    Want,
-    fields_of,
-    read_varint,
-    scan,
-)
+from pulsemark.pipeline.decode.protoscan import ABSENT, Want, scan
 from pulsemark.proto.pulsar_api_pb2 import MessageMetadata
 
 WANTED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,6 @@ from ..storage import StorageHealth
 
 if TYPE_CHECKING:
     from ...finder.mirror_progress import MirrorProgress
-    from ...kafka.endpoint import Endpoint
     from ..audit.auditor import Auditor
     from ..cleaning.inactive_topics import Lifetimes
     from ..cleaning.worker import Cleaning
@@ -76,15 +75,17 @@ class Services:
     #: names, so that they stay unique after a restart.
     incarnation: int = 0
     sessions: set[Session] = field(default_factory=set)
-    #: How many of them each host has.
+    #: How many connections of the binary protocol and of Kafka's each host has.
     _hosts: Counter[str] = field(default_factory=Counter)
     #: How many clients have connected since the start.
     sessions_made: int = 0
     http_connections: set[Closable] = field(default_factory=set)
     #: Transactions of Pulsar's clients; None without `transactionCoordinatorEnabled`.
     transactions: Coordination | None = None
-    #: The endpoint for Kafka's clients; None without `kafka_port`.
-    kafka: Endpoint | None = None
+    #: The connections of Kafka's clients.
+    kafka_sessions: Collection[object] = ()
+    #: Name, text and value of each figure of the endpoint for them.
+    kafka_figures: Callable[[], Iterable[tuple[str, str, float]]] = tuple
     #: Where Kafka's clients reach this broker; None without `kafka_port`.
     kafka_place: KafkaPlace | None = None
     #: Where other brokers reach this broker's seek service; None without one.
@@ -102,38 +103,32 @@ class Services:
     @property
     def is_idle(self) -> bool:
         """Whether no client is connected. gRPC clients are not counted."""
-        return not (self.sessions or self.http_connections or self.kafka_connections)
-
-    @property
-    def kafka_connections(self) -> int:
-        """How many Kafka clients are connected."""
-        return 0 if self.kafka is None else len(self.kafka.sessions)
+        return not (self.sessions or self.http_connections or self.kafka_sessions)
 
     def joined(self, session: Session) -> None:
         """A client has connected."""
         self.sessions.add(session)
         self.sessions_made += 1
-        self._hosts[_host(session)] += 1
+        self.count_connection(session.address, 1)
 
     def left(self, session: Session) -> None:
         """A client's connection has ended."""
         self.sessions.discard(session)
-        host = _host(session)
-        self._hosts[host] -= 1
+        self.count_connection(session.address, -1)
+
+    def count_connection(self, address: str, change: int) -> None:
+        """A client's connection from an address has begun (1) or ended (-1)."""
+        host = address.rpartition(":")[0].removeprefix("/")
+        self._hosts[host] += change
         if not self._hosts[host]:
             del self._hosts[host]
 
     def connections_from(self, host: str) -> int:
         """How many connections of the binary protocol and of Kafka's come from an IP address."""
-        of_kafka = 0 if self.kafka is None else self.kafka.connections_from(host)
-        return self._hosts[host] + of_kafka
+        return self._hosts[host]
 
     def new_producer_name(self) -> str:
         """A producer name that was never used on this data folder before."""
         name = f"{self.config.cluster}-{self.incarnation}-{self._names_given}"
         self._names_given += 1
         return name
-
-
-def _host(session: Session) -> str:
-    return session.address.rpartition(":")[0].removeprefix("/")

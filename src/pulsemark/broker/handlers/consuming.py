@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...ledger import Commit, LedgerError, Position
+from ...ledger import Commit, Position
 from ...ledger.errors import WouldBlockError
 from ...ledger.would_block import when_read
 from ...proto.pulsar_api_pb2 import (
@@ -25,7 +25,7 @@ from ...wire import MessageId, commands
 from ...wire.message_id import to_unsigned
 from ..errors import RefusedError
 from ..metrics.stats import iso_time
-from ..storage import durable
+from ..storage import durable, persisting
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.seek import SeekTarget, reset_subscription, shown_mark_delete
@@ -151,10 +151,8 @@ async def _compacted_form(session: Session, topic: Topic) -> CompactedLog:
     """The topic's last compacted view, followed by all newer entries."""
     from ...compaction.current_view import compacted_log
 
-    try:
+    with persisting():
         form: CompactedLog = await session.services.run_blocking(compacted_log, topic.ledger)
-    except (LedgerError, OSError) as error:
-        raise RefusedError(ServerError.PersistenceError, str(error)) from error
     return form
 
 
@@ -213,10 +211,8 @@ async def _last_message_id(
     session: Session, command: CommandGetLastMessageId, subscription: Subscription
 ) -> None:
     turns = session.services.topics.turns
-    try:
+    with persisting():
         last = await turns.result(subscription.topic.finding_last_id(subscription.compacted))
-    except (LedgerError, OSError) as error:
-        raise RefusedError(ServerError.PersistenceError, str(error)) from error
     # Clients compare both. Control entries after the last message are not messages to pass.
     mark_delete = shown_mark_delete(subscription.topic, subscription.cursor.mark_delete)
     if last.entry_id >= 0:

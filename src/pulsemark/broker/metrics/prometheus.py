@@ -194,7 +194,7 @@ def _broker_families(services: Services) -> Iterator[Family]:
         ),
         ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
         *services.cache.figures(),
-        *kafka_figures(services),
+        *services.kafka_figures(),
     ):
         yield Family(name, text, [(cluster, value)])
     bad = {} if services.cluster is None else services.cluster.bad_copies()
@@ -267,42 +267,6 @@ def broker_figures(services: Services) -> Iterator[Figure]:
     for metric in _PROCESS.collect():
         for sample in metric.samples:
             yield sample.name, metric.documentation, {}, sample.value
-
-
-# Figures of the endpoint for Kafka's clients, for the metrics page.
-
-
-def kafka_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
-    """Name, text and value of each; nothing without a port for Kafka's clients."""
-    if services.kafka is None:
-        return ()
-    coordinator = services.kafka.groups
-    groups = len(coordinator.groups) + len(coordinator.consumers.groups)
-    return (
-        ("pulsemark_kafka_connections", "Kafka clients", services.kafka_connections),
-        ("pulsemark_kafka_groups", "Consumer groups with members", groups),
-        (
-            "pulsemark_kafka_fetch_sessions",
-            "Fetch sessions of Kafka clients",
-            len(services.kafka.fetch_sessions),
-        ),
-        (
-            "pulsemark_kafka_fetch_session_partitions",
-            "Partitions of all fetch sessions",
-            services.kafka.fetch_sessions.partitions,
-        ),
-        (
-            "pulsemark_kafka_fetch_sessions_begun",
-            "Fetch sessions that began since the broker was started",
-            services.kafka.fetch_sessions.begun,
-        ),
-        (
-            "pulsemark_kafka_fetch_sessions_evicted",
-            "Fetch sessions that made room for others",
-            services.kafka.fetch_sessions.evictions,
-        ),
-        *services.kafka.figures.rows(),
-    )
 
 
 # The audit's metrics: what is counted so far of the topics whose counts are in memory. The page

@@ -1,4 +1,4 @@
-"""Entries for a thread that must not wait: what is not here is fetched, and asked for again.
+"""Entries of ledgers: what is not here is fetched. One thread never waits, and asks again later.
 
 A fetch is one read of one ledger: from the entry that was asked for, as many as were asked for. Who
 comes meanwhile for entries of the same read waits for it, too, so readers at one place cost one
@@ -24,7 +24,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import StoreClosedError, WouldBlockError
 from .client.errors import FAILURES, DigestMismatchError, EntryMissingError, LedgerMissingError
@@ -48,7 +48,7 @@ AHEAD_FETCHES, AHEAD_MAX = 1, 8
 two of them the client's thread and the reader's always run at once, which costs more than it gains.
 """
 AHEAD_ENTRIES, AHEAD_BYTES = 200, 4 * 1024 * 1024
-"""So much is fetched at once for a reader that goes on."""
+"""So much is fetched at once for a reader that goes on, or as much as it asked for."""
 ENTRY_COST_BYTES = 300
 """What an entry takes beside its payload."""
 
@@ -69,13 +69,16 @@ class _Fetch:
         "is_awaited",
         "last",
         "ledger_id",
+        "max_bytes",
+        "max_entries",
         "size_bytes",
         "until",
     )
 
-    def __init__(self, ledger_id: int, first: int, last: int, until: int) -> None:
+    def __init__(self, ledger_id: int, first: int, last: int, max_bytes: int, until: int) -> None:
         self.ledger_id = ledger_id
         self.first = first
+        self.max_entries, self.max_bytes = last - first + 1, max_bytes
         self.last = last
         """The last entry that it has, or may have as long as it is under way."""
         self.until = until
@@ -137,8 +140,10 @@ class Fetches:
                 return entries
         goes_on = found is not None and found.last + 1 == first
         if goes_on and until >= last:
-            last, max_bytes = max(last, _ahead_of(first, until)), max(max_bytes, AHEAD_BYTES)
-        made = self._start(_Fetch(ledger_id, first, last, until if goes_on else -1), max_bytes)
+            last = max(last, min(until, first + AHEAD_ENTRIES - 1))
+            max_bytes = max(max_bytes, AHEAD_BYTES)
+        made = _Fetch(ledger_id, first, last, max_bytes, until if goes_on else -1)
+        self._start(made)
         made.is_awaited = True
         raise WouldBlockError(made.future)
 
@@ -157,9 +162,9 @@ class Fetches:
 
     # Beginning: under the lock, as what follows
 
-    def _start(self, made: _Fetch, max_bytes: int) -> _Fetch:
+    def _start(self, made: _Fetch) -> None:
         place = made.ledger_id, made.first
-        made.future = self._begin(self._in_turn(*place, made.last, max_bytes))
+        made.future = self._begin(self._in_turn(*place, made.last, made.max_bytes))
         known = self._known.pop(place, None)
         if known is None:
             insort(self._firsts.setdefault(made.ledger_id, []), made.first)
@@ -167,7 +172,6 @@ class Fetches:
             self._uncount(known)
         self._known[place] = made
         made.future.add_done_callback(lambda _: self._ended(made))
-        return made
 
     async def _in_turn(self, ledger_id: int, first: int, last: int, max_bytes: int) -> Entries:
         async with self._slots:
@@ -209,12 +213,14 @@ class Fetches:
                 found = following
                 continue
             if first <= until and self.ahead_count < AHEAD_MAX:
-                made = _Fetch(found.ledger_id, first, _ahead_of(first, until), until)
+                last = min(until, first + max(found.max_entries, AHEAD_ENTRIES) - 1)
+                max_bytes = max(found.max_bytes, AHEAD_BYTES)
+                made = _Fetch(found.ledger_id, first, last, max_bytes, until)
                 made.depth = found.depth + 1
                 with suppress(StoreClosedError):
                     made.is_ahead = True
                     self.ahead_count += 1
-                    self._start(made, AHEAD_BYTES)
+                    self._start(made)
             return
 
     # Ending
@@ -265,11 +271,6 @@ class Fetches:
         fetch.is_ahead = False
 
 
-def _ahead_of(first: int, until: int) -> int:
-    """The last entry of a fetch for a reader that goes on."""
-    return min(until, first + AHEAD_ENTRIES - 1)
-
-
 def _entries_of(fetch: _Fetch, first: int) -> list[LedgerEntry]:
     """Entries of an ended fetch; [] if it is to be read again. Raises its error for a moment."""
     future = fetch.future
@@ -284,40 +285,20 @@ def _entries_of(fetch: _Fetch, first: int) -> list[LedgerEntry]:
     raise error
 
 
-# Reading entries of ledgers: for threads that wait for them, and for one that never does.
-
-
 _READERS_MAX = 1024
-HELD_MAX = 8
-"""Of so many ledgers the next entries are read ahead, each as many bytes as one read takes."""
 
 
 class UnreadableEntryError(Exception):
     """The first entry asked for is damaged, or no bookie has it."""
 
 
-class _Ahead(NamedTuple):
-    """Entries that are asked for before a reader wants them."""
-
-    first: int
-    entries: Future[list[LedgerEntry]]
-
-
 class LedgerAccess:
-    """Readers of ledgers, which are kept open. Never recovers or fences a ledger.
-
-    Where a read begins at the end of the one before, the next one is begun at once: so bookies
-    answer while the entries are sent to a client. Confirmed entries never change.
-    """
+    """Readers of ledgers, which are kept open. Never recovers or fences a ledger."""
 
     def __init__(self, thread: LoopThread, client: BookKeeperClient) -> None:
         self._thread = thread
         self._client = client
         self._readers: dict[int, LedgerReader] = {}
-        self._ahead: dict[int, _Ahead] = {}
-        self._held: dict[int, list[LedgerEntry]] = {}
-        """By ledger: the last entry of the last read, since the next may begin with it, and those
-        that were read and not asked for."""
         self.fetches = Fetches(thread.begin, self.entries)
         self._never_waits = -1
 
@@ -335,40 +316,15 @@ class LedgerAccess:
         Raises UnreadableEntryError, FileNotFoundError (the ledger was deleted), OSError; in a
         thread that never waits WouldBlockError.
         """
-        if threading.get_ident() == self._never_waits:
-            fetched = self.fetches.read(ledger_id, first, last, max_bytes, until)
-            return _fitting(fetched, last, max_bytes)
-        held = self._held.get(ledger_id)
-        if held and held[0].entry_id <= first <= held[-1].entry_id:
-            return _fitting(held[first - held[0].entry_id :], last, max_bytes)
-        is_next = held is not None and held[-1].entry_id + 1 == first
-        ahead = self._ahead.pop(ledger_id, None)
-        found: list[LedgerEntry] = []
-        if ahead is not None and ahead.first == first:
-            # What failed is read again, and fails again if it has to.
-            with suppress(Exception, CancelledError):
-                found = ahead.entries.result()
-        if not found:
-            found = self._thread.run(self.entries(ledger_id, first, last, max_bytes))
-        fitting = _fitting(found, last, max_bytes)
-        self._hold(ledger_id, found[len(fitting) - 1 :])
-        begin = found[-1].entry_id + 1
-        if is_next and begin <= until:
-            self._read_ahead(ledger_id, begin, min(until, begin + last - first), max_bytes)
-        return fitting
-
-    def _hold(self, ledger_id: int, entries: list[LedgerEntry]) -> None:
-        self._held.pop(ledger_id, None)
-        self._held[ledger_id] = entries
-        for other in tuple(self._held)[:-HELD_MAX]:
-            self._held.pop(other, None)
-
-    def _read_ahead(self, ledger_id: int, first: int, last: int, max_bytes: int) -> None:
-        with suppress(StoreClosedError):
-            work = self._thread.begin(self.entries(ledger_id, first, last, max_bytes))
-            self._ahead[ledger_id] = _Ahead(first, work)
-        for other in tuple(self._ahead)[:-HELD_MAX]:
-            self._ahead.pop(other, None)
+        while True:
+            try:
+                found = self.fetches.read(ledger_id, first, last, max_bytes, until)
+                return _fitting(found, last, max_bytes)
+            except WouldBlockError as error:
+                if threading.get_ident() == self._never_waits:
+                    raise
+                with suppress(CancelledError):  # the client was closed, as the next turn finds
+                    error.done.exception()
 
     async def entries(
         self, ledger_id: int, first: int, last: int, max_bytes: int
@@ -416,8 +372,7 @@ class LedgerAccess:
         """These ledgers were deleted."""
         self.fetches.forget(ledger_ids)
         for ledger_id in ledger_ids:
-            for known in (self._readers, self._ahead, self._held):
-                known.pop(ledger_id, None)
+            self._readers.pop(ledger_id, None)
 
 
 def _fitting(entries: list[LedgerEntry], last: int, max_bytes: int) -> list[LedgerEntry]:

@@ -42,12 +42,13 @@ from ...kafka.records import (
 )
 from ...metadata import MESSAGE_METADATA_SIZE_MAX_BYTES, PrefixError, peek
 from ...metadata.compression import DecompressionError, decompress
+from ...metadata.protobuf_fields import MalformedError, fields_of
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from . import headers as message
 from .entries import EntryTable
 from .headers import Headers
 from .octets import Bools, Bytes, Ints, at_every_place, items_at, once, spread, u32_at
-from .protoscan import ABSENT, MalformedError, Want, fields_of, take_fields
+from .protoscan import ABSENT, Want, take_fields
 
 _PAYLOAD_SIZE = SingleMessageMetadata.PAYLOAD_SIZE_FIELD_NUMBER
 _PAYLOAD_SIZE_TAG = _PAYLOAD_SIZE << 3

@@ -21,12 +21,19 @@ same place, so it is enough to parse one of them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
+from ...metadata.protobuf_fields import (
+    BYTES,
+    VARINT,
+    MalformedError,
+    field_at,
+    fields_of,
+)
 from .octets import (
     Bools,
     Bytes,
@@ -301,61 +308,6 @@ def _absent(want: Want, count: int) -> Column:
         return Column(_NONE, _NONE, _NONE, _NONE)
     value = 0 if want is Want.COUNT else ABSENT
     return Column(np.full(count, value, np.int64), _NONE, _NONE, _NONE)
-
-
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-"""Wire types. Groups are refused, because Pulsar has none."""
-VARINT_MAX_BYTES = 10
-FIELD_NUMBER_MAX = 2**29 - 1
-
-
-def fields_of(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """The fields of one message, each as `field_at` gives it. Raises MalformedError."""
-    at, end = 0, len(data)
-    while at < end:
-        field = field_at(data, at, end)
-        yield field
-        at = field[-1]
-
-
-def field_at(data: bytes | memoryview, at: int, end: int) -> tuple[int, int, int, int, int]:
-    """The field that begins at a place before ``end``.
-
-    Returns:
-        Number, wire type, value (of bytes their count), and where its bytes begin and end.
-
-    Raises MalformedError: at bytes that are not a field.
-    """
-    tag, at = read_varint(data, at)
-    number, wire_type = tag >> 3, tag & 7
-    start, value = at, 0
-    if wire_type == VARINT:
-        value, at = read_varint(data, at)
-    elif wire_type == BYTES:
-        value, start = read_varint(data, at)
-        at = start + value
-    elif wire_type in (FIXED32, FIXED64):
-        at += 4 if wire_type == FIXED32 else 8
-    else:
-        raise MalformedError
-    if at > end or not 0 < number <= FIELD_NUMBER_MAX:
-        raise MalformedError
-    return number, wire_type, value if value < 1 << 63 else value - (1 << 64), start, at
-
-
-class MalformedError(ValueError):
-    """The bytes are not a protobuf message."""
-
-
-def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The varint in ``data`` at ``at``, modulo 2^64, and its end; raises MalformedError."""
-    number = shift = 0
-    for byte in data[at : at + VARINT_MAX_BYTES]:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return number & 0xFFFF_FFFF_FFFF_FFFF, at + shift // 7
-    raise MalformedError
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from enum import IntEnum
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from ....metadata.protobuf_fields import read_varint
 from ....proto.bookkeeper_metadata_pb2 import LedgerMetadataFormat
 from .entries import NO_ENTRY, DigestType
 from .errors import BookKeeperError, InvalidRequestError, MetadataError
@@ -163,22 +164,12 @@ def _decode(ledger_id: int, data: bytes) -> LedgerMetadata:
         text_format.Parse(rest, message, allow_unknown_field=True)
         return _of_message(ledger_id, message, 2)
     if version == b"3":
-        size, start = _read_varint(rest)
+        size, start = read_varint(rest, 0)
         if len(rest) - start < size:
             raise ValueError(f"{len(rest) - start} bytes instead of {size}")
         message.ParseFromString(rest[start : start + size])
         return _of_message(ledger_id, message, 3)
     raise MetadataError(f"version {version.decode()} of the format", ledger_id=ledger_id)
-
-
-def _read_varint(data: bytes) -> tuple[int, int]:
-    """A number at the beginning, and where it ends."""
-    value = 0
-    for index, byte in enumerate(data[:5]):
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return value, index + 1
-    raise ValueError("the size is not a number")
 
 
 def _message_of(metadata: LedgerMetadata) -> LedgerMetadataFormat:

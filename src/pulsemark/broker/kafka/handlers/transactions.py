@@ -1,0 +1,318 @@
+"""Transactions: InitProducerId, and what a producer with a transactional id asks (KIP-98, KIP-447).
+
+The coordinator (`groups.transactions`) decides; here are the requests' parts and versions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from kafka.protocol.admin import DescribeTransactionsResponse, ListTransactionsResponse
+from kafka.protocol.producer import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+    InitProducerIdResponse,
+    TxnOffsetCommitResponse,
+)
+
+from ....kafka.errors import Code, KafkaError
+from ....kafka.protocol import Request
+from ....kafka.records import NO_PRODUCER, Producer
+from ....ledger import LedgerError
+from ..access import Operation
+from ..endpoint import PART_BYTES, Handler, KafkaSession, named_partitions, one_part, parts_of
+from ..groups.offsets import Committed, Partition, State, Transaction
+from .grouping import offset_code, topics_of
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+#: From these versions on, an end gives the producer its next epoch, and offsets add their group to
+#: the transaction (KIP-890).
+BUMPING_VERSION, ADDING_VERSION = 5, 5
+#: From these versions on, a client knows the code PRODUCER_FENCED.
+FENCED_VERSIONS = {22: 4, 24: 2, 25: 2, 26: 2}
+_Added = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_Offsets = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_Described = DescribeTransactionsResponse.TransactionState
+
+
+async def _outcome(request: Request, work: Awaitable[T]) -> tuple[Code, T | None]:
+    """The code of a request, and what its work gave; None: it was refused."""
+    try:
+        return Code.NONE, await work
+    except KafkaError as refusal:
+        return _known_code(request, refusal), None
+    except LedgerError:
+        return Code.COORDINATOR_NOT_AVAILABLE, None
+
+
+async def _code_of(request: Request, work: Awaitable[Any]) -> Code:
+    code, _ = await _outcome(request, work)
+    return code
+
+
+def _known_code(request: Request, refusal: KafkaError) -> Code:
+    """The code as a client of this version knows it."""
+    since = FENCED_VERSIONS.get(request.api.key)
+    if refusal.code is Code.PRODUCER_FENCED and (since is None or request.version < since):
+        return Code.INVALID_PRODUCER_EPOCH
+    return refusal.code
+
+
+def _producer(body: Any) -> Producer:
+    return Producer(body.producer_id, body.producer_epoch)
+
+
+async def init_producer_id(session: KafkaSession, request: Request) -> None:
+    """A new producer id; or the next epoch of a transactional id."""
+    body = request.body
+
+    async def work() -> Producer:
+        endpoint = session.endpoint
+        if body.transactional_id is None:
+            session.access.check_writes_somewhere()
+            return Producer(await endpoint.producer_ids.take(), 0)
+        session.access.check_transactional_id()
+        claimed = _producer(body) if request.version >= 3 else NO_PRODUCER
+        if (claimed.producer_id == -1) != (claimed.epoch == -1):
+            raise KafkaError(Code.INVALID_REQUEST, f"half of a producer: {claimed}")
+        return await endpoint.transactions.init(
+            body.transactional_id, body.transaction_timeout_ms, claimed
+        )
+
+    code, found = await _outcome(request, work())
+    if code is not Code.NONE:
+        log.info("%s: InitProducerId is answered with %s", session.address, code.name)
+    _answer_producer(session, request, InitProducerIdResponse, code, found)
+
+
+def _answer_producer(
+    session: KafkaSession, request: Request, kind: Any, code: Code, found: Producer | None
+) -> None:
+    producer = found or NO_PRODUCER
+    response = kind(
+        error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch
+    )
+    session.answer(request, response)
+
+
+async def add_partitions(session: KafkaSession, request: Request) -> None:
+    """Let partitions be in a transaction: all that are named, or none."""
+    body, codes = request.body, dict[Partition, Code]()
+    topics = session.endpoint.topics
+    named = (
+        (t.name or "", index) for t in body.v3_and_below_topics or () for index in t.partitions
+    )
+    async for name, index in session.named(named):
+        code = Code.NONE
+        if not session.access.may(Operation.WRITE, name):
+            code = Code.TOPIC_AUTHORIZATION_FAILED
+        elif not 0 <= index < topics.partitions_of(name):
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        codes[name, index] = code
+    if any(codes.values()):
+        codes = {at: code or Code.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
+    else:
+
+        async def work() -> None:
+            session.access.check_transactional_id()
+            transactions = session.endpoint.transactions
+            producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+            await transactions.add(body.v3_and_below_transactional_id or "", producer, codes)
+
+        codes = dict.fromkeys(codes, await _code_of(request, work()))
+    by_topic: dict[str, list[Any]] = {}
+    for (name, index), code in codes.items():
+        by_topic.setdefault(name, []).append(
+            _Added.AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=code
+            )
+        )
+    results = [_Added(name=name, results_by_partition=each) for name, each in by_topic.items()]
+    response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+    await session.answer_by_size(request, response, len(codes))
+
+
+async def add_offsets(session: KafkaSession, request: Request) -> None:
+    """Let a group's offsets be committed with a transaction."""
+    body = request.body
+
+    async def work() -> None:
+        session.access.check_transactional_id()
+        if code := session.group_code(body.group_id or ""):
+            raise KafkaError(code, "the group cannot be used")
+        transactions = session.endpoint.transactions
+        await transactions.add(
+            body.transactional_id or "", _producer(body), groups=[body.group_id or ""]
+        )
+
+    code = await _code_of(request, work())
+    session.answer(request, AddOffsetsToTxnResponse(error_code=code))
+
+
+async def end(session: KafkaSession, request: Request) -> None:
+    """Commit or abort a transaction."""
+    body = request.body
+
+    async def work() -> Producer:
+        session.access.check_transactional_id()
+        return await session.endpoint.transactions.end(
+            body.transactional_id or "",
+            _producer(body),
+            commits=bool(body.committed),
+            bumps=request.version >= BUMPING_VERSION,
+        )
+
+    code, found = await _outcome(request, work())
+    _answer_producer(session, request, EndTxnResponse, code, found)
+
+
+async def commit_offsets(session: KafkaSession, request: Request) -> None:
+    """Commit a group's offsets with a transaction: they count once it is committed."""
+    codes: dict[Partition, Code] = {}
+    offsets: dict[Partition, Committed] = {}
+    now_ms = session.endpoint.now_ms()
+    named = named_partitions(request.body)
+    async for name, each in session.named(named, key=lambda at: (at[0], at[1].partition_index)):
+        at, text = (name, each.partition_index), each.committed_metadata or ""
+        codes[at] = offset_code(session, at, text)
+        if codes[at] is Code.NONE:
+            epoch = each.committed_leader_epoch if request.version >= 2 else -1
+            offsets[at] = Committed(each.committed_offset, epoch, text, now_ms)
+    if offsets:
+        code = await _code_of(request, _commit(session, request, offsets))
+        codes.update(dict.fromkeys(offsets, code))
+    topics = topics_of(codes, _Offsets, _Offsets.TxnOffsetCommitResponsePartition)
+    await session.answer_by_size(request, TxnOffsetCommitResponse(topics=topics), len(codes))
+
+
+async def _commit(
+    session: KafkaSession, request: Request, offsets: dict[Partition, Committed]
+) -> None:
+    body, endpoint = request.body, session.endpoint
+    group = body.group_id or ""
+    session.access.check_transactional_id()
+    code = session.group_code(group)
+    if not code and not group:
+        code = Code.INVALID_GROUP_ID
+    if not code and request.version >= 3:
+        code = _member_code(session, group, body)
+    if code:
+        raise KafkaError(code, f"no offset of group {group!r} can be committed")
+    kind = endpoint.groups.type_of(group)
+    name, producer = body.transactional_id or "", _producer(body)
+    if request.version >= ADDING_VERSION:
+        await endpoint.transactions.add(name, producer, groups=[group])
+    await endpoint.transactions.commit_offsets(name, producer, group, kind, offsets)
+
+
+def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
+    """Why a member cannot commit; a request that names no member may."""
+    generation, member_id, instance_id = body.generation_id, body.member_id, body.group_instance_id
+    if generation < 0 and not member_id and instance_id is None:
+        return Code.NONE
+    code = session.endpoint.groups.check_commit(
+        group, generation, member_id or "", instance_id, knows_epochs=True
+    )
+    is_other = code in (Code.GROUP_ID_NOT_FOUND, Code.STALE_MEMBER_EPOCH)
+    return Code.ILLEGAL_GENERATION if is_other else code
+
+
+async def describe(session: KafkaSession, request: Request) -> None:
+    """The states of transactional ids (KIP-664)."""
+
+    def answer_bytes(name: str) -> int:
+        known = _known(session).get(name)
+        return PART_BYTES * (1 + (0 if known is None else len(known.partitions))) + len(name)
+
+    named = (name or "" for name in request.body.transactional_ids or ())
+    states = [_description(session, name) async for name in session.named(named, answer_bytes)]
+    response = DescribeTransactionsResponse(transaction_states=states)
+    await session.answer_by_size(request, response, len(states))
+
+
+def _known(session: KafkaSession) -> Any:
+    try:
+        return session.endpoint.transactions.known
+    except KafkaError:
+        return {}
+
+
+def _description(session: KafkaSession, name: str) -> Any:
+    known: Transaction | None = _known(session).get(name)
+    code = Code.TRANSACTIONAL_ID_NOT_FOUND if known is None else Code.NONE
+    if not name:
+        code = Code.INVALID_REQUEST
+    code = session.endpoint.group_refusal() or code
+    try:
+        session.access.check_transactional_id()
+    except KafkaError as refusal:
+        known, code = None, refusal.code
+    by_topic: dict[str, list[int]] = {}
+    if known is None:
+        known = Transaction(name, Producer(0, 0), 0)
+    for topic, index in sorted(known.partitions):
+        if session.access.may(Operation.DESCRIBE, topic):
+            by_topic.setdefault(topic, []).append(index)
+    return _Described(
+        error_code=code,
+        transactional_id=name,
+        transaction_state=known.state.value if code is Code.NONE else "",
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms if known.state is State.ONGOING else -1,
+        producer_id=known.producer.producer_id,
+        producer_epoch=known.producer.epoch,
+        topics=[_Described.TopicData(topic=each, partitions=by_topic[each]) for each in by_topic],
+    )
+
+
+async def list_all(session: KafkaSession, request: Request) -> None:
+    """The transactional ids, filtered by state, producer id and age (KIP-664, KIP-994)."""
+    body, now_ms = request.body, session.endpoint.now_ms()
+    states = {each async for each in session.named(body.state_filters or ())}
+    ids = {each async for each in session.named(body.producer_id_filters or ())}
+    least_ms = body.duration_filter if request.version >= 1 else -1
+    found = []
+    async for known in session.in_turns(tuple(_known(session).values())):
+        is_old = known.state is State.ONGOING and now_ms - known.started_ms > least_ms
+        if (
+            (not states or known.state.value in states)
+            and (not ids or known.producer.producer_id in ids)
+            and (least_ms < 0 or is_old)
+        ):
+            found.append(
+                ListTransactionsResponse.TransactionState(
+                    transactional_id=known.name,
+                    producer_id=known.producer.producer_id,
+                    transaction_state=known.state.value,
+                )
+            )
+    try:
+        session.access.check_transactional_id()
+    except KafkaError:
+        found = []  # as Kafka, which shows each client its own
+    response = ListTransactionsResponse(
+        unknown_state_filters=sorted(states - {each.value for each in State}),
+        transaction_states=found,
+    )
+    await session.answer_by_size(request, response, len(found))
+
+
+def _parts_of_list(session: KafkaSession, request: Request) -> int:
+    filters = parts_of("state_filters")(session, request)
+    return filters + parts_of("producer_id_filters")(session, request) + len(_known(session))
+
+
+HANDLERS: dict[int, Handler] = {
+    22: Handler(init_producer_id, one_part),
+    24: Handler(add_partitions, parts_of("v3_and_below_topics", "partitions")),
+    25: Handler(add_offsets, one_part),
+    26: Handler(end, one_part),
+    28: Handler(commit_offsets, parts_of("topics", "partitions")),
+    65: Handler(describe, parts_of("transactional_ids")),
+    66: Handler(list_all, _parts_of_list),
+}

@@ -1,0 +1,74 @@
+"""The fields of an encoded protobuf message, one after another, whatever its type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
+"""Wire types."""
+VARINT_MAX_BYTES = 10
+FIELD_NUMBER_MAX = 2**29 - 1
+GROUPS_DEPTH_MAX = 100
+"""How deep groups are in what protobuf itself reads."""
+
+
+class MalformedError(ValueError):
+    """The bytes are not a protobuf message."""
+
+
+def fields_of(data: bytes, groups: int = 0) -> Iterator[tuple[int, int, int, int, int]]:
+    """The fields of one message, each as `field_at` gives it. Raises MalformedError."""
+    at, end = 0, len(data)
+    while at < end:
+        field = field_at(data, at, end, groups)
+        yield field
+        at = field[-1]
+
+
+def field_at(
+    data: bytes | memoryview, at: int, end: int, groups: int = 0
+) -> tuple[int, int, int, int, int]:
+    """The field that begins at a place before ``end``; ``groups``: how deep groups may be.
+
+    Returns:
+        Number, wire type, value (of bytes their count), and where its bytes begin and end.
+
+    Raises MalformedError: at bytes that are not a field.
+    """
+    tag, at = read_varint(data, at)
+    number, wire_type = tag >> 3, tag & 7
+    start, value = at, 0
+    if wire_type == VARINT:
+        value, at = read_varint(data, at)
+    elif wire_type == BYTES:
+        value, start = read_varint(data, at)
+        at = start + value
+    elif wire_type in (FIXED32, FIXED64):
+        at += 4 if wire_type == FIXED32 else 8
+    elif wire_type == GROUP and groups:
+        at = _group_end(data, at, end, number, groups - 1)
+    else:
+        raise MalformedError
+    if at > end or not 0 < number <= FIELD_NUMBER_MAX:
+        raise MalformedError
+    return number, wire_type, value if value < 1 << 63 else value - (1 << 64), start, at
+
+
+def _group_end(data: bytes | memoryview, at: int, end: int, number: int, groups: int) -> int:
+    """Where the group ends whose content begins at a place."""
+    while True:
+        tag, after = read_varint(data, at)
+        if tag == number << 3 | GROUP_END:
+            return after
+        *_, at = field_at(data, at, end, groups)
+
+
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The varint in ``data`` at ``at``, modulo 2^64, and its end; raises MalformedError."""
+    number = shift = 0
+    for byte in data[at : at + VARINT_MAX_BYTES]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number & 0xFFFF_FFFF_FFFF_FFFF, at + shift // 7
+    raise MalformedError
