@@ -127,4 +127,4 @@ _PACKAGE_OF = {name: package for package, names in _EXPORTS.items() for name in 
 
 __all__ = sorted(["__version__", *_PACKAGE_OF])  # noqa: PLE0605 - the table is the list
 
-__getattr__, __dir__ = lazy_names(__name__, _PACKAGE_OF)
+__getattr__, __dir__ = lazy_names(__name__, _EXPORTS)

@@ -7,20 +7,21 @@ tool that reads a folder no broker.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str]
+    package: str, names_of: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The functions `__getattr__` and `__dir__` of a package.
 
     Args:
         package: its `__name__`.
-        homes: each name, and the module below the package that has it; "" for a module itself.
+        names_of: each module below the package, and its names; "" has such modules themselves.
     """
+    homes = {name: module for module, names in names_of.items() for name in names}
 
     def load(name: str) -> Any:
         if name not in homes:
@@ -31,7 +32,7 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    def names() -> list[str]:
+    def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})
 
-    return load, names
+    return load, listed

@@ -20,7 +20,6 @@ import pytest
 
 from pulsemark.broker import BrokerThread
 from pulsemark.client import RawMessage
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import StoreOptions, TopicStore
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
@@ -29,6 +28,7 @@ from pulsemark.metadata import SystemClock, payload_of
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.wire import MessageId
+from tests.support.faulty_coordination import FaultyTree
 from tests.support.memory_bookies import MemoryBookies
 
 COLD = "persistent://public/default/cold"
@@ -48,7 +48,7 @@ class Bookies:
     """A store's bookies and its ZooKeeper; brokers are started on them one after another."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.tree, self.memory = MemoryTree(), MemoryBookies()
+        self.tree, self.memory = FaultyTree(), MemoryBookies()
         self.waits: list[str] = []
         """What the broker's event loop has waited for."""
         monkeypatch.setattr("pulsemark.broker.server.open_store", self._open)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import urllib.request
-from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,26 +48,16 @@ def test_rates_are_growth_per_second():
     assert Rates(0.0, 0.0, 0.0, 10.0) == meter.rates
 
 
-@dataclass(eq=False)
-class _Counted:
-    messages_in: int = 0
-    bytes_in: int = 0
-    messages_out: int = 0
-    bytes_out: int = 0
-
-
 def test_rates_are_those_of_the_last_period():
     """Growth divided by the period; what had no traffic has no meter, what left is forgotten."""
-    flows, producer, idle, consumer = Flows(), _Counted(10, 100), _Counted(), _Counted()
-    consumer.messages_out, consumer.bytes_out = 4, 40
-    flows.update([producer, idle], [consumer], 2.0)
-    assert flows.of(producer) == Flow(5.0, 50.0, 10, 100)
-    assert flows.of(consumer) == Flow(2.0, 20.0, 4, 40)
-    assert flows.of(idle) is NOTHING
-    producer.messages_in = 11
-    flows.update([producer], [], 1.0)
-    assert flows.of(producer).messages_per_s == 1.0
-    assert flows.of(consumer) is NOTHING
+    flows = Flows()
+    flows.update([("producer", 10, 100), ("idle", 0, 0), ("consumer", 4, 40)], 2.0)
+    assert flows.of("producer") == Flow(5.0, 50.0, 10, 100)
+    assert flows.of("consumer") == Flow(2.0, 20.0, 4, 40)
+    assert flows.of("idle") is NOTHING
+    flows.update([("producer", 11, 100)], 1.0)
+    assert flows.of("producer").messages_per_s == 1.0
+    assert flows.of("consumer") is NOTHING
 
 
 async def _end_period(broker):

@@ -13,9 +13,9 @@ import pytest
 
 from pulsemark.broker import Broker, BrokerConfig, BrokerThread
 from pulsemark.cluster import Balanced, BundleStores, ClusterMember
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import MemoryFolder, MemoryStore
 from tests.support.certificates import Certificates
+from tests.support.faulty_coordination import FaultyTree
 
 LIMIT_S = 30
 
@@ -30,7 +30,7 @@ class Brokers:
     """Brokers that share everything; each runs in a thread of its own."""
 
     def __init__(self):
-        self.tree = MemoryTree(session_timeout_ms=4_000)
+        self.tree = FaultyTree(session_timeout_ms=4_000)
         self.folders = {}
         self.running = []
         self._closing = ExitStack()

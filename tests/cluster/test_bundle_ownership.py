@@ -8,7 +8,7 @@ from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.ownership import Found
 from pulsemark.cluster.bundle_ownership import BundleOwnership
 from pulsemark.coordination import ConnectionLossError
-from pulsemark.coordination.memory import MemoryTree
+from tests.support.faulty_coordination import FaultyTree
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 
@@ -57,7 +57,7 @@ async def test_a_session_that_is_lost_while_a_bundle_is_taken():
     """A broker whose session ends while it opens a bundle's store does not serve the bundle: its
     node is gone, and another broker takes it over.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, session, stores = ownership_of(tree, "one:1")
     taking = asyncio.create_task(mine.take(BUNDLE))
     await stores.is_opening.wait()
@@ -78,7 +78,7 @@ async def test_a_connection_that_is_lost_while_a_bundle_is_taken():
     """Without an answer about the node the bundle is not served, and its node goes as soon as the
     service answers again.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, session, stores = ownership_of(tree, "one:1")
     taking = asyncio.create_task(mine.take(BUNDLE))
     await stores.is_opening.wait()
@@ -95,7 +95,7 @@ async def test_a_connection_that_is_lost_while_a_bundle_is_taken():
 
 async def test_a_bundle_that_is_taken_in_peace():
     """With its session a broker serves what it took."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, _, stores = ownership_of(tree, "one:1")
     stores.may_open.set()
     await mine.take(BUNDLE)
@@ -107,7 +107,7 @@ async def test_a_lookup_whose_client_vanishes(is_over):
     """A bundle that is being taken over for a client that disconnects is taken over all the same:
     its store is not left open and unknown. A broker that ends meanwhile gives it away.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, _, stores = ownership_of(tree, "one:1")
     taking = asyncio.create_task(mine.take(BUNDLE))
     await stores.is_opening.wait()

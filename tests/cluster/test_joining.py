@@ -6,8 +6,8 @@ import pytest
 
 from pulsemark.cluster import member as joining
 from pulsemark.coordination import State
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import CatalogError
+from tests.support.faulty_coordination import FaultyTree
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ async def test_a_path_without_bookkeeper(monkeypatch, made, said):
     """A broker whose store's path has no BookKeeper, or one of another layout, does not join: the
     error names the path, nothing is made there, and no session is left.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     sessions = [tree.session()]
     for path, data in made.items():
         await sessions[0].create(path, data)

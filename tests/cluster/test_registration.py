@@ -8,7 +8,7 @@ from pulsemark.broker.ownership import Found
 from pulsemark.cluster import registration
 from pulsemark.cluster.registration import BROKERS, LEADER, Registration
 from pulsemark.coordination import ConnectionLossError, NodeExistsError
-from pulsemark.coordination.memory import MemoryTree
+from tests.support.faulty_coordination import FaultyTree
 
 from .conftest import within_rounds
 
@@ -27,7 +27,7 @@ class Losses:
         self.when, self.left = when, left
 
     async def __call__(self, _session, _name, path, when):
-        """As `MemoryTree.fault`."""
+        """As `FaultyTree.fault`."""
         if when == self.when and self.left > 0:
             self.left -= 1
             raise ConnectionLossError(path)
@@ -41,7 +41,7 @@ async def test_requests_without_an_answer(when, monkeypatch):
     """
     monkeypatch.setattr(registration, "AGAIN_S", 0.001)
     for lost in range(1, 12):
-        tree = MemoryTree()
+        tree = FaultyTree()
         session, one = broker(tree)
         await one.register()
         await one.show_bundles(["a/b/0x00000000_0xffffffff"])
@@ -62,7 +62,7 @@ async def test_requests_without_an_answer(when, monkeypatch):
 
 async def test_another_broker_leads_meanwhile():
     """A broker whose session has ended is the leader no more if another one was elected."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     session, one = broker(tree)
     _, two = broker(tree, "two")
     await one.register()
@@ -81,7 +81,7 @@ async def test_another_broker_leads_meanwhile():
 async def test_a_broker_that_leaves_registers_no_more(monkeypatch):
     """A broker that is withdrawn while it registers again ends its attempts, and leaves no node."""
     monkeypatch.setattr(registration, "AGAIN_S", 0.001)
-    tree = MemoryTree()
+    tree = FaultyTree()
     session, one = broker(tree)
     await one.register()
     session.expire()
@@ -98,7 +98,7 @@ async def test_a_broker_that_leaves_registers_no_more(monkeypatch):
 
 async def test_a_broker_that_is_started_again_at_once():
     """A broker waits for the end of its last run's session, and registers then."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     before, last_run = broker(tree)
     await last_run.register()
     before.cut()
@@ -124,7 +124,7 @@ async def test_two_brokers_that_advertise_the_same_address(monkeypatch):
     """The second one does not start: it is told why, and the first one's node stays as it was."""
     monkeypatch.setattr(registration, "LEFT_LIMIT_S", 0.01)
     monkeypatch.setattr(registration, "LOOK_S", 0.001)
-    tree = MemoryTree(session_timeout_ms=10)
+    tree = FaultyTree(session_timeout_ms=10)
     session, first = broker(tree)
     await first.register()
     _, second = broker(tree)

@@ -18,9 +18,9 @@ from pulsemark.cluster.shared_catalog import (
     SharedCatalog,
 )
 from pulsemark.coordination import ConnectionLossError
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import CatalogError
 from pulsemark.ledger.errors import ChangedElsewhereError
+from tests.support.faulty_coordination import FaultyTree
 
 from .conftest import within_rounds
 
@@ -43,7 +43,7 @@ async def test_changes_reach_the_others():
     """A change is seen by its maker at once, by the others soon, each change once and in order;
     keys may be any text.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, my_news = await opened(tree)
     other, news = await opened(tree)
     await in_thread(mine.write, [("namespace", "a/b", b"1"), ("k", "", b"2"), ("k", "./%", b"3")])
@@ -63,7 +63,7 @@ async def test_two_that_change_one_value():
     """The second of two changes made at the same time is refused as a whole; then it knows the
     first one's value, and can try again.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     one, _ = await opened(tree)
     two, news = await opened(tree)
     await in_thread(one.put, "k", "a", b"0")
@@ -108,7 +108,7 @@ async def test_two_brokers_change_one_namespace_within_moments():
     """One broker has computed a namespace's new settings, and another's change of them arrives
     before they are written: both changes are kept.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, executor = await namespaces_of(tree)
     other, _ = await namespaces_of(tree)
     executor.may_run.clear()
@@ -126,7 +126,7 @@ async def test_two_brokers_change_one_namespace_within_moments():
 
 async def test_changes_of_one_value_at_once():
     """Two brokers that change one value at the same time, again and again, lose no change."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, _ = await namespaces_of(tree)
     other, _ = await namespaces_of(tree)
     name = "public/default"
@@ -143,7 +143,7 @@ async def test_a_value_that_was_given_is_not_computed_again():
     """A namespace that two brokers create at the same moment keeps the settings of the first one;
     the second is refused.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, executor = await namespaces_of(tree)
     other, _ = await namespaces_of(tree)
     executor.may_run.clear()
@@ -159,7 +159,7 @@ async def test_a_value_that_was_given_is_not_computed_again():
 async def test_moments_that_are_too_long_ago(monkeypatch):
     """Of old changes it is not known when they came: what is older than that is refused."""
     monkeypatch.setattr(shared_catalog, "KEPT_MOMENTS", 2)
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, _ = await opened(tree)
     other, _ = await opened(tree)
     await in_thread(mine.put, "k", "same", b"1")
@@ -175,7 +175,7 @@ async def test_moments_that_are_too_long_ago(monkeypatch):
 @pytest.mark.parametrize(("moment", "is_made"), [("before", False), ("after", True)])
 async def test_an_answer_that_is_lost(moment, is_made):
     """If the connection breaks during a change, the catalog finds out whether it was made."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     catalog, _ = await opened(tree)
     await in_thread(catalog.put, "k", "a", b"1")
 
@@ -197,7 +197,7 @@ async def test_an_answer_that_is_lost(moment, is_made):
 
 async def test_values_that_are_too_large():
     """A value above the service's limit is refused and named; nothing is changed."""
-    catalog, _ = await opened(MemoryTree())
+    catalog, _ = await opened(FaultyTree())
     with pytest.raises(CatalogError, match=f"k 'a' has {MAX_VALUE_BYTES + 1} bytes"):
         await in_thread(catalog.put, "k", "a", bytes(MAX_VALUE_BYTES + 1))
     assert catalog.get("k", "a") is None
@@ -206,7 +206,7 @@ async def test_values_that_are_too_large():
 async def test_records_of_changes_are_removed(monkeypatch):
     """There is only a bounded number of records; a broker that missed some reads everything."""
     monkeypatch.setattr(shared_catalog, "KEPT_CHANGES", 8)
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, _ = await opened(tree)
     behind_session = tree.session()
     behind = SharedCatalog(behind_session)
@@ -221,7 +221,7 @@ async def test_records_of_changes_are_removed(monkeypatch):
 
 async def test_a_value_that_was_removed_and_made_again():
     """A broker that knows the value from before its removal does not replace the one after it."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     one, _ = await opened(tree)
     two, _ = await opened(tree)
     await in_thread(one.put, "k", "a", b"before")
@@ -238,7 +238,7 @@ async def test_a_value_that_was_removed_and_made_again():
 
 async def test_a_removal_by_a_broker_that_knows_an_older_value():
     """A broker that knows the value from before its removal does not remove the one after it."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     one, _ = await opened(tree)
     two, _ = await opened(tree)
     await in_thread(one.put, "k", "a", b"before")
@@ -255,7 +255,7 @@ async def test_a_removed_value_is_absent_everywhere():
     """Each broker, also a later one, takes a removed value for absent: it can be made again there
     without a refusal, and removing it once more changes nothing.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     one, _ = await opened(tree)
     await in_thread(one.put, "k", "a", b"1")
     assert await in_thread(one.delete, "k", "a")
@@ -276,7 +276,7 @@ async def test_a_removed_value_is_absent_everywhere():
 async def test_nodes_of_removed_values_are_removed(monkeypatch):
     """Values that come and go leave a bounded number of nodes; one that is there stays."""
     monkeypatch.setattr(shared_catalog, "KEPT_CHANGES", 8)
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, _ = await opened(tree)
     await in_thread(mine.put, "k", "again", b"1")
     await in_thread(mine.delete, "k", "again")
@@ -293,7 +293,7 @@ async def test_a_service_that_was_restored_from_an_older_copy():
     """A coordination service that is restored from an older copy gives numbers once more: brokers
     that stayed up know what the copy has, and hear each change that is made after it.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     one, one_news = await opened(tree)
     two, two_news = await opened(tree)
     await in_thread(one.put, "k", "a", b"1")

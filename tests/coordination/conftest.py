@@ -12,7 +12,8 @@ from kazoo.client import KazooClient
 
 from pulsemark.coordination import connect
 from pulsemark.coordination.local import LocalCoordination, LocalServer
-from pulsemark.coordination.memory import DurableTree, MemoryTree
+from pulsemark.coordination.memory import DurableTree
+from tests.support.faulty_coordination import FaultyTree
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +37,7 @@ class Memory:
     """Sessions with one tree in memory."""
 
     def __init__(self):
-        self.tree = MemoryTree()
+        self.tree = FaultyTree()
 
     async def session(self):
         """A new session."""

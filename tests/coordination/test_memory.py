@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from pulsemark.coordination import ConnectionLossError, SessionExpiredError, State
-from pulsemark.coordination.memory import MemoryTree
+from tests.support.faulty_coordination import FaultyTree
 
 
 async def test_a_cut_session_fails_and_goes_on():
     """Requests of a cut session fail; healed in time it is the same session with its nodes."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     session = tree.session()
     states: list[State] = []
     reports: list[int] = []
@@ -32,7 +32,7 @@ async def test_a_session_that_was_ended_meanwhile():
     """A session that the service ended while it was cut is lost when it is healed; until then the
     other sessions see its nodes gone, and it does not know.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     mine, other = tree.session(), tree.session()
     await mine.create("/e", ephemeral=True)
     states: list[State] = []
@@ -50,7 +50,7 @@ async def test_a_session_that_was_ended_meanwhile():
 @pytest.mark.parametrize(("when", "is_made"), [("before", False), ("after", True)])
 async def test_faults_before_and_after_the_effect(when, is_made):
     """A lost connection leaves the change undone or done, as the test chooses."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     session = tree.session()
 
     async def fault(_session, name, path, moment):
@@ -65,7 +65,7 @@ async def test_faults_before_and_after_the_effect(when, is_made):
 
 async def test_requests_of_an_ended_session():
     """A session that was ended, and was not notified, cannot change anything."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     session = tree.session()
     session.end_silently()
     with pytest.raises(SessionExpiredError):

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import EARLIEST, StoreOptions, TopicNotFoundError
 from pulsemark.ledger.bookkeeper.address import StoreAddress
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
@@ -25,6 +24,7 @@ from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_ABORT
 from pulsemark.testing import SettableClock
 from pulsemark.testing.clock import A_TIME_MS
 from pulsemark.testing.raw_messages import unbatched_message
+from tests.support.faulty_coordination import FaultyTree
 from tests.support.memory_bookies import MemoryBookies
 
 ADDRESS = "zk://zookeeper:2181/ledgers"
@@ -40,7 +40,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.path = ADDRESS
-        self.tree, self.bookies = MemoryTree(), MemoryBookies()
+        self.tree, self.bookies = FaultyTree(), MemoryBookies()
         self.clock = SettableClock(A_TIME_MS)
         self.store = BookKeeperStore.open_with(
             self.connecting,

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger.bookkeeper.client import BookKeeperClient, ClientOptions
 from pulsemark.ledger.bookkeeper.client.entries import DigestType, digest_of, master_key, pack_entry
 from pulsemark.ledger.bookkeeper.client.ledger_nodes import LAYOUT, LedgerNodes, VersionedMetadata
@@ -14,6 +13,7 @@ from pulsemark.ledger.bookkeeper.client.metadata import LedgerMetadata, Segment
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
 from tests.support.bookkeeper_network import Network
 from tests.support.fake_bookie import FakeBookie
+from tests.support.faulty_coordination import FaultyCoordination, FaultyTree
 from tests.support.virtual_loop import VirtualLoop, run_virtually
 
 _ANY = TypeVar("_ANY")
@@ -30,7 +30,7 @@ OPTIONS = ClientOptions(
 )
 
 
-async def prepare_cluster(session: MemoryCoordination, bookies: Sequence[str]) -> None:
+async def prepare_cluster(session: FaultyCoordination, bookies: Sequence[str]) -> None:
     """Write the nodes of a cluster with these bookies, which live as long as the session."""
     await session.create(f"{ROOT}/LAYOUT", f"2\n{LAYOUT}:1".encode(), make_parents=True)
     await session.create(f"{ROOT}/available", make_parents=True)
@@ -45,7 +45,7 @@ class Cluster:
         self._random = random.Random(seed)
         self.names = tuple(f"b{number}:1" for number in range(1, bookies + 1))
         self.network = Network(loop, self.names, self._random)
-        self.tree = MemoryTree()
+        self.tree = FaultyTree()
         self.session = self.tree.session()
         self.nodes = LedgerNodes(self.session, ROOT, OPTIONS, self._random)
 

@@ -18,7 +18,6 @@ from pulsemark.coordination import (
     CoordinationError,
     VersionConflictError,
 )
-from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger.bookkeeper.client import (
     BookKeeperClient,
     ClientOptions,
@@ -30,6 +29,7 @@ from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
 from tests.support.bookkeeper_cluster import ROOT, prepare_cluster
 from tests.support.bookkeeper_invariants import Invariants
 from tests.support.bookkeeper_network import Network, Weather
+from tests.support.faulty_coordination import FaultyCoordination, FaultyTree
 from tests.support.virtual_loop import VirtualLoop, run_virtually
 
 LIST = "/topic"
@@ -86,9 +86,9 @@ class History:
         self._sizes = (ensemble, write, self._random.randint(1 + write // 2, write))
         self.network = Network(loop, names, self._random)
         self.network.pass_frame = self._pass_frame
-        self.tree = MemoryTree()
+        self.tree = FaultyTree()
         self._observer = self.tree.session()
-        self._bookie_sessions: dict[str, MemoryCoordination] = {}
+        self._bookie_sessions: dict[str, FaultyCoordination] = {}
         self.invariants = Invariants(self.network.bookies)
         self._writers: list[LedgerWriter] = []
         self._recovered = 0
@@ -151,7 +151,7 @@ class History:
         return True
 
     async def _metadata_fault(
-        self, session: MemoryCoordination, name: str, path: str, when: Literal["before", "after"]
+        self, session: FaultyCoordination, name: str, path: str, when: Literal["before", "after"]
     ) -> None:
         """Each metadata request takes time, and may lose its connection before or after."""
         if session is self._observer:
@@ -194,7 +194,7 @@ class History:
         await client.close()
 
     async def _take_over(
-        self, client: BookKeeperClient, session: MemoryCoordination
+        self, client: BookKeeperClient, session: FaultyCoordination
     ) -> LedgerWriter | None:
         """Recover the last ledger, then put a new one on the list; None if another was faster."""
         data, version = await session.get(LIST)

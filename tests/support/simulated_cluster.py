@@ -26,13 +26,13 @@ from pulsemark.cluster.member import BUNDLES_ROOT, ClusterMember
 from pulsemark.cluster.placement import Balanced
 from pulsemark.cluster.store import BundleStores
 from pulsemark.coordination import ConnectionLossError, CoordinationError
-from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger import LedgerError
 from pulsemark.ledger.bookkeeper.client import BookKeeperClient
 from pulsemark.ledger.bookkeeper.ledgers import LedgerOptions
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore, fitting
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.wire import TopicName
+from tests.support.faulty_coordination import FaultyCoordination, FaultyTree
 
 from .bookkeeper_cluster import ROOT, prepare_cluster
 from .bookkeeper_network import Network, Weather
@@ -68,11 +68,13 @@ class Machines:
             self.loop = threads.new_loop()
             threading.Thread(target=self._run, name="machines").start()
         self.network = Network(self.loop, BOOKIES, random, self._bookie)
-        self.tree = MemoryTree(session_timeout_ms=SESSION_TIMEOUT_MS)
+        self.tree = FaultyTree(session_timeout_ms=SESSION_TIMEOUT_MS)
         self._observer = self.tree.session()
-        self._sessions: list[tuple[Process, MemoryCoordination]] = []
-        self._registered: dict[str, MemoryCoordination] = {}
+        self._sessions: list[tuple[Process, FaultyCoordination]] = []
+        self._registered: dict[str, FaultyCoordination] = {}
         self._lost_answers, self._delay_s = 0.0, 0.001
+        #: How long a sync takes on bookies with a slow disk.
+        self._sync_s: dict[str, float] = {}
         self.do(prepare_cluster(self._observer, ()))
         for name in BOOKIES:
             self.do(self._register(name))
@@ -83,7 +85,10 @@ class Machines:
         self.loop.run_forever()
 
     def _bookie(self, name: str) -> FakeBookie:
-        return JournaledBookie(name, lambda call: self.loop.call_later(SYNC_S, call))
+        def synced(call: Callable[[], None]) -> object:
+            return self.loop.call_later(self._sync_s.get(name, SYNC_S), call)
+
+        return JournaledBookie(name, synced)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the machines' loop to its end."""
@@ -91,13 +96,13 @@ class Machines:
 
     # -- for brokers ------------------------------------------------------------------------------
 
-    async def session(self) -> MemoryCoordination:
+    async def session(self) -> FaultyCoordination:
         """A session with the coordination service."""
         session = self.tree.session()
         self._sessions.append((self.threads.own_process(), session))
         return session
 
-    async def connect(self) -> tuple[MemoryCoordination, BookKeeperClient]:
+    async def connect(self) -> tuple[FaultyCoordination, BookKeeperClient]:
         """The sessions of one store, on its loop."""
         loop: Any = asyncio.get_running_loop()
         loop.connect = self.network.connect
@@ -138,20 +143,23 @@ class Machines:
             "bookie-kill": self._kill_a_bookie,
             "bookie-pause": self._pause_a_bookie,
             "bookie-cut": lambda: self.network.cut(self.random.choice(BOOKIES)),
+            "bookie-slow": self._slow_disks,
             "network": self._bad_weather,
             "metadata": self._bad_metadata,
             "session": self._end_a_session,
         }
 
     def lose_power(self) -> None:
-        """All bookies end at once; they come back one by one."""
+        """All bookies end at once; they come back one by one, those with a slow disk first."""
         for name in BOOKIES:
-            self._crash(name)
+            self._crash(name, LASTS_S[:1] if name in self._sync_s else LASTS_S)
+        self._sync_s.clear()
 
     def heal(self) -> None:
         """Everything works again."""
         self.network.weather = Weather()
         self._lost_answers, self._delay_s = 0.0, 0.001
+        self._sync_s.clear()
         for name in BOOKIES:
             self.network.resume(name)
             self._restart(name)
@@ -159,16 +167,16 @@ class Machines:
             process.is_paused = False
             self.loop.call_soon(session.heal)
 
-    def _later(self, call: Callable[[], object]) -> None:
-        seconds = self.random.choice(LASTS_S)
+    def _later(self, call: Callable[[], object], lasts_s: Sequence[float] = LASTS_S) -> None:
+        seconds = self.random.choice(lasts_s)
         self.calm_s = max(self.calm_s, self.threads.now_s + seconds)
         self.loop.call_later(seconds, call)
 
-    def _crash(self, name: str) -> None:
+    def _crash(self, name: str, lasts_s: Sequence[float] = LASTS_S) -> None:
         if name not in self.network.down:
             self.network.crash(name)
             self.loop.call_later(SESSION_TIMEOUT_MS / 1000, self._registered[name].end_silently)
-            self._later(partial(self._restart, name))
+            self._later(partial(self._restart, name), lasts_s)
 
     def _restart(self, name: str) -> None:
         if name in self.network.down:
@@ -188,6 +196,11 @@ class Machines:
         name = self.random.choice(BOOKIES)
         self.network.pause(name)
         self._later(lambda: self.network.resume(name))
+
+    def _slow_disks(self) -> None:
+        """Two disks, up to the next power cut: until they sync, an entry is on one bookie only."""
+        slow = self.random.sample(BOOKIES, 2)
+        self._sync_s = dict.fromkeys(slow, self.random.choice((0.1, 0.5)))
 
     def _bad_weather(self) -> None:
         chance = self.random
@@ -213,12 +226,12 @@ class Machines:
             self.loop.call_soon(partial(session.cut, expire_after_ms=SESSION_TIMEOUT_MS))
             self._later(partial(self._heal, session))
 
-    def _heal(self, session: MemoryCoordination) -> None:
+    def _heal(self, session: FaultyCoordination) -> None:
         if any(session is each for _, each in self._sessions):
             session.heal()
 
     async def _metadata_fault(
-        self, session: MemoryCoordination, name: str, path: str, when: Literal["before", "after"]
+        self, session: FaultyCoordination, name: str, path: str, when: Literal["before", "after"]
     ) -> None:
         """Each request takes time, and may lose its connection before or after."""
         if all(session is not each for _, each in self._sessions):

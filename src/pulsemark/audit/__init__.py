@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .consumer import ConsumerAudit
 
 # Applications use it, and brokers do not.
-__getattr__, __dir__ = lazy_names(__name__, {"ConsumerAudit": "consumer"})
+__getattr__, __dir__ = lazy_names(__name__, {"consumer": ("ConsumerAudit",)})
 
 __all__ = [
     "AuditInputError",

@@ -15,7 +15,6 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import field
 from enum import Enum
-from typing import Protocol
 
 from ..records import record
 from .storage import Storage
@@ -100,21 +99,6 @@ class RateMeter:
         self._before = totals
 
 
-class DropMeter:
-    """Computes the rate of dropped messages, for each period."""
-
-    __slots__ = ("_before", "rate")
-
-    def __init__(self) -> None:
-        self.rate = 0.0
-        self._before = 0
-
-    def update(self, total: int, elapsed_s: float) -> None:
-        """End a period, with all messages dropped until now."""
-        self.rate = max(total - self._before, 0) / elapsed_s
-        self._before = total
-
-
 @record(frozen=True)
 class Flow:
     """Rates per second, and the totals from which the next ones are computed."""
@@ -137,46 +121,25 @@ class Flow:
 NOTHING = Flow()
 
 
-class Publishing(Protocol):
-    """A producer's counters."""
-
-    messages_in: int
-    bytes_in: int
-
-
-class Receiving(Protocol):
-    """A consumer's or subscription's counters."""
-
-    messages_out: int
-    bytes_out: int
-
-
 class Flows:
     """The rates of what belongs to one topic."""
 
     __slots__ = ("_flows",)
 
     def __init__(self) -> None:
-        self._flows: dict[Publishing | Receiving, Flow] = {}
+        self._flows: dict[object, Flow] = {}
 
-    def of(self, one: Publishing | Receiving) -> Flow:
+    def of(self, one: object) -> Flow:
         """A producer's, consumer's or subscription's rates in the last period."""
         return self._flows.get(one, NOTHING)
 
-    def update(
-        self, producers: Iterable[Publishing], others: Iterable[Receiving], elapsed_s: float
-    ) -> None:
-        """End a period. What is not named any more is forgotten."""
-        found: dict[Publishing | Receiving, Flow] = {}
-        for producer in producers:
-            if producer.messages_in:
-                before = self.of(producer)
-                found[producer] = before.after(producer.messages_in, producer.bytes_in, elapsed_s)
-        for one in others:
-            if one.messages_out:
-                before = self.of(one)
-                found[one] = before.after(one.messages_out, one.bytes_out, elapsed_s)
-        self._flows = found
+    def update(self, totals: Iterable[tuple[object, int, int]], elapsed_s: float) -> None:
+        """End a period, with the messages and bytes of each. What is not named is forgotten."""
+        self._flows = {
+            one: self.of(one).after(messages, size_bytes, elapsed_s)
+            for one, messages, size_bytes in totals
+            if messages
+        }
 
 
 class CompactionStatus(Enum):

@@ -13,7 +13,8 @@ when a probe could be written. Once the disk has space, producers go on within h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -222,6 +223,15 @@ class StorageHealth:
                     return
         finally:
             self._probing = None
+
+
+@contextmanager
+def persisting() -> Iterator[None]:
+    """Refuses with PersistenceError what the store cannot read or write."""
+    try:
+        yield
+    except (LedgerError, OSError) as error:
+        raise RefusedError(ServerError.PersistenceError, str(error)) from error
 
 
 async def durable(commit: Commit) -> None:

@@ -41,6 +41,7 @@ from ..coordination import CoordinationError
 from ..finder.arguments import is_loopback
 from ..ledger import LedgerError
 from ..metadata.stampers import split_stamper_names
+from ..until_signal import stop_event
 from .config import load_settings, with_default_folder
 from .options import IN_DATA_DIR, JSON, declared, positive
 from .output import json_line
@@ -242,10 +243,8 @@ async def _serve(
 
 def _stop_event(args: argparse.Namespace) -> asyncio.Event:
     """Set by SIGINT, by SIGTERM, and with `--exit-on-stdin-close` by the end of standard input."""
-    stop = asyncio.Event()
+    stop = stop_event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
 
     def read_stdin() -> None:
         with suppress(OSError):  # it was never open

@@ -24,7 +24,7 @@ from ..ledger import CatalogError, LedgerError, TopicStore
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .bundle_ownership import BundleOwnership, Stores
-from .placement import Balanced, Fixed, Placement
+from .placement import Balanced, Fixed
 from .registration import Registration, inner_secret, kafka_node_id
 from .shared_catalog import SharedCatalog
 from .store import BundleStores, ClusterStore, OneStore
@@ -55,7 +55,7 @@ class ClusterMember(Membership, Cluster):
         self,
         connect: Callable[[], Awaitable[Coordination]],
         make_stores: MakeStores,
-        placement: Placement,
+        placement: Balanced | Fixed,
     ) -> None:
         self._connect = connect
         self._make_stores = make_stores

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..broker.errors import RefusedError
 from ..broker.ownership import Found
@@ -30,34 +30,6 @@ PROMISED_S = 10.0
 """How long a bundle counts for the broker that the leader chose, until that has taken it."""
 
 log = logging.getLogger(__name__)
-
-
-class Placement(Protocol):
-    """Where bundles go."""
-
-    worker: int | None
-    """The number of this worker, among workers."""
-
-    async def start(self, member: ClusterMember) -> None:
-        """The broker has joined."""
-
-    async def stop(self) -> None:
-        """The broker leaves."""
-
-    async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
-        """The broker that should take a bundle, or that knows. Raises RefusedError."""
-
-    async def chosen(self, member: ClusterMember, bundle: str) -> Found | None:
-        """The broker to which clients are sent that find the bundle without an owner."""
-
-    def may_take(self, bundle: str) -> bool:
-        """Whether this broker may take a bundle over, if no other has it."""
-
-    def problem_of(self, bundle: str) -> str | None:
-        """Why no client should be sent to the owner of a bundle; None: nothing is known."""
-
-    def problems(self) -> dict[int, str]:
-        """What is wrong with other workers, by their numbers."""
 
 
 class Balanced:

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from ..broker.errors import BrokerError
 from ..broker.gc_tuning import Collector
 from ..coordination import CoordinationError, State
 from ..ledger import LedgerError
+from ..until_signal import stop_event
 from .member import ClusterMember, worker_member
 
 log = logging.getLogger(__name__)
@@ -88,10 +88,7 @@ def main() -> int:
 
 
 async def _serve(spec: WorkerSpec) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     member = worker_member(spec.socket, spec.worker, spec.workers)
     async with Broker(spec.config, member) as broker, Collector(lambda: broker.services.is_idle):
         watch = member.session.listen(lambda state: _ended(state, stop))

@@ -1,12 +1,10 @@
-"""A coordination service in memory: sessions that a test can cut, expire and delay.
+"""A coordination service in memory, whose nodes can be kept on disk: that of one machine's brokers.
 
     tree = MemoryTree()
     first, second = tree.session(), tree.session()
-    second.expire()         # its ephemeral nodes go
 
-There is no clock in it: a session ends when a test says so, or, with `cut(expire_after_ms=...)`, by
-the timer of the loop on which the session is used. A seeded loop makes the whole deterministic.
-`tree.fault` is asked before and after each request's effect, and may wait or raise.
+There is no clock in it: a session ends when it is closed. A seeded loop makes the whole
+deterministic.
 """
 
 from __future__ import annotations
@@ -15,17 +13,16 @@ import asyncio
 import sqlite3
 import threading
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from ..sqlite_transactions import DoubtfulCommitError, transaction
-from .protocol import (
+from . import (
     ANY_VERSION,
     Check,
-    ConnectionLossError,
     Coordination,
     CoordinationClosedError,
     CoordinationUnavailableError,
@@ -49,9 +46,6 @@ from .protocol import (
 
 T = TypeVar("T")
 
-Fault = Callable[["MemoryCoordination", str, str, Literal["before", "after"]], Awaitable[None]]
-"""Asked with the session, the request's name, its path, and whether its effect is still to come."""
-
 
 @dataclass(slots=True)
 class _Node:
@@ -68,7 +62,6 @@ class MemoryTree:
 
     def __init__(self, *, session_timeout_ms: int = 6_000) -> None:
         self.session_timeout_ms = session_timeout_ms
-        self.fault: Fault | None = None
         self._nodes = {"/": _Node(b"")}
         self._lock = threading.RLock()
         self._sessions: dict[int, MemoryCoordination] = {}
@@ -273,42 +266,7 @@ class MemoryCoordination(Coordination):
         self._is_closed = False
         self._watches: list[_MemoryWatch] = []
         self._listeners: list[Listener] = []
-        self._expiring: asyncio.TimerHandle | None = None
         self._session_id = tree.admit(self)
-
-    # -- what a test does to it -------------------------------------------------------------------
-
-    def cut(self, *, expire_after_ms: int | None = None) -> None:
-        """Lose the connection. The session ends after that time by the loop's timer, if given."""
-        self._become(State.SUSPENDED)
-        if expire_after_ms is not None:
-            loop = asyncio.get_running_loop()
-            self._expiring = loop.call_later(expire_after_ms / 1000, self.end_silently)
-
-    def end_silently(self) -> None:
-        """The service ends the session, while this side, which is cut off, knows nothing of it."""
-        self._tree.dismiss(self._session_id)
-
-    def heal(self) -> None:
-        """Connect again: to the same session if it lives, else to a new one, as ZooKeeper does."""
-        if self._expiring is not None:
-            self._expiring.cancel()
-            self._expiring = None
-        if not self._tree.has_session(self._session_id):
-            self.expire()
-            return
-        self._become(State.CONNECTED)
-        self._report_all()
-
-    def expire(self) -> None:
-        """The session is lost; a new one follows at once."""
-        self._tree.dismiss(self._session_id)
-        self._become(State.LOST)
-        self._session_id = self._tree.admit(self)
-        self._become(State.CONNECTED)
-        self._report_all()
-
-    # -- the session ------------------------------------------------------------------------------
 
     @property
     def session_id(self) -> int:
@@ -386,22 +344,14 @@ class MemoryCoordination(Coordination):
     async def _request(self, name: str, path: str, effect: Callable[[], T]) -> T:
         self._loop = self._loop or asyncio.get_running_loop()
         await asyncio.sleep(0)
-        if (fault := self._tree.fault) is not None:
-            await fault(self, name, path, "before")
-        if self._is_closed:
-            raise CoordinationClosedError(path)
-        self._need_connection(path)
-        if not self._tree.has_session(self._session_id):
-            raise SessionExpiredError(path)
-        result = effect()
-        if fault is not None:
-            await fault(self, name, path, "after")
-        self._need_connection(path)
-        return result
+        return self._perform(name, path, effect)
 
-    def _need_connection(self, path: str) -> None:
-        if self.state is State.SUSPENDED:
-            raise ConnectionLossError(path)
+    def _perform(self, name: str, path: str, effect: Callable[[], T]) -> T:
+        if self._is_closed:
+            raise CoordinationClosedError(path, name)
+        if not self._tree.has_session(self._session_id):
+            raise SessionExpiredError(path, name)
+        return effect()
 
     def report(self, path: str, *, is_list: bool) -> None:
         """From the tree, in any thread: call the watches of this path."""
@@ -410,10 +360,6 @@ class MemoryCoordination(Coordination):
         for watch in tuple(self._watches):
             if watch.path == path and watch.is_list == is_list:
                 self._call(watch.run)
-
-    def _report_all(self) -> None:
-        for watch in tuple(self._watches):
-            self._call(watch.run)
 
     def _become(self, state: State) -> None:
         if state is self.state:

@@ -69,25 +69,14 @@ __all__ = [
     "UnauthenticatedError",
 ]
 
-_LAZY = {
-    "ClientTls": "client",
-    "ControlAppended": "messages",
-    "ControlRequest": "messages",
-    "CursorPlace": "client",
-    "Finder": "search",
-    "Found": "search",
-    "IndexOutOfRangeError": "search",
-    "IndexPlace": "search",
-    "IndexRange": "search",
-    "MessageNotStoredError": "message_stamps",
-    "MessageStamp": "message_stamps",
-    "MessageStamps": "message_stamps",
-    "RemoteEntry": "messages",
-    "SearchMethod": "search",
-    "SeekClient": "client",
-    "SeekServer": "server",
-    "ServerOptions": "server",
-    "ServerTls": "server",
-}
+_NAMES = {
+    "client": ("ClientTls", "CursorPlace", "SeekClient"),
+    "message_stamps": ("MessageNotStoredError", "MessageStamp", "MessageStamps"),
+    "messages": ("ControlAppended", "ControlRequest", "RemoteEntry"),
+    "search": (
+        "Finder", "Found", "IndexOutOfRangeError", "IndexPlace", "IndexRange", "SearchMethod",
+    ),
+    "server": ("SeekServer", "ServerOptions", "ServerTls"),
+}  # fmt: skip
 
-__getattr__, __dir__ = lazy_names(__name__, _LAZY)
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

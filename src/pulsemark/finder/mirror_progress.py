@@ -72,10 +72,7 @@ class MirrorProgress:
 
     def watch(self, ledger: ManagedLedger) -> None:
         """Keep the progress of an open topic before its entries are removed."""
-        hooks = ledger.before_removal
-        # A topic that is closed and opened again has the same ledger.
-        if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
-            hooks.append(partial(self._before_removal, ledger))
+        ledger.before_removal["mirrors"] = partial(self._before_removal, ledger)
 
     def forget(self, name: str) -> None:
         """Forget a deleted topic."""

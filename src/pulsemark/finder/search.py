@@ -20,11 +20,15 @@ from enum import Enum
 from functools import partial
 from operator import attrgetter
 from operator import index as as_int
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ..ledger import IoCount, LogSnapshot, Position, RecordHead, Run, TopicLog
 from ..ledger.run import SAMPLE_STRIDE_ROWS, PrefixSample
 from ..metadata import peek
+
+if TYPE_CHECKING:
+    from ..compaction.compacted_log import CompactedLog
+    from ..compaction.finder import CompactedFinder
 
 Answer = TypeVar("Answer")
 _TIME_MAX_MS, _FIRST_INDEX = attrgetter("time_max_ms"), attrgetter("first_index")
@@ -102,28 +106,12 @@ def _never_stop() -> None:
     """The check of a caller that never stops a search."""
 
 
-class AnyFinder(Protocol):
-    """Searches a log, or its compacted form: then what is gone stands for the next entry left."""
-
-    def by_time(self, time_ms: int, *, method: SearchMethod = ...) -> Found:
-        """The first entry whose time is >= ``time_ms``; the end if there is none."""
-
-    def by_index(self, index: int, *, method: SearchMethod = ...) -> IndexPlace:
-        """The entry that holds the message with ``index``. Raises IndexOutOfRangeError."""
-
-    def range(self, from_ms: int, to_ms: int, *, method: SearchMethod = ...) -> IndexRange:
-        """The messages between two times."""
-
-
-class SearchedForm(Protocol):
-    """What is read as a topic's log, and is searched in its own way: a compacted form."""
-
-    def finder(self, check: Callable[[], None] = ...) -> AnyFinder:
-        """Its search."""
+AnyFinder: TypeAlias = "Finder | CompactedFinder"
+"""Searches a log, or its compacted form: then what is gone stands for the next entry left."""
 
 
 def finder_of(
-    log: TopicLog | SearchedForm, *, check: Callable[[], None] = _never_stop
+    log: TopicLog | CompactedLog, *, check: Callable[[], None] = _never_stop
 ) -> AnyFinder:
     """Searches a topic's log, or what is read as that."""
     if isinstance(log, TopicLog):

@@ -36,7 +36,6 @@ import hmac
 import logging
 import math
 import os
-import signal
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -54,6 +53,7 @@ from ..ledger import FolderReader, TopicLog
 from ..ledger.tail_cache import Lru
 from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
 from ..maintenance.verify_catalog import follow_transactions
+from ..until_signal import stop_event
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError
@@ -444,17 +444,10 @@ async def serve_folder(
     `on_started` is called when clients can connect. For a program's main thread:
     `asyncio.run(serve_folder(...))`.
     """
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        async with folder_server(folder, options, normalise=normalise, log_of=log_of) as server:
-            on_started(server)
-            await stop.wait()
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+    stop = stop_event()
+    async with folder_server(folder, options, normalise=normalise, log_of=log_of) as server:
+        on_started(server)
+        await stop.wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,11 @@ from .messages import (
     message_of,
 )
 from .search import AnyFinder, finder_of
-from .stream import ReadForm, ReadPlan, StreamSlots, entry_responses
+from .stream import ReadPlan, StreamSlots, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
+    from ..compaction.compacted_log import CompactedLog
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class TopicSource:
     block.
     """
 
-    def log(self, topic: str) -> TopicLog | ReadForm:
+    def log(self, topic: str) -> TopicLog | CompactedLog:
         """The topic's log or its compacted form. Raises TopicNotFoundError, NotPossibleError."""
         raise NotImplementedError
 
@@ -305,7 +306,7 @@ def _stored_history(log: TopicLog) -> pb.EpochsResponse:
     return history_message(log.epoch_history(), LogEnds(log.next_index), log.ledger_extents())
 
 
-def _existing(log: TopicLog | ReadForm, wanted: Position) -> tuple[Position, bool]:
+def _existing(log: TopicLog | CompactedLog, wanted: Position) -> tuple[Position, bool]:
     """The first existing entry at or after a position, or the end and True."""
     place = log.next_position(Position(wanted.ledger_id, wanted.entry_id - 1))
     return place, place == log.end_position

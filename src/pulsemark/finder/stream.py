@@ -31,20 +31,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import grpc
 
 from ..ledger import CorruptEntryError, Entry, EntryKind, IoCount, Position, RecordHead, TopicLog
-from ..ledger.epochs import EpochHistory
 from ..ledger.run import DamagedRecordError
-from ..ledger.transactions import Transactions
-from ..metadata import Buffer
 from ..proto import seek_pb2 as pb
 from .errors import ServerFullError, StreamStalledError
 from .messages import int64, tag_messages
 from .rpc import position_message
-from .search import SearchedForm, own_time_ms
+from .search import own_time_ms
+
+if TYPE_CHECKING:
+    from ..compaction.compacted_log import CompactedLog
 
 PIECE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
@@ -82,42 +82,9 @@ class _Item:
     time_ms: int
 
 
-class ReadForm(SearchedForm, Protocol):
-    """The compacted form of a log, as it is read from position to position."""
-
-    @property
-    def first_position(self) -> Position | None:
-        """The first entry that is left."""
-
-    @property
-    def last_position(self) -> Position | None:
-        """The last entry."""
-
-    @property
-    def end_position(self) -> Position:
-        """One past the last entry."""
-
-    def next_position(self, position: Position) -> Position:
-        """The entry after a position; the end if there is none."""
-
-    def read(self, start: Position, *, max_entries: int = ..., max_bytes: int = ...) -> list[Entry]:
-        """Entries from the first one at or after ``start``."""
-
-    def epoch_history(self) -> EpochHistory:
-        """As `TopicLog.epoch_history`."""
-
-    def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
-        """As `TopicLog.transactions_met`."""
-
-    @property
-    def stable_end(self) -> Position:
-        """As `TopicLog.stable_end`."""
-
-    def give_way(self) -> None:
-        """Pause for more urgent work."""
-
-
-def entry_responses(log: TopicLog | ReadForm, plan: ReadPlan) -> Iterator[pb.ReadEntriesResponse]:
+def entry_responses(
+    log: TopicLog | CompactedLog, plan: ReadPlan
+) -> Iterator[pb.ReadEntriesResponse]:
     """One ReadEntries answer; its last message says where to go on. Raises CorruptEntryError."""
     if isinstance(log, TopicLog) and plan.prefixes_only:
         read: Callable[[Position, int], list[_Item]] = partial(_read_heads, log)
@@ -152,7 +119,7 @@ def entry_responses(log: TopicLog | ReadForm, plan: ReadPlan) -> Iterator[pb.Rea
 
 
 def _committed(
-    log: TopicLog | ReadForm, items: list[_Item], end: Position | None
+    log: TopicLog | CompactedLog, items: list[_Item], end: Position | None
 ) -> tuple[Position | None, list[_Item]]:
     """Up to where consumers may see entries, and which of these they may see."""
     transactions = log.transactions_met(item.head.prefix for item in items)
@@ -165,7 +132,7 @@ def _committed(
 
 
 def _read_entries(
-    log: TopicLog | ReadForm, start: Position, limit: int, *, has_bodies: bool
+    log: TopicLog | CompactedLog, start: Position, limit: int, *, has_bodies: bool
 ) -> list[_Item]:
     entries = log.read(start, max_entries=limit, max_bytes=READ_BYTES)
     return [
@@ -174,7 +141,7 @@ def _read_entries(
     ]
 
 
-def _with_pauses(log: TopicLog | ReadForm, each: Iterable[Item]) -> Iterator[Item]:
+def _with_pauses(log: TopicLog | CompactedLog, each: Iterable[Item]) -> Iterator[Item]:
     """The same items, with regular pauses for more urgent work."""
     for number, item in enumerate(each):
         if number % _SLICE_ITEMS == 0:

@@ -62,11 +62,10 @@ if TYPE_CHECKING:
 
 #: Each engine is imported when it is first used.
 _ENGINES = {
-    "FolderLog": "local.folder_reader",
-    "FolderReader": "local.folder_reader",
-    "LocalStore": "local.store",
-    "MemoryStore": "memory.store",
-    "Segment": "local.segment.segment",
+    "local.folder_reader": ("FolderLog", "FolderReader"),
+    "local.segment.segment": ("Segment",),
+    "local.store": ("LocalStore",),
+    "memory.store": ("MemoryStore",),
 }
 __getattr__, __dir__ = lazy_names(__name__, _ENGINES)
 

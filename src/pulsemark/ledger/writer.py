@@ -426,9 +426,9 @@ class ManagedLedger(SubscribedLog):
             self.controls = controls  # before there are cursors, which count without them
         self.transactions = transactions
         self._cursor_store = cursors
-        self.before_removal: list[Callable[[Position], None]] = []
+        self.before_removal: dict[str, Callable[[Position], None]] = {}
         """Called in the removing thread before entries are removed from the head, with the position
-        before which they are. An error ends the removal."""
+        before which they are, by what each is for. An error ends the removal."""
         if cursors is not None:
             cursors.attach(self)
 
@@ -1253,7 +1253,7 @@ class ManagedLedger(SubscribedLog):
     def _announce_removal(self, before: Position) -> None:
         # Entries are removed because of something newer: another view, a subscription's place.
         self.store.sync_acknowledged()
-        for call in self.before_removal:
+        for call in tuple(self.before_removal.values()):
             call(before)
 
     def _truncate_head(self, before: Position) -> int:

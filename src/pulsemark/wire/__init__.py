@@ -42,29 +42,18 @@ if TYPE_CHECKING:
         unpack_ack_set,
     )
 
-_HOMES = {
-    "Buffer": "connection",
-    "Command": "connection",
-    "Connection": "connection",
-    "DEFAULT_MAX_MESSAGE_SIZE_BYTES": "connection",
-    "EARLIEST": "message_id",
-    "Event": "connection",
-    "FRAME_PADDING_BYTES": "connection",
-    "FrameBuffer": "connection",
-    "LATEST": "message_id",
-    "Message": "connection",
-    "MessageId": "message_id",
-    "Role": "connection",
-    "Send": "connection",
-    "Sends": "connection",
-    "Unsupported": "connection",
-    "commands": "",
-    "pack_ack_set": "message_id",
-    "to_signed": "message_id",
-    "to_unsigned": "message_id",
-    "unpack_ack_set": "message_id",
-}
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+_NAMES = {
+    "": ("commands",),
+    "connection": (
+        "DEFAULT_MAX_MESSAGE_SIZE_BYTES", "FRAME_PADDING_BYTES", "Buffer", "Command", "Connection",
+        "Event", "FrameBuffer", "Message", "Role", "Send", "Sends", "Unsupported",
+    ),
+    "message_id": (
+        "EARLIEST", "LATEST", "MessageId", "pack_ack_set", "to_signed", "to_unsigned",
+        "unpack_ack_set",
+    ),
+}  # fmt: skip
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_SIZE_BYTES",

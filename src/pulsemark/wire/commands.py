@@ -672,10 +672,9 @@ def success(request_id: int, schema: pb.Schema | None = None) -> bytes:
     return frame(pb.CommandSuccess(request_id=request_id, schema=schema))
 
 
-def error(
-    request_id: int, error: pb.ServerError, message: str, answer: Any = pb.CommandError
-) -> bytes:
+def error(request_id: int, error: pb.ServerError, message: str, answer: Any = None) -> bytes:
     """The answer to a request that failed: ERROR, or the class of the request's own response."""
+    answer = answer or pb.CommandError
     names = answer.DESCRIPTOR.fields_by_name
     code, text = ("error", "message") if "error" in names else ("error_code", "error_message")
     more = {"response": answer.Failed} if "response" in names else {}

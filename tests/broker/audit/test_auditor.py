@@ -171,7 +171,7 @@ def test_a_ledger_notifies_the_auditor_once(tmp_path: Path) -> None:
             topic = topics.open_topics[NAME]
             for call in topics.on_open:
                 call(topic)
-            return [hook.func for hook in topic.ledger.before_removal]
+            return [hook.func for hook in topic.ledger.before_removal.values()]
 
         called = broker.call(hooks)
         assert len(called) == len(set(called)) > 1

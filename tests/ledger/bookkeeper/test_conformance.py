@@ -13,7 +13,6 @@ import pytest
 from bookkeeper_peer import BookKeeperPeer
 
 from pulsemark.coordination import connect
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import StoreOptions, TopicStore
 from pulsemark.ledger.bookkeeper.client import BookKeeperClient, LedgerWriter
 from pulsemark.ledger.bookkeeper.client.errors import NotEnoughBookiesError
@@ -23,6 +22,7 @@ from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.metadata import Buffer
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.conformance import Engine, LedgerStoreConformance
+from tests.support.faulty_coordination import FaultyTree
 from tests.support.memory_bookies import MemoryBookies
 
 
@@ -78,7 +78,7 @@ class MemoryBookKeeperEngine(BookKeeperEngine):
 
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options, "/stores/one")
-        self.tree = MemoryTree()
+        self.tree = FaultyTree()
         self.bookies = MemoryBookies()
 
     async def _connecting(self) -> Any:

@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 import pytest
 
-from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger import EARLIEST, StoreOptions
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore, fitting
 from pulsemark.ledger.errors import OwnershipLostError
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
+from tests.support.faulty_coordination import FaultyCoordination, FaultyTree
 from tests.support.memory_bookies import MemoryBookies
 
 
 def test_a_trimmed_ledger_is_deleted_whatever_is_changed_in_between():
     """Also if another topic's change comes after it was removed and before it is deleted."""
-    tree, bookies = MemoryTree(), MemoryBookies()
+    tree, bookies = FaultyTree(), MemoryBookies()
 
     async def connecting() -> Any:
         return tree.session(), bookies.client()
@@ -47,7 +47,7 @@ class Cluster:
     """Owners of one store, on one tree and the same bookies."""
 
     def __init__(self) -> None:
-        self.tree, self.bookies = MemoryTree(), MemoryBookies()
+        self.tree, self.bookies = FaultyTree(), MemoryBookies()
 
     def open(self) -> BookKeeperStore:
         """One more owner."""
@@ -90,7 +90,7 @@ def test_an_owner_that_pauses_while_it_takes_over_recovers_nothing(
         others.append(cluster.open())
         others[0].open_topic("t").append(b"1").commit.wait()
 
-    async def fault(session: MemoryCoordination, name: str, path: str, now: str) -> None:
+    async def fault(session: FaultyCoordination, name: str, path: str, now: str) -> None:
         if now == moment and name == "children" and path.endswith("/ledgers"):
             cluster.tree.fault = None
             await asyncio.to_thread(take_over)
@@ -123,7 +123,7 @@ def test_a_restored_zookeeper_gives_no_id_again() -> None:
     known = set(cluster.bookies.ledgers)
     far = max(known) + 300  # another owner had taken the ids in between
     cluster.bookies.ledgers[far] = cluster.bookies.ledgers[max(known)]
-    cluster.tree = MemoryTree()  # the older copy: of the very beginning
+    cluster.tree = FaultyTree()  # the older copy: of the very beginning
     with cluster.open() as store:
         topic = store.open_topic("persistent://public/default/0")
         topic.append(b"new").commit.wait()

@@ -8,26 +8,26 @@ from typing import Literal
 import pytest
 
 from pulsemark.coordination import ConnectionLossError, Create, Operation, Set
-from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger import CatalogError
 from pulsemark.ledger.bookkeeper.owned_tree import OwnedTree
 from pulsemark.ledger.errors import OwnershipLostError, UnsupportedVersionError
+from tests.support.faulty_coordination import FaultyCoordination, FaultyTree
 
 ROOT = "/stores/one"
 VALUE = f"{ROOT}/values/x"
 
 
-async def owner_of(tree: MemoryTree, name: str) -> OwnedTree:
+async def owner_of(tree: FaultyTree, name: str) -> OwnedTree:
     """A new owner, who has taken over."""
     owned = OwnedTree(tree.session(), ROOT, name, limit_s=1)
     await owned.take_over()
     return owned
 
 
-def failing_once(tree: MemoryTree, when: Literal["before", "after"]) -> None:
+def failing_once(tree: FaultyTree, when: Literal["before", "after"]) -> None:
     """The next transaction loses its answer, before or after its effect."""
 
-    async def fault(session: MemoryCoordination, name: str, path: str, now: str) -> None:
+    async def fault(session: FaultyCoordination, name: str, path: str, now: str) -> None:
         if name == "transaction" and now == when:
             tree.fault = None
             raise ConnectionLossError(path)
@@ -38,7 +38,7 @@ def failing_once(tree: MemoryTree, when: Literal["before", "after"]) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_change_without_an_answer_is_made_once(when: Literal["before", "after"]) -> None:
     """Whether the request or its answer was lost, the change is made exactly once."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     owned = await owner_of(tree, "a")
     failing_once(tree, when)
     await owned.change([Create(VALUE, b"1")])
@@ -50,7 +50,7 @@ async def test_a_change_without_an_answer_is_made_once(when: Literal["before", "
 
 async def test_a_lost_owner_changes_nothing() -> None:
     """After another owner has taken over, a change fails as a whole, and every later one."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     first = await owner_of(tree, "a")
     await first.change([Create(VALUE, b"1")])
     second = await owner_of(tree, "b")
@@ -65,7 +65,7 @@ async def test_a_lost_owner_changes_nothing() -> None:
 
 async def test_a_change_that_cannot_be_made_changes_nothing() -> None:
     """If one operation fails, none is made, and the owner goes on."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     owned = await owner_of(tree, "a")
     with pytest.raises(CatalogError):
         await owned.change([Create(VALUE, b"1"), Set(f"{ROOT}/values/none", b"")])
@@ -78,10 +78,10 @@ async def test_a_change_that_cannot_be_made_changes_nothing() -> None:
 
 async def test_an_outcome_that_stays_unknown_ends_the_ownership() -> None:
     """If ZooKeeper stays away after a change was sent, the owner never goes on by guessing."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     owned = await owner_of(tree, "a")
 
-    async def fault(session: MemoryCoordination, name: str, path: str, now: str) -> None:
+    async def fault(session: FaultyCoordination, name: str, path: str, now: str) -> None:
         if now == "after":
             raise ConnectionLossError(path)
 
@@ -96,7 +96,7 @@ async def test_an_outcome_that_stays_unknown_ends_the_ownership() -> None:
 
 async def test_a_newer_format_is_refused() -> None:
     """A store that a newer version made is not taken over."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     await owner_of(tree, "a")
     await tree.session().set(f"{ROOT}/format", b"2")
     with pytest.raises(UnsupportedVersionError):
@@ -107,7 +107,7 @@ async def test_a_change_that_comes_late_is_not_taken_for_the_next_one() -> None:
     """A change is given up, since ZooKeeper does not answer, and arrives after all: the next change
     fails, instead of being taken for made.
     """
-    tree = MemoryTree()
+    tree = FaultyTree()
     owned = await owner_of(tree, "a")
     late: list[Sequence[Operation]] = []
     session = owned.coordination
@@ -135,10 +135,10 @@ async def test_a_change_that_comes_late_is_not_taken_for_the_next_one() -> None:
 
 async def test_a_change_after_one_that_was_given_up() -> None:
     """A change that was given up and never arrives does not keep the next one from being made."""
-    tree = MemoryTree()
+    tree = FaultyTree()
     owned = await owner_of(tree, "a")
 
-    async def fault(session: MemoryCoordination, name: str, path: str, now: str) -> None:
+    async def fault(session: FaultyCoordination, name: str, path: str, now: str) -> None:
         if name == "transaction":
             raise ConnectionLossError(path)
 

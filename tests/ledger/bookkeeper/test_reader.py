@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pulsemark.coordination import CoordinationUnavailableError
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.finder import Finder
 from pulsemark.finder.search import SearchMethod
 from pulsemark.ledger import (
@@ -32,6 +31,7 @@ from pulsemark.metadata.compression import compress
 from pulsemark.proto.managed_ledger_pb2 import InfoCompression
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message
+from tests.support.faulty_coordination import FaultyTree
 from tests.support.memory_bookies import MemoryBookies
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pulsar_4_0_8.json").read_text())
@@ -43,7 +43,7 @@ class Cluster:
     """ZooKeeper's nodes and bookies in memory."""
 
     def __init__(self) -> None:
-        self.tree = MemoryTree()
+        self.tree = FaultyTree()
         self.bookies = MemoryBookies()
 
     async def connecting(self) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import EARLIEST, CatalogError, FencedError, ManagedLedger, StoreClosedError
 from pulsemark.ledger.bookkeeper import metadata
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
@@ -21,6 +20,7 @@ from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.ledger.store_core import StoreOptions, StoreSetup
 from pulsemark.metadata import StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
+from tests.support.faulty_coordination import FaultyTree
 from tests.support.memory_bookies import MemoryBookies
 
 LIMIT_S = 60
@@ -30,7 +30,7 @@ class World:
     """A store over a ZooKeeper and bookies in memory; ZooKeeper can fall silent."""
 
     def __init__(self) -> None:
-        self.tree, self.bookies = MemoryTree(), MemoryBookies()
+        self.tree, self.bookies = FaultyTree(), MemoryBookies()
         self.silent: str | None = None
         """Requests for paths with this in it are not answered."""
         self.tree.fault = self._fault

@@ -192,10 +192,8 @@ class Auditor:
     # -- retention ------------------------------------------------------------------------------
 
     def _topic_opened(self, topic: Topic) -> None:
-        hooks = topic.ledger.before_removal
         # A topic that is closed and opened again has the same ledger.
-        if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
-            hooks.append(partial(self._before_removal, topic.ledger))
+        topic.ledger.before_removal["audit"] = partial(self._before_removal, topic.ledger)
 
     def _before_removal(self, ledger: ManagedLedger, before: Position) -> None:
         """On the removing thread: count what will be removed, and store the counts."""

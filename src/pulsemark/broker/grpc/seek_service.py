@@ -61,12 +61,10 @@ from ..configuration.security_config import SecurityConfig
 from ..connection.services import Services
 from ..errors import ConfigError, RefusedError
 from ..security.authentication import (
-    Authenticated,
     AuthenticationFailed,
     Authenticator,
     InvalidRoles,
-    Principal,
-    check_roles,
+    identify_request,
 )
 from ..security.authorization import Authorizer, Target
 from ..security.needs import AUTHENTICATED, Need, broker, topic
@@ -359,14 +357,22 @@ NEEDS: Mapping[str, Need] = {
     # It begins leader epochs, so it is for the tenant's administrators.
     "AppendControl": topic("APPEND_CONTROL"),
 }
-ORIGINAL_HEADER = "x-original-principal"
 
 
 def admitting(authenticator: Authenticator, authorizer: Authorizer, config: BrokerConfig) -> Admit:
     """Checks a call before it begins."""
 
     async def admit(caller: Caller, request: Any) -> float | None:
-        principal, expires_at_ms = await _identity_of(authenticator, config, caller)
+        name = caller.common_name
+        certificate = None if name is None else {"subject": ((("commonName", name),),)}
+        try:
+            principal, expires_at_ms = await identify_request(
+                authenticator, config.security, caller.headers, certificate
+            )
+        except (AuthenticationFailed, InvalidRoles) as refusal:
+            log.info("%s: gRPC call refused: %s", caller.method, refusal)
+            text = "credentials are needed in 'authorization', or wrong"
+            raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text) from refusal
         need = NEEDS.get(caller.method, AUTHENTICATED)
         if not authorizer.allows(principal, need, _target(request)):
             text = f"this role may not call {caller.method} for this topic"
@@ -376,30 +382,6 @@ def admitting(authenticator: Authenticator, authorizer: Authorizer, config: Brok
         return max(0.0, (expires_at_ms - config.clock.now_ms()) / 1000)
 
     return admit
-
-
-async def _identity_of(
-    authenticator: Authenticator, config: BrokerConfig, caller: Caller
-) -> tuple[Principal, int | None]:
-    """Who calls, and when its credentials expire, in Unix time. Raises CallRefusedError."""
-    name = caller.common_name
-    certificate = None if name is None else {"subject": ((("commonName", name),),)}
-
-    def check() -> Authenticated:
-        return authenticator.authenticate_http(caller.headers, certificate)
-
-    original_role = caller.headers.get(ORIGINAL_HEADER) or None
-    try:
-        if authenticator.is_slow and "authorization" in caller.headers:
-            own = await authenticator.in_thread(check)
-        else:
-            own = check()
-        check_roles(config.security, own.role, original_role)
-    except (AuthenticationFailed, InvalidRoles) as refusal:
-        log.info("%s: gRPC call refused: %s", caller.method, refusal)
-        text = "credentials are needed in 'authorization', or wrong"
-        raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text) from refusal
-    return Principal(own.role, original_role), own.expires_at_ms
 
 
 def _target(request: Any) -> Target:

@@ -34,6 +34,7 @@ from ...wire import Sends, TopicName, commands
 from ..cooperative import at_once
 from ..errors import RefusedError
 from ..policies.own_policies import MIRRORS
+from ..storage import persisting
 from ..topics.non_persistent import NOWHERE
 from ..topics.producers import DuplicateMessageError, Mirror, Producer, allows, not_allowed
 from ..topics.registry import creates
@@ -441,10 +442,8 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
         topic.ledger.store.committer.flush()
         return session.services.mirror_progress.last(topic.ledger, cluster)
 
-    try:
+    with persisting():
         last: SourceStamp | None = await session.services.run_blocking(find)
-    except (LedgerError, OSError) as error:
-        raise RefusedError(ServerError.PersistenceError, str(error)) from error
     producer.mirror = Mirror(cluster, None if last is None else last.position)
     producer.topic_epoch = None if last is None or last.index is None else last.index + 1
     return -1 if last is None else sequence_id_of(last.position)

@@ -35,16 +35,14 @@ from ..connection.services import Services
 from ..ownership import INNER_PATH, SIGNATURE_HEADER
 from ..security.authentication import (
     UNAUTHENTICATED,
-    Authenticated,
     AuthenticationFailed,
     InvalidRoles,
     PeerCertificate,
     Principal,
-    check_roles,
+    identify_request,
 )
 from .messages import HttpError
 
-ORIGINAL_HEADER = "x-original-principal"
 OPEN_PATHS = ("status.html",)
 METRICS = "metrics"
 
@@ -64,20 +62,11 @@ async def principal_of(
     is_signed = path.startswith(INNER_PATH) and SIGNATURE_HEADER in headers
     if authenticator is None or is_signed or _is_open(services, path):
         return UNAUTHENTICATED
-
-    def check() -> Authenticated:
-        return authenticator.authenticate_http(headers, peer_certificate)
-
-    original_role = headers.get(ORIGINAL_HEADER) or None
+    security = services.config.security
     try:
-        if authenticator.is_slow and "authorization" in headers:
-            own = await authenticator.in_thread(check)
-        else:
-            own = check()
-        check_roles(services.config.security, own.role, original_role)
+        return (await identify_request(authenticator, security, headers, peer_certificate))[0]
     except (AuthenticationFailed, InvalidRoles) as refusal:
         raise UnauthenticatedError(str(refusal)) from refusal
-    return Principal(own.role, original_role)
 
 
 def _is_open(services: Services, path: str) -> bool:

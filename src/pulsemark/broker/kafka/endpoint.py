@@ -52,12 +52,12 @@ from ..errors import RefusedError
 from ..topics.topic import Topic
 from .access import Access, Admitted, mechanisms, without_sasl
 from .fetch_sessions import FetchSessions, UnsentRecords
-from .groups.coordinator import Coordination, Coordinator
+from .groups.coordinator import Coordinator
 from .groups.offsets import Offsets
 from .groups.transactions import TransactionCoordinator
 from .partitions import Partitions, ProducerIds, TopicIds
 from .reading import Conversions, Figures
-from .topics import CHECK, Brokers, KafkaTopics
+from .topics import CHECK, JOURNAL, Brokers, KafkaTopics
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +107,8 @@ def named_partitions(body: Any) -> Iterator[tuple[str, Any]]:
 #: What brokers ask the one that coordinates: whether a transaction has ended.
 STATE = "state of a Kafka client's transaction"
 CHECK_INTERVAL_S = 1.0
+#: A log of committed offsets that could not be read is read again after this time.
+AGAIN_S = 1.0
 LARGE_AT_ONCE = 2
 CHECKED_AT_ONCE = 2
 LARGE_SETS_AT_ONCE = 2
@@ -661,35 +663,79 @@ class Endpoint:
         self._rewriting: asyncio.Task[None] | None = None
         self._checking: asyncio.TimerHandle | None = None
         self.cluster = Brokers(services.cluster, self.topics, host)
-        self._coordination = Coordination(services, self.topics, self.cluster, self.producer_ids)
+        #: Reads what is committed, when this broker begins to coordinate.
+        self._loading: asyncio.Task[None] | None = None
+        self._is_over = False
+        self._transactions: TransactionCoordinator | None = None
+        self._coordinate_nothing()
 
     async def start(self) -> None:
         """Read what was stored, as far as it is this broker's. Raises LedgerError, OSError."""
         await self.topics.load()
         if self.services.cluster is None:
-            await self._coordination.load()
+            await self._coordinate()
         else:
-            self.cluster.follow(self._coordination.moved)
+            self.cluster.follow(self._moved)
         self._check()
         services = self.services
         services.inner.answering |= {CHECK: self._checked, STATE: self._state_of}
         services.participants.coordinators.append(self._has_ended)
         services.kafka_sessions, services.kafka_figures = self.sessions, self._rows
 
-    @property
-    def offsets(self) -> Offsets:
-        """The committed offsets; none while another broker coordinates groups."""
-        return self._coordination.offsets
+    # -- coordinating groups and transactions ---------------------------------------------------
 
-    @property
-    def groups(self) -> Coordinator:
-        """The groups; none while another broker coordinates them."""
-        return self._coordination.coordinator
+    async def _coordinate(self) -> None:
+        """Read the log, and coordinate from now on. Raises LedgerError, OSError."""
+        services, config = self.services, self.config
+        name = JOURNAL if services.cluster is None else str(self.topics.journal_name)
+        journal = await services.topics.open_internal(name)
+        offsets = Offsets(journal, services.run_blocking, config.max_kafka_committed_offsets)
+        await services.run_blocking(offsets.load)
+        self._take(offsets)
+        self._transactions = TransactionCoordinator(offsets, self.topics, self.producer_ids, config)
+
+    def _take(self, offsets: Offsets) -> None:
+        self.offsets = offsets
+        self.groups = Coordinator(self.config, self.loop, offsets, self.topics.partitions_of)
+
+    def _coordinate_nothing(self) -> None:
+        """There are no groups, offsets and transactions while another broker coordinates them."""
+        self._take(Offsets(None, self.services.run_blocking, 0))
+        self._transactions = None
+
+    def _moved(self) -> None:
+        """What this broker owns has changed: begin to coordinate, or end it."""
+        if not self.cluster.coordinates():
+            if self._loading is not None:
+                self._loading.cancel()
+                self._loading = None
+            self._leave()
+        elif self._transactions is None and self._loading is None and not self._is_over:
+            self._loading = self.loop.create_task(self._load())
+
+    def _leave(self) -> None:
+        """Another broker coordinates from now on."""
+        if self._transactions is not None:
+            self.groups.close()
+            self._transactions.close()
+            self._coordinate_nothing()
+
+    async def _load(self) -> None:
+        try:
+            await self._coordinate()
+        except (LedgerError, OSError) as error:
+            log.warning("committed offsets could not be read: %s", error)
+            self.loop.call_later(AGAIN_S, self._moved)
+        finally:
+            if self._loading is asyncio.current_task():
+                self._loading = None
+        if not self.cluster.coordinates():
+            self._leave()
 
     @property
     def transactions(self) -> TransactionCoordinator:
         """The transactions. Raises KafkaError: another broker coordinates them."""
-        refusal, found = self.group_refusal(), self._coordination.transactions
+        refusal, found = self.group_refusal(), self._transactions
         if refusal or found is None:
             raise KafkaError(refusal, "this broker does not coordinate transactions, or not yet")
         return found
@@ -697,11 +743,15 @@ class Endpoint:
     @property
     def coordinates(self) -> bool:
         """Whether this broker coordinates groups and transactions."""
-        return self.cluster.coordinates() and self._coordination.transactions is not None
+        return self.cluster.coordinates() and self._transactions is not None
 
     def group_refusal(self) -> Code:
         """Why requests about groups are refused; NONE: this broker coordinates them."""
-        return self._coordination.refusal()
+        if not self.cluster.coordinates():
+            self.cluster.offer()
+            return Code.NOT_COORDINATOR
+        is_loaded = self._transactions is not None
+        return Code.NONE if is_loaded else Code.COORDINATOR_LOAD_IN_PROGRESS
 
     def session(self, port: int) -> KafkaSession:
         """The protocol of a new connection. Metadata names this port to its client."""
@@ -756,8 +806,8 @@ class Endpoint:
         now_s = self.loop.time()
         for session in tuple(self.sessions):
             session.check_time(now_s)
-        if self._coordination.transactions is not None:
-            self._coordination.transactions.check_time()
+        if self._transactions is not None:
+            self._transactions.check_time()
         if self.offsets.is_due and self._rewriting is None:
             self._rewriting = self.loop.create_task(self._rewrite())
 
@@ -827,13 +877,16 @@ class Endpoint:
         for session in tuple(self.sessions):
             session.abort()
         self.stop_checking()
-        if self._coordination.transactions is not None:
-            self._coordination.transactions.close()
+        if self._transactions is not None:
+            self._transactions.close()
         if self._rewriting is not None:
             await asyncio.wait([self._rewriting])
 
     def stop_reading(self) -> None:
         """Take no more requests, and let no group wait any longer."""
-        self._coordination.close()
+        self._is_over = True
+        if self._loading is not None:
+            self._loading.cancel()
+        self.groups.close()
         for session in tuple(self.sessions):
             session.stop_reading()

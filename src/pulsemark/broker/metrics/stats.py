@@ -652,7 +652,7 @@ def non_persistent_stats(topic: NonPersistentTopic, wanted: StatsOptions) -> Pie
         **NO_RANGES,
         "compaction": compaction_stats(CompactionFigures()),
         "ownerBroker": wanted.owner,
-        "msgDropRate": topic.drop_meter.rate,
+        "msgDropRate": topic.drops.messages_per_s,
         "publishers": publishers,
         "subscriptions": rows,
         "replication": {},
@@ -699,7 +699,7 @@ def _listener(subscription: NonPersistentSubscription, wanted: StatsOptions) -> 
         **NOT_THROTTLED,
         "durable": False,
         "replicated": False,
-        "msgDropRate": subscription.drop_meter.rate,
+        "msgDropRate": subscription.drops.messages_per_s,
         **(dropped if wanted.own else {}),
     }
 

@@ -123,7 +123,7 @@ def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
     """A subscription's figures, in the order of SUBSCRIPTION_FIGURES."""
     consumers = subscription.consumers
     flow = subscription.topic.flows.of(subscription)
-    drops = subscription.drop_meter if isinstance(subscription, NonPersistentSubscription) else None
+    drops = subscription.drops if isinstance(subscription, NonPersistentSubscription) else None
     waiting = subscription.backlog_entries
     return (
         subscription.messages_out,
@@ -139,7 +139,7 @@ def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
         subscription.last_expired_ms,
         flow.messages_per_s,
         flow.bytes_per_s,
-        drops.rate if drops else 0.0,
+        drops.messages_per_s if drops else 0.0,
         0,
         *message_counts(None if drops else subscription.tag_filter),
     )

@@ -39,6 +39,8 @@ T = TypeVar("T")
 ANONYMOUS = "anonymous"
 #: Pulsar's header with the method's name.
 METHOD_HEADER = "x-pulsar-auth-method-name"
+#: The header in which a proxy names the original role.
+ORIGINAL_HEADER = "x-original-principal"
 MAX_WAITING = 256
 
 #: A peer's certificate, as `ssl.SSLSocket.getpeercert` returns it.
@@ -236,6 +238,27 @@ def identify(
     check_roles(config, own.role, original_role)
     can_refresh = original_role is None or checked is not own
     return Identity(Principal(own.role, original_role), checked, can_refresh)
+
+
+async def identify_request(
+    authenticator: Authenticator,
+    config: SecurityConfig,
+    headers: Mapping[str, str],
+    peer_certificate: PeerCertificate | None,
+) -> tuple[Principal, int | None]:
+    """Who sends a request of HTTP or gRPC, and when its credentials expire, in Unix time.
+
+    Header names are in lower case. Raises AuthenticationFailed, InvalidRoles.
+    """
+
+    def check() -> Authenticated:
+        return authenticator.authenticate_http(headers, peer_certificate)
+
+    is_slow = authenticator.is_slow and "authorization" in headers
+    own = await authenticator.in_thread(check) if is_slow else check()
+    original_role = headers.get(ORIGINAL_HEADER) or None
+    check_roles(config, own.role, original_role)
+    return Principal(own.role, original_role), own.expires_at_ms
 
 
 def check_roles(config: SecurityConfig, role: str, original_role: str | None) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ...ledger import Entry, Position
 from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData
 from ..cooperative import LongWork
-from ..counters import DropMeter
+from ..counters import NOTHING
 from .consumer import Consumer, RankedConsumers, closing
 from .seek import messages_in
 from .sticky_keys import Selector, check_key_shared_meta, selector_for, sticky_hash
@@ -53,7 +53,8 @@ class NonPersistentSubscription(Subscription):
         self.messages_expired = self.last_expired_ms = 0
         #: Messages that no consumer could take.
         self.messages_dropped = 0
-        self.drop_meter = DropMeter()
+        #: Their rate in the last period.
+        self.drops = NOTHING
         self.work = LongWork()
         self._properties = {pair.key: pair.value for pair in command.subscription_properties}
         self._leaving = []

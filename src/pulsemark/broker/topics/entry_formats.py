@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import LedgerError
-from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
-from ..errors import RefusedError
 from ..policies.policy import INT_MAX
 from ..policies.pulsar_policies import MIB, MINUTE_MS, RETENTION
+from ..storage import persisting
 
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
@@ -39,10 +37,8 @@ def apply_settings(topic: Topic, settings: Mapping[str, str]) -> None:
 
 async def open_cleaned_form(topic: Topic, run_blocking: Callable[..., Awaitable[Any]]) -> None:
     """Let a topic that is being opened read its compacted form. Raises RefusedError."""
-    try:
+    with persisting():
         form = await run_blocking(cleaned_form, topic)
-    except (LedgerError, OSError) as error:
-        raise RefusedError(ServerError.PersistenceError, str(error)) from error
     if form is not None:
         topic.read_compacted(form)
 

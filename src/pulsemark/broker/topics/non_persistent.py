@@ -19,7 +19,7 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
-from ..counters import DropMeter
+from ..counters import NOTHING
 from ..errors import RefusedError
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import HomeTopic
@@ -38,7 +38,7 @@ class NonPersistentTopic(Topic):
     def __init__(self, topic_name: TopicName, config: BrokerConfig) -> None:
         HomeTopic.__init__(self, topic_name, config)
         self._begin()
-        self.drop_meter = DropMeter()
+        self.drops = NOTHING
         self.producers = TopicProducers(None, _store_nothing)
         self.subscriptions = {}
 
@@ -56,9 +56,9 @@ class NonPersistentTopic(Topic):
     def update_rates(self, elapsed_s: float) -> None:
         """End a period of `elapsed_s`, and compute its rates."""
         super().update_rates(elapsed_s)
-        self.drop_meter.update(self.messages_dropped, elapsed_s)
-        for subscription in self.listeners:
-            subscription.drop_meter.update(subscription.messages_dropped, elapsed_s)
+        self.drops = self.drops.after(self.messages_dropped, 0, elapsed_s)
+        for one in self.listeners:
+            one.drops = one.drops.after(one.messages_dropped, 0, elapsed_s)
 
     def take(self, body: Buffer, message_count: int) -> Entry:
         """Check and count a message. Raises `ChecksumError`."""

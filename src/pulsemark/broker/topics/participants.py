@@ -20,14 +20,13 @@ import json
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING
 
-from ...ledger import LedgerError
 from ...ledger.store import PENDING_ACKS_KIND
 from ...proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..cooperative import Background
 from ..errors import RefusedError
-from ..storage import stored
+from ..storage import persisting, stored
 from ..subscriptions.pending_acks import PendingAcks
 from .topic_names import NameLocks
 
@@ -147,10 +146,8 @@ class Participants:
             return
         await self._topics.leader_epochs.begin_if_due(topic)
         kind = CONTROL_TXN_COMMIT if commits else CONTROL_TXN_ABORT
-        try:
+        with persisting():
             await stored(await self._run_blocking(ledger.append_control, kind, transaction))
-        except (LedgerError, OSError) as error:
-            raise RefusedError(ServerError.PersistenceError, str(error)) from error
         if commits:
             topic.counters.committed_transactions += 1
         else:
@@ -161,12 +158,10 @@ class Participants:
     async def restore(self, topic: Topic) -> None:
         """Let the subscriptions of a topic that is opened have what transactions acknowledged."""
         ledger = topic.ledger
-        try:
+        with persisting():
             stored = await self._run_blocking(
                 ledger.store.catalog.get, PENDING_ACKS_KIND, str(ledger.topic_id)
             )
-        except (LedgerError, OSError) as error:
-            raise RefusedError(ServerError.PersistenceError, str(error)) from error
         topic.pending_acks_stored = stored
         for name, row in json.loads(stored or b"{}").items():
             if name in topic.subscriptions:
@@ -192,10 +187,8 @@ class Participants:
             if value != topic.pending_acks_stored:
                 ledger = topic.ledger
                 change = PENDING_ACKS_KIND, str(ledger.topic_id), value
-                try:
+                with persisting():
                     await self._run_blocking(ledger.store.catalog.write, [change])
-                except (LedgerError, OSError) as error:
-                    raise RefusedError(ServerError.PersistenceError, str(error)) from error
                 topic.pending_acks_stored = value
             topic.keeps_done = asked
 

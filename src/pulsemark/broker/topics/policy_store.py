@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import Appended, LedgerError, ManagedLedger, Position
+from ...ledger import Appended, LedgerError, Position
 from ...metadata import Buffer, MessageFormatError, StamperChain, read_message_metadata
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import TopicName
@@ -421,7 +421,7 @@ class RuleKeeping:
         if KAFKA_POLICY in self._topics.policies.policies_of_topic(topic.topic_name):
             await open_cleaned_form(topic, self._run_blocking)
         topic.rules = self._rules(topic.topic_name)
-        self._watch(topic.ledger)
+        topic.ledger.before_removal["deduplication"] = partial(self._before_removal, topic.name)
         if topic.rules.deduplicates:
             topic.deduplication = await self._recovered(topic)
         self._show(topic)
@@ -512,12 +512,6 @@ class RuleKeeping:
         )
         value = snapshot.stored(topic.ledger.topic_id)
         await self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value)
-
-    def _watch(self, ledger: ManagedLedger) -> None:
-        hooks = ledger.before_removal
-        # A topic that is closed and opened again has the same ledger.
-        if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
-            hooks.append(partial(self._before_removal, ledger.name))
 
     def _before_removal(self, name: str, before: Position) -> None:
         """Before entries are removed, on that thread: store a snapshot that has their ids."""

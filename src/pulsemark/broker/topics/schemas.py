@@ -26,7 +26,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from ...ledger import LedgerError
 from ...ledger.store import SCHEMA_KIND
 from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
@@ -41,6 +40,7 @@ from ..policies.pulsar_policies import (
     COMPATIBILITY_STRATEGY,
     VALIDATION_ENFORCED,
 )
+from ..storage import persisting
 from .catalog_writer import Change
 from .schema_definitions import (
     ALWAYS_COMPATIBLE,
@@ -387,10 +387,8 @@ class Schemas:
         numbers = self._numbers.get(key)
         if numbers is None:
             numbers = self._numbers[key] = IdNumbers()
-            try:
+            with persisting():
                 self._show_numbers(key, await self.identified(topic.topic_name))
-            except LedgerError as error:
-                raise RefusedError(ServerError.PersistenceError, str(error)) from error
         topic.schema_numbers = numbers
 
     def _show_numbers(self, key: str, versions: list[SchemaVersion]) -> None:

@@ -167,9 +167,13 @@ class Topic(HomeTopic):
         )
         self.rate_meter.update(totals, elapsed_s)
         consumers = chain.from_iterable(each.consumers for each in subscriptions)
-        self.flows.update(
-            self.producers.by_name.values(), chain(subscriptions, consumers), elapsed_s
+        producers = self.producers.by_name.values()
+        flows = chain[tuple[object, int, int]](
+            ((one, one.messages_in, one.bytes_in) for one in producers),
+            ((one, one.messages_out, one.bytes_out) for one in subscriptions),
+            ((one, one.messages_out, one.bytes_out) for one in consumers),
         )
+        self.flows.update(flows, elapsed_s)
 
     def _entries_confirmed(self) -> None:
         for subscription in tuple(self.subscriptions.values()):

@@ -33,7 +33,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, cast
 
-from ...ledger import LedgerError, Position
+from ...ledger import Position
 from ...ledger.store import MetadataStore
 from ...proto.broker_entry_pb2 import BrokerEntryMetadata
 from ...proto.pulsar_api_pb2 import MessageIdData, ServerError
@@ -42,6 +42,7 @@ from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..ownership import Cluster, InnerCalls
+from ..storage import persisting
 from ..subscriptions.pending_acks import check_cumulative, covers
 from ..subscriptions.seek import position_of
 from ..subscriptions.subscription import SHARING, Subscription
@@ -309,10 +310,8 @@ class Transactions:
         change = transaction.unstored = object()
         if self._storing is None:
             self._storing = self._background.start(self._store_changed())
-        try:
+        with persisting():
             await asyncio.shield(self._storing)
-        except (LedgerError, OSError) as error:
-            raise RefusedError(ServerError.PersistenceError, str(error)) from error
         if transaction.unstored is change:
             transaction.unstored = None
 

@@ -69,7 +69,8 @@ class Groups:
         )
         self.offsets = NoOffsets()
         offsets: Any = self.offsets
-        self.coordinator = Coordinator(config, self.clock, offsets, lambda _: 0)
+        loop: Any = self.clock
+        self.coordinator = Coordinator(config, loop, offsets, lambda _: 0)
 
     def join(self, member_id="", name="g", **changes):
         """A JoinGroup; returns the list that its answers go to."""

@@ -36,6 +36,7 @@ def log_dirs(client, topics=None, version=4):
     answer = client.call(admin.DescribeLogDirsRequest, version, topics=asked)
     (folder,) = answer.results
     assert folder.error_code == 0
+    assert all(topic.name and topic.partitions for topic in folder.topics)
     sizes = {
         (topic.name, each.partition_index): each.partition_size
         for topic in folder.topics

@@ -27,13 +27,14 @@ Nothing here does I/O or knows of time.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from itertools import islice
 
-from .group import OVERHEAD_BYTES, Joining, Timer
+from .group import OVERHEAD_BYTES, Joining
 from .offsets import Partition
 
 Subscriptions = Mapping[str, tuple[str, frozenset[str]]]
@@ -178,9 +179,9 @@ class ConsumerMember:
     names_bytes: int = 0
     #: What it sent as a member of the classic protocol; None: it uses this one.
     classic: Joining | None = None
-    session: Timer | None = None
+    session: asyncio.TimerHandle | None = None
     #: When it must have let go what it is to let go.
-    rebalance: Timer | None = None
+    rebalance: asyncio.TimerHandle | None = None
 
     @property
     def reads(self) -> frozenset[str]:
@@ -233,6 +234,8 @@ class ConsumerGroup:
     resolved_of: int = -1
     #: Whether topics may have changed since they were looked at.
     is_due: bool = True
+    #: What the coordinator counts for it.
+    counted_bytes: int = 0
 
     @property
     def is_outdated(self) -> bool:

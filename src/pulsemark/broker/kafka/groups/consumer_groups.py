@@ -13,6 +13,7 @@ classic one again, and rebalances.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 import uuid
@@ -26,7 +27,7 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 from ....kafka.errors import Code, KafkaError
 from ...configuration.config import BrokerConfig
 from .consumer_group import ASSIGNORS, NOTHING, ConsumerGroup, ConsumerMember, by_topic
-from .group import Clock, Group, Joining, JoinResult, Member, State, SyncResult
+from .group import Group, Joining, JoinResult, Member, State, SyncResult
 from .offsets import Partition
 
 log = logging.getLogger(__name__)
@@ -89,14 +90,14 @@ class ConsumerGroups:
     def __init__(
         self,
         config: BrokerConfig,
-        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
         partitions_of: Callable[[str], int],
         settled: Callable[[ConsumerGroup], None],
     ) -> None:
         """`settled` is called when what a group takes in memory may have changed."""
         self.groups: dict[str, ConsumerGroup] = {}
         self._config = config
-        self._clock = clock
+        self._loop = loop
         self.partitions_of = partitions_of
         self._settled = settled
 
@@ -137,7 +138,7 @@ class ConsumerGroups:
             was_due = group.is_due
             group.look(self.partitions_of)
             if was_due:
-                self._clock.call_later(REFRESH_S, partial(setattr, group, "is_due", True))
+                self._loop.call_later(REFRESH_S, partial(setattr, group, "is_due", True))
 
     def _member(self, group: ConsumerGroup, beat: Beat) -> ConsumerMember:
         """The member that sends a heartbeat. Raises KafkaError."""
@@ -284,7 +285,7 @@ class ConsumerGroups:
             else classic.session_timeout_ms
         )
         expired = partial(self._expired, group, member)
-        member.session = self._clock.call_later(timeout_ms / 1000, expired)
+        member.session = self._loop.call_later(timeout_ms / 1000, expired)
 
     def _expect_release(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """What a member has to let go it must let go within its time for rebalances."""
@@ -294,7 +295,7 @@ class ConsumerGroups:
         elif member.revoking and member.rebalance is None:
             expired = partial(self._expired, group, member)
             delay_s = max(member.rebalance_timeout_ms, 0) / 1000
-            member.rebalance = self._clock.call_later(delay_s, expired)
+            member.rebalance = self._loop.call_later(delay_s, expired)
 
     def _expired(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         if group.members.get(member.member_id) is member:

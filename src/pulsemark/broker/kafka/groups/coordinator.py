@@ -6,7 +6,7 @@ again and go on at the committed offsets.
 
 A broker alone coordinates the groups from its start on. In a cluster the owner of the log of
 committed offsets does: when a broker begins to own the log, it reads it; when it owns it no more,
-it forgets all, and members join again at the next coordinator (`Coordination`).
+it forgets all, and members join again at the next coordinator (`Endpoint`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,11 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from ....kafka.errors import Code, KafkaError
-from ....ledger import LedgerError
 from ...configuration.config import BrokerConfig
-from ...connection.services import Services
-from ..topics import JOURNAL, Brokers, KafkaTopics
 from .consumer_group import ConsumerGroup, ConsumerMember
 from .consumer_groups import (
     CONSUMER,
@@ -38,7 +34,6 @@ from .consumer_groups import (
 )
 from .group import (
     OVERHEAD_BYTES,
-    Clock,
     Group,
     Joining,
     JoinResult,
@@ -48,10 +43,6 @@ from .group import (
     SyncResult,
 )
 from .offsets import Offsets
-from .transactions import TransactionCoordinator
-
-if TYPE_CHECKING:
-    from ..partitions import ProducerIds
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +58,6 @@ CLIENT_ID_LENGTH = 255
 CLASSIC = "classic"
 """The type of groups of JoinGroup."""
 _NO_ROOM = Code.COORDINATOR_NOT_AVAILABLE
-AGAIN_S = 1.0
-"""A log that could not be read is read again after this time."""
 
 
 class Coordinator:
@@ -77,22 +66,20 @@ class Coordinator:
     def __init__(
         self,
         config: BrokerConfig,
-        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
         offsets: Offsets,
         partitions_of: Callable[[str], int],
     ) -> None:
         """`partitions_of`: how many partitions a topic has; 0: there is no such topic."""
         self._config = config
         #: The groups of the consumer protocol; a name is in one of both.
-        self.consumers = ConsumerGroups(config, clock, partitions_of, self._settle_consumer)
+        self.consumers = ConsumerGroups(config, loop, partitions_of, self._settle_consumer)
         self.groups: dict[str, Group] = {}
         self.offsets = offsets
         #: What the members take in memory, roughly.
         self.used_bytes = 0
-        self._counted: dict[str, int] = {}
-        self._counted_consumers: dict[str, int] = {}
         self._rebalancing = Rebalancing(
-            clock, config.kafka_group_initial_rebalance_delay_ms, self._settle
+            loop, config.kafka_group_initial_rebalance_delay_ms, self._settle
         )
 
     # -- members --------------------------------------------------------------------------------
@@ -353,12 +340,13 @@ class Coordinator:
     def _settle_consumer(self, group: ConsumerGroup) -> None:
         """Count what a group of the consumer protocol takes now."""
         is_here = self.consumers.groups.get(group.name) is group
-        size_bytes = group.size_bytes if is_here else 0
-        self.used_bytes += size_bytes - self._counted_consumers.pop(group.name, 0)
-        if is_here:
-            self._counted_consumers[group.name] = size_bytes
-            if group.is_all_classic:
-                self._downgrade(group)
+        self._count(group, group.size_bytes if is_here else 0)
+        if is_here and group.is_all_classic:
+            self._downgrade(group)
+
+    def _count(self, group: Group | ConsumerGroup, size_bytes: int) -> None:
+        self.used_bytes += size_bytes - group.counted_bytes
+        group.counted_bytes = size_bytes
 
     def check_commit(
         self,
@@ -462,11 +450,8 @@ class Coordinator:
     def _settle(self, group: Group) -> None:
         """Count what the group takes now; forget it if it has no members."""
         is_over = not (group.members or group.pending or group.rebalance is not None)
-        size_bytes = 0 if is_over else group.size_bytes
-        self.used_bytes += size_bytes - self._counted.pop(group.name, 0)
-        if not is_over:
-            self._counted[group.name] = size_bytes
-        elif self.groups.get(group.name) is group:
+        self._count(group, 0 if is_over else group.size_bytes)
+        if is_over and self.groups.get(group.name) is group:
             group.state = State.DEAD
             del self.groups[group.name]
 
@@ -503,93 +488,3 @@ def subscribes(member: Member, topic: str) -> bool:
         if topic in (topics or ()):
             return True
     return False
-
-
-class Coordination:
-    """The groups and transactions; both are empty while another broker coordinates them."""
-
-    def __init__(
-        self,
-        services: Services,
-        topics: KafkaTopics,
-        brokers: Brokers,
-        producer_ids: ProducerIds,
-    ) -> None:
-        self._services = services
-        self._config = services.config
-        self._topics = topics
-        self._brokers = brokers
-        self._producer_ids = producer_ids
-        self._loop = asyncio.get_running_loop()
-        self.transactions: TransactionCoordinator | None = None
-        self._is_here = False
-        self._loading: asyncio.Task[None] | None = None
-        self._is_over = False
-        self._begin_empty()
-
-    async def load(self) -> None:
-        """Read the log, and coordinate from now on. Raises LedgerError, OSError."""
-        run_blocking = self._services.run_blocking
-        is_alone = self._services.cluster is None
-        name = JOURNAL if is_alone else str(self._topics.journal_name)
-        journal = await self._services.topics.open_internal(name)
-        offsets = Offsets(journal, run_blocking, self._config.max_kafka_committed_offsets)
-        await run_blocking(offsets.load)
-        self.offsets = offsets
-        self.coordinator = self._coordinator(offsets)
-        self.transactions = TransactionCoordinator(
-            offsets, self._topics, self._producer_ids, self._config
-        )
-        self._is_here = True
-
-    def refusal(self) -> Code:
-        """Why a request about a group is refused; NONE: this broker coordinates."""
-        if not self._brokers.coordinates():
-            self._brokers.offer()
-            return Code.NOT_COORDINATOR
-        return Code.NONE if self._is_here else Code.COORDINATOR_LOAD_IN_PROGRESS
-
-    def moved(self) -> None:
-        """What this broker owns has changed: begin to coordinate, or end it."""
-        if not self._brokers.coordinates():
-            if self._loading is not None:
-                self._loading.cancel()
-                self._loading = None
-            if self._is_here:
-                self._leave()
-        elif not self._is_here and self._loading is None and not self._is_over:
-            self._loading = self._loop.create_task(self._load())
-
-    def _leave(self) -> None:
-        self.coordinator.close()
-        if self.transactions is not None:
-            self.transactions.close()
-        self._begin_empty()
-
-    def _begin_empty(self) -> None:
-        self._is_here = False
-        self.transactions = None
-        self.offsets = Offsets(None, self._services.run_blocking, 0)
-        self.coordinator = self._coordinator(self.offsets)
-
-    def _coordinator(self, offsets: Offsets) -> Coordinator:
-        return Coordinator(self._config, self._loop, offsets, self._topics.partitions_of)
-
-    async def _load(self) -> None:
-        try:
-            await self.load()
-        except (LedgerError, OSError) as error:
-            log.warning("committed offsets could not be read: %s", error)
-            self._loop.call_later(AGAIN_S, self.moved)
-        finally:
-            if self._loading is asyncio.current_task():
-                self._loading = None
-        if not self._brokers.coordinates() and self._is_here:
-            self._leave()
-
-    def close(self) -> None:
-        """The broker closes: members join again elsewhere, or after its start."""
-        self._is_over = True
-        if self._loading is not None:
-            self._loading.cancel()
-        self.coordinator.close()

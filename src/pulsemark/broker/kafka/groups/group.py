@@ -6,19 +6,18 @@
     any -> Preparing         a member joins with other metadata, leaves, or is silent for too long
     Preparing -> Empty       no member is left
 
-`Group` answers what the state allows, and `Rebalancing` makes the transitions. Time comes in
-through a `Clock`. Nothing here waits: a JoinGroup or SyncGroup that has to wait for other members
-is answered by its callback.
+`Group` answers what the state allows, and `Rebalancing` makes the transitions. Nothing here waits:
+a JoinGroup or SyncGroup that has to wait for other members is answered by its callback.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Protocol
 
 from ....kafka.errors import Code
 
@@ -28,20 +27,6 @@ OVERHEAD_BYTES = 1_000
 """What a member takes beside its own bytes."""
 #: A new member that waits for its first generation is dropped after this time, as in Kafka.
 NEW_MEMBER_TIMEOUT_S = 300.0
-
-
-class Timer(Protocol):
-    """A call that is still to come."""
-
-    def cancel(self) -> None:
-        """Do not call."""
-
-
-class Clock(Protocol):
-    """Calls things later; an event loop is one."""
-
-    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
-        """Call after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +87,7 @@ class Member:
     join_reply: Callable[[JoinResult], None] | None = None
     #: Set while its SyncGroup waits for the leader's.
     sync_reply: Callable[[SyncResult], None] | None = None
-    session: Timer | None = None
+    session: asyncio.TimerHandle | None = None
 
     @property
     def instance_id(self) -> str | None:
@@ -162,16 +147,18 @@ class Group:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         #: Ids that were given to members that have not joined with them yet.
-        self.pending: dict[str, Timer] = {}
+        self.pending: dict[str, asyncio.TimerHandle] = {}
         #: Static members: instance id to member id.
         self.static: dict[str, str] = {}
         #: When the rebalance is completed without the members that have not joined.
-        self.rebalance: Timer | None = None
+        self.rebalance: asyncio.TimerHandle | None = None
         #: How long the first rebalance of an empty group may still be put off.
         self.initial_rest_ms = 0
         self.is_initial = False
         #: Whether a member has come since that delay began.
         self.has_new_member = False
+        #: What the coordinator counts for it.
+        self.counted_bytes = 0
 
     def cancel(self) -> None:
         """Expect nothing of its members any more."""
@@ -276,16 +263,19 @@ class Rebalancing:
     """Changes the groups of one coordinator."""
 
     def __init__(
-        self, clock: Clock, initial_delay_ms: int, changed: Callable[[Group], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        initial_delay_ms: int,
+        changed: Callable[[Group], None],
     ) -> None:
         """`changed` is called when time has changed a group, so that its caller cannot know."""
-        self._clock = clock
+        self._loop = loop
         self._changed = changed
         self._initial_delay_ms = initial_delay_ms
 
     def wait_for(self, group: Group, member_id: str, timeout_ms: int) -> None:
         """A member got this id, and must join with it in time."""
-        group.pending[member_id] = self._clock.call_later(
+        group.pending[member_id] = self._loop.call_later(
             timeout_ms / 1000, partial(self.forget_pending, group, member_id)
         )
 
@@ -349,13 +339,13 @@ class Rebalancing:
             group.initial_rest_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             group.is_initial, group.has_new_member = True, False
             later = partial(self._put_off, group)
-            group.rebalance = self._clock.call_later(delay_ms / 1000, later)
+            group.rebalance = self._loop.call_later(delay_ms / 1000, later)
             return
         self._wait_for_members(group)
         self._complete_if_all_joined(group)
 
     def _wait_for_members(self, group: Group) -> None:
-        group.rebalance = self._clock.call_later(
+        group.rebalance = self._loop.call_later(
             group.rebalance_timeout_ms / 1000, partial(self._complete, group)
         )
 
@@ -366,7 +356,7 @@ class Rebalancing:
             delay_ms = min(self._initial_delay_ms, group.initial_rest_ms)
             group.initial_rest_ms -= delay_ms
             later = partial(self._put_off, group)
-            group.rebalance = self._clock.call_later(delay_ms / 1000, later)
+            group.rebalance = self._loop.call_later(delay_ms / 1000, later)
             return
         self._complete(group)
 
@@ -420,7 +410,7 @@ class Rebalancing:
         """Expect a sign of life of a member within a time."""
         if member.session is not None:
             member.session.cancel()
-        member.session = self._clock.call_later(within_s, partial(self._expired, group, member))
+        member.session = self._loop.call_later(within_s, partial(self._expired, group, member))
 
     def _expired(self, group: Group, member: Member) -> None:
         if group.members.get(member.member_id) is not member:

@@ -113,7 +113,8 @@ async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
         total, usable = await _disk_bytes(session)
         sizes: dict[str, list[Any]] = {}
         async for name, index in session.named(_wanted(session, request.body.topics)):
-            sizes.setdefault(name, []).extend(await _size(session, name, index))
+            if (size := await _size(session, name, index)) is not None:
+                sizes.setdefault(name, []).append(size)
         topics = [_Dir.DescribeLogDirsTopic(name=each, partitions=sizes[each]) for each in sizes]
     except (LedgerError, OSError):
         code = Code.KAFKA_STORAGE_ERROR
@@ -158,19 +159,17 @@ def _wanted(session: KafkaSession, asked: Any) -> Iterator[tuple[str, int]]:
             yield (topic.topic or "", index) if 0 <= index < count else NO_PARTITION
 
 
-async def _size(session: KafkaSession, name: str, index: int) -> list[Any]:
-    """The size of a partition; [] if there is none."""
+async def _size(session: KafkaSession, name: str, index: int) -> Any:
+    """The size of a partition; None if there is none."""
     if (name, index) == NO_PARTITION:
-        return []
+        return None
     try:
         size_bytes = await session.endpoint.topics.size_bytes(name, index)
     except KafkaError:
-        return []  # it was deleted meanwhile
-    return [
-        _Dir.DescribeLogDirsTopic.DescribeLogDirsPartition(
-            partition_index=index, partition_size=size_bytes
-        )
-    ]
+        return None  # it was deleted meanwhile
+    return _Dir.DescribeLogDirsTopic.DescribeLogDirsPartition(
+        partition_index=index, partition_size=size_bytes
+    )
 
 
 async def alter_replica_log_dirs(session: KafkaSession, request: Request) -> None:
