@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import errno
 
+from google.protobuf.message import Message
+
 from ..proto.pulsar_api_pb2 import ServerError
 
 
@@ -89,6 +91,9 @@ class NoDataFolderError(BrokerError):
 
 class RefusedError(Exception):
     """A command is refused: `code` is Pulsar's ServerError, `message` the text for the client."""
+
+    #: The class of the command's own response, which has the refusal; None: an ERROR has it.
+    answer: type[Message] | None = None
 
     def __init__(self, code: ServerError, message: str) -> None:
         super().__init__(message)

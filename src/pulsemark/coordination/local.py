@@ -22,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from .memory import MemoryCoordination, MemoryTree
-from .protocol import (
+from . import (
     ANY_VERSION,
     ConnectionLossError,
     Coordination,
@@ -38,6 +37,7 @@ from .protocol import (
     Versioned,
     Watch,
 )
+from .memory import MemoryCoordination, MemoryTree
 
 # Messages are pickles as lines of base64. Both sides belong to one run of one program, and only its
 # user reaches the socket. A question has a number, the name of a session's method, and what the

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..sqlite_transactions import DoubtfulCommitError, transaction
-from .protocol import (
+from . import (
     ANY_VERSION,
     Check,
     Coordination,

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from ..extras import install_command
-from .protocol import (
+from . import (
     ANY_VERSION,
     ConnectionLossError,
     Coordination,

@@ -46,8 +46,6 @@ from .search import own_time_ms
 if TYPE_CHECKING:
     from ..compaction.compacted_log import CompactedLog
 
-    ReadForm = CompactedLog
-
 PIECE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
 READ_ENTRIES = 256

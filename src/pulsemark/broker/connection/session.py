@@ -703,8 +703,8 @@ class Session(asyncio.BufferedProtocol):
             self._output.wrote(self)
 
     def refuse(self, request_id: int, refusal: RefusedError) -> None:
-        """Answer a request with an ERROR."""
-        self.write(commands.error(request_id, refusal.code, refusal.message))
+        """Answer a request with an ERROR, or with its own response."""
+        self.write(commands.error(request_id, refusal.code, refusal.message, refusal.answer))
 
     @property
     def peer_certificate(self) -> dict[str, Any] | None:

@@ -46,8 +46,8 @@ def handle_command(session: Session, event: Command) -> None:
     try:
         if handler is None:
             raise _not_served(event.type)
-        if session.services.authorizer.is_on and not authorize(session, event.type, event.body):
-            return
+        if session.services.authorizer.is_on:
+            authorize(session, event.type, event.body)
         handler(session, event.body)
     except RefusedError as refusal:
         session.refuse(request_id, refusal)

@@ -13,12 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...ledger.errors import WouldBlockError
-from ...proto.pulsar_api_pb2 import (
-    BaseCommand,
-    CommandAck,
-    CommandRedeliverUnacknowledgedMessages,
-    ServerError,
-)
+from ...proto import pulsar_api_pb2 as pb
 from ...wire import commands
 from ..cooperative import PIECE_IDS
 from ..errors import RefusedError, java_refusal
@@ -34,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def ack(session: Session, command: CommandAck) -> None:
+def ack(session: Session, command: pb.CommandAck) -> None:
     """Acknowledge. If the client asked for a receipt, it follows when the cursor is durable."""
     found = session.consumers.get(command.consumer_id)
     if found is None or found.subscription is None:
@@ -56,12 +51,12 @@ def ack(session: Session, command: CommandAck) -> None:
                 "%d of this kind on this connection)",
                 session.address,
                 subscription,
-                CommandAck.ValidationError.Name(command.validation_error),
+                pb.CommandAck.ValidationError.Name(command.validation_error),
                 session.unreadable_messages.count,
             )
         subscription.return_permits(found, command.message_id)
     then = partial(subscription.when_persisted, answer) if answer is not None else _nothing
-    if command.ack_type != CommandAck.Cumulative:
+    if command.ack_type != pb.CommandAck.Cumulative:
         _ack_each(session, subscription, found, command, then)
     elif len(command.message_id) == 1:
         _ack_now(session, subscription, partial(_ack_up_to, found, command), then)
@@ -73,7 +68,7 @@ def _ack_each(
     session: Session,
     subscription: Subscription,
     found: Consumer,
-    command: CommandAck,
+    command: pb.CommandAck,
     then: Callable[[], None],
 ) -> None:
     ids = command.message_id
@@ -84,7 +79,7 @@ def _ack_each(
         _do_in_pieces(session, subscription, pieces, then)
 
 
-def _ack_up_to(found: Consumer, command: CommandAck) -> None:
+def _ack_up_to(found: Consumer, command: pb.CommandAck) -> None:
     if found.subscription is not None:
         found.subscription.ack_cumulatively(found, command.message_id[0])
 
@@ -109,7 +104,7 @@ def _ack_now(
 async def _ack_in_transaction(
     session: Session,
     subscription: Subscription,
-    command: CommandAck,
+    command: pb.CommandAck,
     answer: Callable[[BaseException | None], None] | None,
 ) -> None:
     """Acknowledge for a transaction. The receipt follows when it is durable."""
@@ -119,8 +114,8 @@ async def _ack_in_transaction(
     try:
         if coordination is None or not subscription.topic.is_persistent:
             text = "Server don't support transaction ack!"
-            raise java_refusal(ServerError.NotAllowedError, "NotAllowedException", text)
-        if command.ack_type != CommandAck.Cumulative:
+            raise java_refusal(pb.ServerError.NotAllowedError, "NotAllowedException", text)
+        if command.ack_type != pb.CommandAck.Cumulative:
             await coordination.ack(most, least, subscription, ids)
         elif len(ids) == 1:
             await coordination.ack_up_to(most, least, subscription, ids[0])
@@ -156,11 +151,11 @@ def _ack_persisted(
     if error is None:
         session.write(commands.ack_response(consumer_id, request_id))
         return
-    code = error.code if isinstance(error, RefusedError) else ServerError.PersistenceError
+    code = error.code if isinstance(error, RefusedError) else pb.ServerError.PersistenceError
     session.write(commands.ack_response(consumer_id, request_id, code, str(error)))
 
 
-def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages) -> None:
+def redeliver(session: Session, command: pb.CommandRedeliverUnacknowledgedMessages) -> None:
     """Deliver again the named messages, or all that are not acknowledged."""
     found = session.consumers.get(command.consumer_id)
     if found is None or found.subscription is None:
@@ -180,6 +175,6 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
 
 
 COMMANDS: CommandTable = {
-    BaseCommand.ACK: ack,
-    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: redeliver,
+    pb.BaseCommand.ACK: ack,
+    pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: redeliver,
 }

@@ -20,17 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ...proto.pulsar_api_pb2 import (
-    AuthData,
-    BaseCommand,
-    CommandAuthChallenge,
-    CommandAuthResponse,
-    CommandConnect,
-    CommandPing,
-    CommandPong,
-    FeatureFlags,
-    ServerError,
-)
+from ...proto import pulsar_api_pb2 as pb
 from ...wire import commands
 from ..errors import RefusedError
 from ..security.authentication import (
@@ -61,7 +51,7 @@ MAX_UNASKED = 16
 def authenticate(
     session: Session,
     authenticator: Authenticator,
-    command: CommandConnect,
+    command: pb.CommandConnect,
     accept: Callable[[], None],
 ) -> None:
     """Find out who sends a CONNECT, then call `accept`; or refuse it and close."""
@@ -89,7 +79,7 @@ def authenticate(
         _check(session, check, done)
 
 
-def refresh(session: Session, command: CommandAuthResponse) -> None:
+def refresh(session: Session, command: pb.CommandAuthResponse) -> None:
     """The credentials that a client sends after an AUTH_CHALLENGE, or by itself."""
     credentials, authenticator = session.credentials, session.services.authenticator
     if credentials is None or credentials.identity is None or authenticator is None:
@@ -143,9 +133,9 @@ def check_credentials(session: Session, now_s: float) -> None:
         session.close_because("the credentials expired, and the client sent no new ones")
     else:
         credentials.is_challenged = True
-        challenge = CommandAuthChallenge(
+        challenge = pb.CommandAuthChallenge(
             protocol_version=session.protocol_version,
-            challenge=AuthData(auth_method_name=identity.checked.method, auth_data=REFRESH_DATA),
+            challenge=pb.AuthData(auth_method_name=identity.checked.method, auth_data=REFRESH_DATA),
         )
         session.write(commands.frame(challenge))
 
@@ -193,9 +183,9 @@ def _check_on_thread(
 
 def _fail(session: Session, failure: AuthenticationFailed | InvalidRoles) -> None:
     if isinstance(failure, InvalidRoles):
-        refusal = RefusedError(ServerError.AuthorizationError, "Invalid roles.")
+        refusal = RefusedError(pb.ServerError.AuthorizationError, "Invalid roles.")
     else:
-        refusal = RefusedError(ServerError.AuthenticationError, "Failed to authenticate")
+        refusal = RefusedError(pb.ServerError.AuthenticationError, "Failed to authenticate")
     session.refuse(commands.NO_REQUEST_ID, refusal)
     session.close_because(f"not authenticated: {failure}")
 
@@ -205,7 +195,7 @@ ENTRY_METADATA_SINCE = 18
 CLIENT_VERSION_MAX_CHARACTERS = 256
 
 
-def connect(session: Session, command: CommandConnect) -> None:
+def connect(session: Session, command: pb.CommandConnect) -> None:
     """Find out who the client is, and agree on the lower of both protocol versions."""
     authenticator = session.services.authenticator
     if authenticator is None:
@@ -214,7 +204,7 @@ def connect(session: Session, command: CommandConnect) -> None:
         authenticate(session, authenticator, command, lambda: _accept(session, command))
 
 
-def _accept(session: Session, command: CommandConnect) -> None:
+def _accept(session: Session, command: pb.CommandConnect) -> None:
     session.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
     # Clients send about twenty characters. The text is kept, so it has a limit.
     session.client_version = command.client_version[:CLIENT_VERSION_MAX_CHARACTERS]
@@ -223,7 +213,7 @@ def _accept(session: Session, command: CommandConnect) -> None:
         and session.protocol_version >= ENTRY_METADATA_SINCE
         and command.feature_flags.supports_broker_entry_metadata
     )
-    features = FeatureFlags(
+    features = pb.FeatureFlags(
         supports_topic_watchers=True,
         supports_get_partitioned_metadata_without_auto_creation=True,
         supports_repl_dedup_by_lid_and_eid=True,
@@ -232,16 +222,16 @@ def _accept(session: Session, command: CommandConnect) -> None:
     session.write(commands.connected(SERVER_VERSION, version, most, features))
 
 
-def ping(session: Session, command: CommandPing) -> None:
+def ping(session: Session, command: pb.CommandPing) -> None:
     """Answer with PONG."""
     session.write(commands.PONG)
 
 
-def pong(session: Session, command: CommandPong) -> None:
+def pong(session: Session, command: pb.CommandPong) -> None:
     """Nothing to do: the session has already noted that bytes arrived."""
 
 
-def auth_response(session: Session, command: CommandAuthResponse) -> None:
+def auth_response(session: Session, command: pb.CommandAuthResponse) -> None:
     """New credentials. Refuse them if this broker never asks for any."""
     if session.services.authenticator is not None:
         refresh(session, command)
@@ -250,8 +240,8 @@ def auth_response(session: Session, command: CommandAuthResponse) -> None:
 
 
 COMMANDS: CommandTable = {
-    BaseCommand.CONNECT: connect,
-    BaseCommand.PING: ping,
-    BaseCommand.PONG: pong,
-    BaseCommand.AUTH_RESPONSE: auth_response,
+    pb.BaseCommand.CONNECT: connect,
+    pb.BaseCommand.PING: ping,
+    pb.BaseCommand.PONG: pong,
+    pb.BaseCommand.AUTH_RESPONSE: auth_response,
 }

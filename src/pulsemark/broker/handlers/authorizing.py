@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from ...proto import pulsar_api_pb2 as pb
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...records import record
-from ...wire import InvalidTopicNameError, TopicName, check_namespace_or_older, commands
+from ...wire import InvalidTopicNameError, TopicName, check_namespace_or_older
 from ..errors import RefusedError
 from ..security.authorization import Target
 from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, topic
@@ -130,21 +130,13 @@ def check_complete(served: Collection[int]) -> None:
         raise LookupError(f"COMMAND_NEEDS does not say what these commands need: {missing}")
 
 
-def authorize(session: Session, kind: int, body: Any) -> bool:
-    """Whether the client may have this command handled. If not, it is answered here.
-
-    Raises RefusedError for a refusal that is answered with an ERROR.
-    """
+def authorize(session: Session, kind: int, body: Any) -> None:
+    """Raise RefusedError unless the client may have this command handled."""
     row = COMMAND_NEEDS[kind]
-    if row is OWN_COMMAND:
-        return True
-    refusal = _refusal(session, row, body)
-    if refusal is None:
-        return True
-    if row.answer is None:
+    refusal = None if row is OWN_COMMAND else _refusal(session, row, body)
+    if refusal is not None:
+        refusal.answer = row.answer
         raise refusal
-    session.write(commands.error(body.request_id, refusal.code, refusal.message, row.answer))
-    return False
 
 
 def check_again(session: Session, kind: int, body: Any, generation: int) -> None:

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING
 from ...ledger import Commit, Position
 from ...ledger.errors import WouldBlockError
 from ...ledger.would_block import when_read
-from ...proto.pulsar_api_pb2 import (
-    BaseCommand,
-    CommandCloseConsumer,
-    CommandConsumerStats,
-    CommandConsumerStatsResponse,
-    CommandFlow,
-    CommandGetLastMessageId,
-    CommandSeek,
-    CommandSubscribe,
-    CommandUnsubscribe,
-    Schema,
-    ServerError,
-)
+from ...proto import pulsar_api_pb2 as pb
 from ...wire import MessageId, commands
 from ...wire.message_id import to_unsigned
 from ..errors import RefusedError
@@ -60,7 +48,7 @@ if TYPE_CHECKING:
 # -- SUBSCRIBE ----------------------------------------------------------------------------------
 
 
-def subscribe(session: Session, command: CommandSubscribe) -> None:
+def subscribe(session: Session, command: pb.CommandSubscribe) -> None:
     """Open a consumer."""
     consumer_id = command.consumer_id
     known = session.consumers.get(consumer_id)
@@ -70,9 +58,9 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
         return
     if ("consumer", consumer_id) in session.opening:
         text = "Consumer is already present on the connection"
-        raise RefusedError(ServerError.ServiceNotReady, text)
+        raise RefusedError(pb.ServerError.ServiceNotReady, text)
     if len(session.consumers) >= session.config.max_consumers_per_connection:
-        raise RefusedError(ServerError.NotAllowedError, "too many consumers on this connection")
+        raise RefusedError(pb.ServerError.NotAllowedError, "too many consumers on this connection")
     check_name("subscription's name", command.subscription)
     check_name("consumer's name", command.consumer_name)
     check_properties("consumer's properties", command.metadata)
@@ -85,7 +73,7 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
     session.run(command.request_id, _open_consumer(session, command, opened, generation))
 
 
-def _check_no_filter(command: CommandSubscribe) -> None:
+def _check_no_filter(command: pb.CommandSubscribe) -> None:
     """What is not stored has no stamp, by which it could be filtered. Raises `RefusedError`."""
     for pair in command.subscription_properties:
         if pair.key == FILTER_PROPERTY:
@@ -93,7 +81,7 @@ def _check_no_filter(command: CommandSubscribe) -> None:
 
 
 async def _open_consumer(
-    session: Session, command: CommandSubscribe, opened: Consumer, generation: int
+    session: Session, command: pb.CommandSubscribe, opened: Consumer, generation: int
 ) -> None:
     topics = session.services.topics
     place = ("consumer", command.consumer_id)
@@ -105,7 +93,7 @@ async def _open_consumer(
         else:
             topic = topics.non_persistent.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
-        opened.follows_schema = schema is not None and schema.type == Schema.AutoConsume
+        opened.follows_schema = schema is not None and schema.type == pb.Schema.AutoConsume
         await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
         check_reading(command)
         check_consumer(session.services, topic, command, opened)
@@ -122,7 +110,7 @@ async def _open_consumer(
 
 
 async def _add_consumer(
-    session: Session, command: CommandSubscribe, opened: Consumer, topic: Topic, generation: int
+    session: Session, command: pb.CommandSubscribe, opened: Consumer, topic: Topic, generation: int
 ) -> None:
     opened.compacted = topic.cleaned
     if command.read_compacted and opened.compacted is None:
@@ -138,7 +126,7 @@ async def _add_consumer(
     try:
         await subscription.stored()
         await subscription.add_consumer(opened, command.subType)
-        check_again(session, BaseCommand.SUBSCRIBE, command, generation)
+        check_again(session, pb.BaseCommand.SUBSCRIBE, command, generation)
         if command.replicate_subscription_state:
             await mark_replicated(subscription, marked=True)
     except BaseException:
@@ -157,7 +145,7 @@ async def _compacted_form(session: Session, topic: Topic) -> CompactedLog:
 
 
 async def _rolled_back_start(
-    session: Session, topic: Topic, command: CommandSubscribe, compacted: CompactedLog | None
+    session: Session, topic: Topic, command: pb.CommandSubscribe, compacted: CompactedLog | None
 ) -> Position | None:
     """The start position for a subscription that asks to start some seconds ago; else None."""
     if not command.start_message_rollback_duration_sec:
@@ -171,7 +159,7 @@ async def _rolled_back_start(
 # -- permits ------------------------------------------------------------------------------------
 
 
-def flow(session: Session, command: CommandFlow) -> None:
+def flow(session: Session, command: pb.CommandFlow) -> None:
     """Grant permits. Permits for a consumer that a seek has just closed are ignored."""
     found = session.consumers.get(command.consumer_id)
     if found is not None and found.subscription is not None:
@@ -182,7 +170,7 @@ def flow(session: Session, command: CommandFlow) -> None:
 # -- positions ----------------------------------------------------------------------------------
 
 
-def seek(session: Session, command: CommandSeek) -> None:
+def seek(session: Session, command: pb.CommandSeek) -> None:
     """Move the subscription's cursor; all its consumers have to subscribe again."""
     found, subscription = _connected(session, command.consumer_id)
     if not subscription.topic.is_persistent:
@@ -192,23 +180,23 @@ def seek(session: Session, command: CommandSeek) -> None:
 
 
 async def _seek(
-    session: Session, command: CommandSeek, found: Consumer, subscription: Subscription
+    session: Session, command: pb.CommandSeek, found: Consumer, subscription: Subscription
 ) -> None:
     target = await SeekTarget.from_command(command, subscription, session.services.run_blocking)
     then = partial(session.write, commands.success(command.request_id))
     await reset_subscription(subscription, target, then=then, asked_by=found)
 
 
-def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
+def last_message_id(session: Session, command: pb.CommandGetLastMessageId) -> None:
     """Answer with the topic's last message id and the subscription's mark-delete position."""
     _, subscription = _connected(session, command.consumer_id)
     if not subscription.topic.is_persistent:
-        raise RefusedError(ServerError.UnknownError, "Failed to recover Transaction Buffer.")
+        raise RefusedError(pb.ServerError.UnknownError, "Failed to recover Transaction Buffer.")
     session.run(command.request_id, _last_message_id(session, command, subscription))
 
 
 async def _last_message_id(
-    session: Session, command: CommandGetLastMessageId, subscription: Subscription
+    session: Session, command: pb.CommandGetLastMessageId, subscription: Subscription
 ) -> None:
     turns = session.services.topics.turns
     with persisting():
@@ -224,7 +212,7 @@ async def _last_message_id(
 # -- ending -------------------------------------------------------------------------------------
 
 
-def close_consumer(session: Session, command: CommandCloseConsumer) -> None:
+def close_consumer(session: Session, command: pb.CommandCloseConsumer) -> None:
     """Close a consumer. An unknown consumer id is a success, too: it is closed already."""
     session.close_opening("consumer", command.consumer_id)
     found = session.consumers.pop(command.consumer_id, None)
@@ -234,13 +222,13 @@ def close_consumer(session: Session, command: CommandCloseConsumer) -> None:
         found.leave()
 
 
-def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
+def unsubscribe(session: Session, command: pb.CommandUnsubscribe) -> None:
     """Remove the subscription and its cursor, if no other consumer is connected to it."""
     found, subscription = _connected(session, command.consumer_id)
     others = [consumer for consumer in subscription.consumers if consumer is not found]
     if others and not command.force:
         text = "Unconnected or shared consumer attempting to unsubscribe"
-        raise RefusedError(ServerError.MetadataError, text)
+        raise RefusedError(pb.ServerError.MetadataError, text)
     if isinstance(subscription, NonPersistentSubscription):
         unsubscribe_listener(session, found, subscription, command.request_id)
         return
@@ -256,7 +244,7 @@ async def _answer_unsubscribe(session: Session, request_id: int, commit: Commit)
     session.write(commands.success(request_id))
 
 
-def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
+def consumer_stats(session: Session, command: pb.CommandConsumerStats) -> None:
     """Answer with a consumer's statistics; an unknown id closes the connection, as in Pulsar."""
     found = session.consumers.get(command.consumer_id)
     if found is None or found.subscription is None:
@@ -269,7 +257,7 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
 
 
 async def _answer_stats_later(
-    session: Session, command: CommandConsumerStats, found: Consumer
+    session: Session, command: pb.CommandConsumerStats, found: Consumer
 ) -> None:
     def answer() -> None:
         if found.subscription is not None:
@@ -279,10 +267,10 @@ async def _answer_stats_later(
 
 
 def _answer_stats(
-    session: Session, command: CommandConsumerStats, found: Consumer, subscription: Subscription
+    session: Session, command: pb.CommandConsumerStats, found: Consumer, subscription: Subscription
 ) -> None:
     flow = subscription.topic.flows.of(found)
-    answer = CommandConsumerStatsResponse(
+    answer = pb.CommandConsumerStatsResponse(
         request_id=command.request_id,
         consumerName=found.name,
         availablePermits=to_unsigned(found.permits),
@@ -304,16 +292,16 @@ def _answer_stats(
 def _connected(session: Session, consumer_id: int) -> tuple[Consumer, Subscription]:
     found = session.consumers.get(consumer_id)
     if found is None or found.subscription is None:
-        raise RefusedError(ServerError.MetadataError, "Consumer not found")
+        raise RefusedError(pb.ServerError.MetadataError, "Consumer not found")
     return found, found.subscription
 
 
 COMMANDS: CommandTable = {
-    BaseCommand.SUBSCRIBE: subscribe,
-    BaseCommand.FLOW: flow,
-    BaseCommand.SEEK: seek,
-    BaseCommand.GET_LAST_MESSAGE_ID: last_message_id,
-    BaseCommand.CLOSE_CONSUMER: close_consumer,
-    BaseCommand.UNSUBSCRIBE: unsubscribe,
-    BaseCommand.CONSUMER_STATS: consumer_stats,
+    pb.BaseCommand.SUBSCRIBE: subscribe,
+    pb.BaseCommand.FLOW: flow,
+    pb.BaseCommand.SEEK: seek,
+    pb.BaseCommand.GET_LAST_MESSAGE_ID: last_message_id,
+    pb.BaseCommand.CLOSE_CONSUMER: close_consumer,
+    pb.BaseCommand.UNSUBSCRIBE: unsubscribe,
+    pb.BaseCommand.CONSUMER_STATS: consumer_stats,
 }

@@ -6,22 +6,14 @@ A client that watches a namespace is notified when its topics come and go (`topi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import Message
+
 from ...proto import pulsar_api_pb2 as pb
-from ...proto.pulsar_api_pb2 import (
-    BaseCommand,
-    CommandGetOrCreateSchema,
-    CommandGetSchema,
-    CommandGetTopicsOfNamespace,
-    CommandLookupTopic,
-    CommandPartitionedTopicMetadata,
-    CommandWatchTopicList,
-    CommandWatchTopicListClose,
-    Schema,
-    ServerError,
-)
 from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..security.authorization import Target
@@ -40,8 +32,6 @@ from .authorizing import check_again
 from .checks import BYTES_PER_CHARACTER, STATE_BYTES, CommandTable, schema_version_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ...wire import TopicName
     from ..connection.session import Session
     from ..ownership import Cluster
@@ -55,12 +45,12 @@ NAMES_AT_ONCE = 200
 TRANSACTION_COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 #: The name prefix that a mode selects; any other mode selects all names.
 DOMAIN_OF_MODE = {
-    CommandGetTopicsOfNamespace.PERSISTENT: "persistent:",
-    CommandGetTopicsOfNamespace.NON_PERSISTENT: "non-persistent:",
+    pb.CommandGetTopicsOfNamespace.PERSISTENT: "persistent:",
+    pb.CommandGetTopicsOfNamespace.NON_PERSISTENT: "non-persistent:",
 }
 
 
-def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetadata) -> None:
+def partitioned_metadata(session: Session, command: pb.CommandPartitionedTopicMetadata) -> None:
     """How many partitions a topic has; 0 for one that is not partitioned.
 
     A topic that does not exist may be created here, with the partitions that the policy says.
@@ -71,17 +61,14 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
         session.write(commands.partitioned_metadata_response(command.request_id, coordinators))
         return
     topics = session.services.topics
-    try:
+    created = 0
+    with _refusing_metadata(command):
         name = topics.parse(command.topic)
-        created = 0
         if not topics.exists(name):
             may_create = command.metadata_auto_creation_enabled and creates(topics, name)
             if not may_create or is_beyond_partitions(topics, name):
-                raise RefusedError(ServerError.TopicNotFound, "")
+                raise RefusedError(pb.ServerError.TopicNotFound, "")
             created = partitions_created(topics, name)
-    except RefusedError as refusal:
-        _refuse_metadata(session, command, refusal)
-        return
     if created:
         session.run(command.request_id, _create_partitioned(session, command, name, created))
         return
@@ -90,87 +77,85 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
 
 
 async def _create_partitioned(
-    session: Session, command: CommandPartitionedTopicMetadata, name: TopicName, partitions: int
+    session: Session, command: pb.CommandPartitionedTopicMetadata, name: TopicName, partitions: int
 ) -> None:
     topics = session.services.topics
-    try:
+    with _refusing_metadata(command):
         if not topics.exists(name):
             check_room(topics, name.namespace, partitions)
             await topics.create_partitioned(name, partitions)
-    except RefusedError as refusal:
-        _refuse_metadata(session, command, refusal)
-        return
     partitions = topics.partitioned.count_of(name)
     session.write(commands.partitioned_metadata_response(command.request_id, partitions))
 
 
-def _refuse_metadata(
-    session: Session, command: CommandPartitionedTopicMetadata, refusal: RefusedError
-) -> None:
-    is_absent = refusal.code == ServerError.TopicNotFound
-    # As in Pulsar: an absent topic has no text, an absent namespace only for clients of old.
-    has_no_text = not (refusal.message and command.metadata_auto_creation_enabled)
-    text = "" if is_absent and has_no_text else _text_of(refusal)
-    session.write(
-        commands.error(
-            command.request_id, refusal.code, text, pb.CommandPartitionedTopicMetadataResponse
-        )
-    )
+@contextmanager
+def _refusing(
+    answer: type[Message], text_of: Callable[[RefusedError], str] = lambda refusal: refusal.message
+) -> Iterator[None]:
+    """Refusals are answered with the command's own response, and perhaps another text."""
+    try:
+        yield
+    except RefusedError as refusal:
+        changed = RefusedError(refusal.code, text_of(refusal))
+        changed.answer = answer
+        raise changed from refusal
 
 
-def lookup(session: Session, command: CommandLookupTopic) -> None:
+def _refusing_metadata(
+    command: pb.CommandPartitionedTopicMetadata,
+) -> AbstractContextManager[None]:
+    def text_of(refusal: RefusedError) -> str:
+        is_absent = refusal.code == pb.ServerError.TopicNotFound
+        # As in Pulsar: an absent topic has no text, an absent namespace only for clients of old.
+        has_no_text = not (refusal.message and command.metadata_auto_creation_enabled)
+        return "" if is_absent and has_no_text else _text_of(refusal)
+
+    return _refusing(pb.CommandPartitionedTopicMetadataResponse, text_of)
+
+
+def lookup(session: Session, command: pb.CommandLookupTopic) -> None:
     """A broker alone serves every topic; clients keep the address with which they connected."""
     services = session.services
-    try:
+    with _refusing(pb.CommandLookupTopicResponse, _text_of):
         name = services.topics.parse(command.topic)
         listener = command.advertised_listener_name
         if listener:
             text = f"the broker do not have {listener} listener"
-            raise RefusedError(ServerError.ServiceNotReady, text)
-    except RefusedError as refusal:
-        answer = commands.error(
-            command.request_id, refusal.code, _text_of(refusal), pb.CommandLookupTopicResponse
-        )
-    else:
-        if services.cluster is not None:
-            session.run(command.request_id, _find(session, command, services.cluster, name))
-            return
-        answer = commands.lookup_response(
-            command.request_id,
-            services.service_url,
-            services.service_url_tls,
-            proxy_through_service_url=True,
-        )
+            raise RefusedError(pb.ServerError.ServiceNotReady, text)
+    if services.cluster is not None:
+        session.run(command.request_id, _find(session, command, services.cluster, name))
+        return
+    answer = commands.lookup_response(
+        command.request_id,
+        services.service_url,
+        services.service_url_tls,
+        proxy_through_service_url=True,
+    )
     session.write(answer)
 
 
 async def _find(
-    session: Session, command: CommandLookupTopic, cluster: Cluster, name: TopicName
+    session: Session, command: pb.CommandLookupTopic, cluster: Cluster, name: TopicName
 ) -> None:
     """Answer with the broker of the topic, to which clients connect directly."""
-    try:
+    with _refusing(pb.CommandLookupTopicResponse):
         found = await cluster.find(name, authoritative=command.authoritative)
-    except RefusedError as refusal:
-        answer = commands.error(
-            command.request_id, refusal.code, refusal.message, pb.CommandLookupTopicResponse
-        )
-    else:
-        answer = commands.lookup_response(
-            command.request_id,
-            found.service_url,
-            found.service_url_tls,
-            redirect=found.redirect,
-            authoritative=found.authoritative,
-        )
+    answer = commands.lookup_response(
+        command.request_id,
+        found.service_url,
+        found.service_url_tls,
+        redirect=found.redirect,
+        authoritative=found.authoritative,
+    )
     session.write(answer)
 
 
 def _text_of(refusal: RefusedError) -> str:
-    is_absent = refusal.code == ServerError.TopicNotFound
+    is_absent = refusal.code == pb.ServerError.TopicNotFound
     return "Namespace not found" if is_absent else refusal.message
 
 
-def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
+def topics_of_namespace(session: Session, command: pb.CommandGetTopicsOfNamespace) -> None:
     """The namespace's topics, with each partition; an unknown namespace has no topics."""
     try:
         check_namespace_or_older(command.namespace)
@@ -187,17 +172,17 @@ def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) 
     _answer_topics(session, command, _choose(names, command, pattern), filtered=pattern is not None)
 
 
-def _check_mode(session: Session, command: CommandGetTopicsOfNamespace) -> None:
+def _check_mode(session: Session, command: pb.CommandGetTopicsOfNamespace) -> None:
     """As in Pulsar: of an absent namespace only the stored topics can be asked for."""
-    if command.mode == CommandGetTopicsOfNamespace.PERSISTENT:
+    if command.mode == pb.CommandGetTopicsOfNamespace.PERSISTENT:
         return
     if command.namespace not in session.services.topics.namespaces:
         text = "org.apache.pulsar.broker.web.RestException: Namespace not found"
-        raise RefusedError(ServerError.MetadataError, text)
+        raise RefusedError(pb.ServerError.MetadataError, text)
 
 
 async def _many_topics(
-    session: Session, command: CommandGetTopicsOfNamespace, names: list[str]
+    session: Session, command: pb.CommandGetTopicsOfNamespace, names: list[str]
 ) -> None:
     pattern = _pattern_of(command)
     chosen: list[str] = []
@@ -212,7 +197,7 @@ async def _many_topics(
 
 
 def _answer_topics(
-    session: Session, command: CommandGetTopicsOfNamespace, names: list[str], *, filtered: bool
+    session: Session, command: pb.CommandGetTopicsOfNamespace, names: list[str], *, filtered: bool
 ) -> None:
     digest = topics_hash(names)
     changed = command.topics_hash != digest
@@ -227,7 +212,7 @@ def _answer_topics(
 
 
 def _choose(
-    names: list[str], command: CommandGetTopicsOfNamespace, pattern: re.Pattern[str] | None
+    names: list[str], command: pb.CommandGetTopicsOfNamespace, pattern: re.Pattern[str] | None
 ) -> list[str]:
     """The names that the command asks for."""
     domain = DOMAIN_OF_MODE.get(command.mode, "")
@@ -237,7 +222,7 @@ def _choose(
     return chosen
 
 
-def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
+def _pattern_of(command: pb.CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
     """The pattern; None without one, or if the client has to apply it. Raises `RefusedError`."""
     pattern = command.topics_pattern
     if not command.HasField("topics_pattern") or len(pattern) > PATTERN_MAX_CHARACTERS:
@@ -245,7 +230,9 @@ def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
     try:
         return compile_if_safe(pattern)
     except re.error as error:
-        raise RefusedError(ServerError.MetadataError, f"Invalid topics pattern: {error}") from None
+        raise RefusedError(
+            pb.ServerError.MetadataError, f"Invalid topics pattern: {error}"
+        ) from None
 
 
 #: Watchers of one connection. Each created or deleted topic is compared with all patterns.
@@ -253,7 +240,7 @@ MAX_WATCHERS_PER_CONNECTION = 100
 GET_TOPICS = namespace("GET_TOPICS")
 
 
-def watch(session: Session, command: CommandWatchTopicList) -> None:
+def watch(session: Session, command: pb.CommandWatchTopicList) -> None:
     """Answer with the matching topics, and notify the client of changes from now on.
 
     A watcher id that is in use gets the topics again, for the watcher that has the id.
@@ -273,24 +260,24 @@ def watch(session: Session, command: CommandWatchTopicList) -> None:
     session.run(command.request_id, _answer(session, command, watcher, generation))
 
 
-def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatcher:
+def _new_watcher(session: Session, command: pb.CommandWatchTopicList) -> TopicWatcher:
     if len(session.watchers) >= MAX_WATCHERS_PER_CONNECTION:
         most = MAX_WATCHERS_PER_CONNECTION
         text = f"at most {most} topic lists can be watched on a connection"
-        raise RefusedError(ServerError.NotAllowedError, text)
+        raise RefusedError(pb.ServerError.NotAllowedError, text)
     # As in Pulsar, the domain does not count here. It does in GET_TOPICS_OF_NAMESPACE.
     if len(without_domain(command.topics_pattern)) > PATTERN_MAX_CHARACTERS:
         text = "Unable to create topic list watcher: Pattern longer than maximum: "
-        raise RefusedError(ServerError.NotAllowedError, f"{text}{PATTERN_MAX_CHARACTERS}")
+        raise RefusedError(pb.ServerError.NotAllowedError, f"{text}{PATTERN_MAX_CHARACTERS}")
     try:
         pattern = compile_if_safe(command.topics_pattern)
     except re.error as error:
         text = f"Invalid topics pattern: {error}"
-        raise RefusedError(ServerError.InvalidTopicName, text) from None
+        raise RefusedError(pb.ServerError.InvalidTopicName, text) from None
     if pattern is None:
         # Clients then ask for the list of topics from time to time.
         text = f"the pattern {command.topics_pattern!r} is too complex to be watched"
-        raise RefusedError(ServerError.NotAllowedError, text)
+        raise RefusedError(pb.ServerError.NotAllowedError, text)
     watcher = TopicWatcher(
         command.watcher_id, command.namespace, pattern, partial(_notify, session)
     )
@@ -301,12 +288,12 @@ def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatch
 
 
 async def _answer(
-    session: Session, command: CommandWatchTopicList, watcher: TopicWatcher, generation: int
+    session: Session, command: pb.CommandWatchTopicList, watcher: TopicWatcher, generation: int
 ) -> None:
     topics = session.services.topics
     all_names = topics.names_in(watcher.namespace)
     names = await topics.turns.result(matching(watcher.pattern, all_names))
-    check_again(session, BaseCommand.WATCH_TOPIC_LIST, command, generation)
+    check_again(session, pb.BaseCommand.WATCH_TOPIC_LIST, command, generation)
     digest = topics_hash(names)
     if command.HasField("topics_hash") and command.topics_hash == digest:
         names = []
@@ -333,7 +320,7 @@ def _notify(
     session.write(commands.frame(update))
 
 
-def end_watch(session: Session, command: CommandWatchTopicListClose) -> None:
+def end_watch(session: Session, command: pb.CommandWatchTopicListClose) -> None:
     """Notify no more. An unknown watcher id is a success, too."""
     watcher = session.watchers.pop(command.watcher_id, None)
     if watcher is not None:
@@ -349,7 +336,7 @@ VERSION_SIZE_BYTES = 8
 INVALID = "Invalid topic name: "
 
 
-def get_schema(session: Session, command: CommandGetSchema) -> None:
+def get_schema(session: Session, command: pb.CommandGetSchema) -> None:
     """Answer with a topic's schema: the given version, or the latest."""
     if 0 < len(command.schema_version) < VERSION_SIZE_BYTES:
         # As in Pulsar.
@@ -358,65 +345,56 @@ def get_schema(session: Session, command: CommandGetSchema) -> None:
     session.run(command.request_id, _get_schema(session, command))
 
 
-async def _get_schema(session: Session, command: CommandGetSchema) -> None:
+async def _get_schema(session: Session, command: pb.CommandGetSchema) -> None:
     services = session.services
-    try:
+
+    def text_of(refusal: RefusedError) -> str:
+        is_absent = refusal.code == pb.ServerError.TopicNotFound
+        absent = f"Topic not found or no-schema {command.topic}"
+        return absent if is_absent else refusal.message.removeprefix(INVALID)
+
+    with _refusing(pb.CommandGetSchemaResponse, text_of):
         name = services.topics.parse(command.topic)
         version = command.schema_version if command.HasField("schema_version") else None
         if version == b"":
-            raise RefusedError(ServerError.IncompatibleSchema, "Empty schema version")
+            raise RefusedError(pb.ServerError.IncompatibleSchema, "Empty schema version")
         found = await services.schemas.find(name, version)
-    except RefusedError as refusal:
-        text = refusal.message.removeprefix(INVALID)
-        if refusal.code == ServerError.TopicNotFound:
-            text = f"Topic not found or no-schema {command.topic}"
-        answer = commands.error(command.request_id, refusal.code, text, pb.CommandGetSchemaResponse)
-    else:
-        shown = Schema()
-        shown.CopyFrom(found.schema)
-        shown.name = schema_id(name)
-        version = version_bytes(found.number)
-        answer = commands.frame(
-            pb.CommandGetSchemaResponse(
-                request_id=command.request_id, schema=shown, schema_version=version
-            )
-        )
-    session.write(answer)
+    shown = pb.Schema()
+    shown.CopyFrom(found.schema)
+    shown.name = schema_id(name)
+    answer = pb.CommandGetSchemaResponse(
+        request_id=command.request_id, schema=shown, schema_version=version_bytes(found.number)
+    )
+    session.write(commands.frame(answer))
 
 
-def get_or_create_schema(session: Session, command: CommandGetOrCreateSchema) -> None:
+def get_or_create_schema(session: Session, command: pb.CommandGetOrCreateSchema) -> None:
     """Register a schema for an existing topic."""
     session.run(command.request_id, _get_or_create_schema(session, command))
 
 
-async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSchema) -> None:
+async def _get_or_create_schema(session: Session, command: pb.CommandGetOrCreateSchema) -> None:
     services = session.services
-    try:
+    with _refusing(pb.CommandGetOrCreateSchemaResponse):
         name = services.topics.parse(command.topic)
         if not services.topics.exists(name):
-            raise RefusedError(ServerError.TopicNotFound, f"Topic not found {name}")
+            raise RefusedError(pb.ServerError.TopicNotFound, f"Topic not found {name}")
         topic = await services.topics.open(name, create=False)
         # As in Pulsar: the type NONE asks for no schema.
         schema = command.schema if command.schema.type else None
         version = await schema_version_for(session, topic, schema)
-    except RefusedError as refusal:
-        code, text, kind = refusal.code, refusal.message, pb.CommandGetOrCreateSchemaResponse
-        answer = commands.error(command.request_id, code, text, kind)
-    else:
-        answer = commands.frame(
-            pb.CommandGetOrCreateSchemaResponse(
-                request_id=command.request_id, schema_version=version
-            )
-        )
-    session.write(answer)
+    answer = pb.CommandGetOrCreateSchemaResponse(
+        request_id=command.request_id, schema_version=version
+    )
+    session.write(commands.frame(answer))
 
 
 COMMANDS: CommandTable = {
-    BaseCommand.PARTITIONED_METADATA: partitioned_metadata,
-    BaseCommand.LOOKUP: lookup,
-    BaseCommand.GET_TOPICS_OF_NAMESPACE: topics_of_namespace,
-    BaseCommand.WATCH_TOPIC_LIST: watch,
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: end_watch,
-    BaseCommand.GET_SCHEMA: get_schema,
-    BaseCommand.GET_OR_CREATE_SCHEMA: get_or_create_schema,
+    pb.BaseCommand.PARTITIONED_METADATA: partitioned_metadata,
+    pb.BaseCommand.LOOKUP: lookup,
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: topics_of_namespace,
+    pb.BaseCommand.WATCH_TOPIC_LIST: watch,
+    pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE: end_watch,
+    pb.BaseCommand.GET_SCHEMA: get_schema,
+    pb.BaseCommand.GET_OR_CREATE_SCHEMA: get_or_create_schema,
 }

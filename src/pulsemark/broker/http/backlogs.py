@@ -33,8 +33,8 @@ from .names import (
     int_value,
     namespace_name,
     open_logs,
-    open_one_log,
     open_stored,
+    open_topic,
     position_in,
     stored_topic,
     subscription_not_found,
@@ -263,7 +263,7 @@ def _message_id(body: Any) -> tuple[Position, int]:
 async def backlog_size(request: Request, path: TopicPath) -> Response:
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
-    opened = await open_one_log(request, path, what=what)
+    opened = await open_topic(request, path, what=what)
     start = opened.clamp(position_in(request.json()).following)
     size = await request.services.topics.turns.result(bytes_from(opened, start))
     return Response.of_json(size)

@@ -47,19 +47,11 @@ def check_stored(path: TopicPath) -> None:
         raise HttpError(406, f"{path} is not stored")
 
 
-async def open_topic(request: Request, path: TopicPath) -> Topic:
-    """Open an existing topic. Raises `HttpError` 404 for a partitioned topic: it has no log."""
+async def open_topic(request: Request, path: TopicPath, *, what: str = "") -> Topic:
+    """Open an existing topic that has exactly one log. Raises `HttpError` 404, or 405 (`what`)."""
     name = existing_topic(request, path)
     if request.services.topics.partitioned.count_of(name):
-        raise HttpError(404, f"Topic {name} not found")
-    return await request.services.topics.open(name, create=False)
-
-
-async def open_one_log(request: Request, path: TopicPath, *, what: str) -> Topic:
-    """Open an existing topic that has exactly one log. Raises `HttpError` 405 (`what`) if not."""
-    name = existing_topic(request, path)
-    if request.services.topics.partitioned.count_of(name):
-        raise HttpError(405, what)
+        raise HttpError(405, what) if what else HttpError(404, f"Topic {name} not found")
     return await request.services.topics.open(name, create=False)
 
 
@@ -199,7 +191,7 @@ async def find_subscription(
     request: Request, path: TopicPath, name: str, *, what: str
 ) -> Subscription:
     """The subscription, for `what`, which needs exactly one log."""
-    opened = await open_one_log(request, path, what=what)
+    opened = await open_topic(request, path, what=what)
     return _subscription_of(opened, name)
 
 

@@ -42,7 +42,7 @@ from ..subscriptions.seek import SeekTarget
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import int_value, long_value, open_one_log, open_topic, shown_id
+from .names import int_value, long_value, open_topic, shown_id
 from .route import TOPIC, Routes, TopicPath
 
 routes = Routes()
@@ -88,7 +88,7 @@ async def peek(request: Request, path: TopicPath, name: str, number: str) -> Res
     As in Pulsar a subscription that is missing is created, at the topic's first message.
     """
     wanted = int_value(number)
-    opened = await open_one_log(request, path, what=f"Peek messages {PARTITIONED}")
+    opened = await open_topic(request, path, what=f"Peek messages {PARTITIONED}")
     if name.startswith(REPLICATOR_PREFIX):
         raise HttpError(404, "Replicator not found")
     subscription = opened.subscriptions.get(name)
@@ -119,7 +119,7 @@ def _nth_unacked(subscription: Subscription, wanted: int) -> Position | None:
 async def examine(request: Request, path: TopicPath) -> Response:
     """The nth entry of a topic, from its first (initialPosition=earliest) or its last one."""
     what = f"Examine messages {PARTITIONED}, please try examine message on specific topic partition"
-    opened = await open_one_log(request, path, what=what)
+    opened = await open_topic(request, path, what=what)
     number = max(long_value(request.query.get("messagePosition") or "1"), 1)
     log = opened.read_log
     first, last = await when_read(lambda: (log.first_position, log.last_position))
@@ -143,7 +143,7 @@ async def examine(request: Request, path: TopicPath) -> Response:
 async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
     """The message at a position."""
     what = "GetMessageById is not allowed on partitioned-topic"
-    opened = await open_one_log(request, path, what=what)
+    opened = await open_topic(request, path, what=what)
     wanted = Position(long_value(ledger), long_value(entry))
     found = await _read(request, opened, wanted) if wanted.entry_id >= 0 else None
     if found is None:
@@ -254,7 +254,7 @@ async def stamp_of(request: Request, path: TopicPath, ledger: str, entry: str) -
 async def _entry(request: Request, path: TopicPath, ledger: str, entry: str) -> Entry:
     wanted = Position(long_value(ledger), long_value(entry))
     what = "GetMessageById is not allowed on partitioned-topic"
-    opened = await open_one_log(request, path, what=what)
+    opened = await open_topic(request, path, what=what)
     read = partial(opened.read_log.read, wanted, max_entries=1)
     entries = await request.services.run_blocking(read)
     if not entries or entries[0].position != wanted:
@@ -290,7 +290,7 @@ NO_MESSAGE = "Message id not found"
 @routes.get(f"{TOPIC}/epochs", needs.topic("GET_METADATA"))
 async def epochs_of(request: Request, path: TopicPath) -> Response:
     """Where each leader epoch of a topic begins, oldest first, and where the last one ends."""
-    opened = await open_one_log(request, path, what="Get epochs")
+    opened = await open_topic(request, path, what="Get epochs")
     history = await request.services.run_blocking(opened.ledger.epoch_history)
     starts = [
         {
@@ -310,7 +310,7 @@ async def message_id_at(request: Request, path: TopicPath, time: str) -> Respons
     """The first entry at or after a time; if there is none, the id of the next entry."""
     what = "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
     what += "specific topic partition"
-    opened = await open_one_log(request, path, what=what)
+    opened = await open_topic(request, path, what=what)
     target = await SeekTarget.at_time(
         opened, max(long_value(time), 0), request.services.run_blocking
     )
@@ -327,7 +327,7 @@ async def message_id_by_index(request: Request, path: TopicPath) -> Response:
 
     index = long_value(request.query.get("index", ""))
     what = "Get message ID by index on a partitioned topic is not allowed, use a partition"
-    opened = await open_one_log(request, path, what=what)
+    opened = await open_topic(request, path, what=what)
     try:
         found = await request.services.run_blocking(Finder(opened.ledger).by_index, index)
     except IndexOutOfRangeError as error:
@@ -353,7 +353,7 @@ async def last_message_id(request: Request, path: TopicPath) -> Response:
 @routes.get(f"{TOPIC}/audit", needs.topic("GET_STATS"))
 async def get_audit(request: Request, path: TopicPath) -> Response:
     """The rows of the broker, of another tier, or of all tiers."""
-    opened = await open_one_log(request, path, what="The audit")
+    opened = await open_topic(request, path, what="The audit")
     auditor, query = request.services.auditor, request.query
     try:
         by = None if "by" not in query else parse_tags(query["by"])
@@ -385,7 +385,7 @@ def _shown_rows(made: Report, rows: list[AuditRow]) -> Generator[None, None, Any
 @routes.post(f"{TOPIC}/audit", needs.topic("CONSUME"))
 async def post_audit(request: Request, path: TopicPath) -> Response:
     """Take the rows of another tier. They are on disk when this is answered."""
-    opened = await open_one_log(request, path, what="The audit")
+    opened = await open_topic(request, path, what="The audit")
     try:
         await request.services.auditor.post(opened, Post.from_json(request.json()))
     except AuditInputError as error:

@@ -5,7 +5,9 @@ On a partitioned topic each does its work for every partition.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, Position
@@ -35,7 +37,6 @@ from .names import (
     existing_topic,
     namespace_name,
     open_logs,
-    open_one_log,
     open_stored,
     open_topic,
     shown_id,
@@ -259,11 +260,8 @@ NOT_PARTITIONED = (
 async def terminate(request: Request, path: TopicPath) -> Response:
     """End a topic; the answer is its last message's id. Once more gives the same answer."""
     check_stored(path)
-    name = topic_name(request, path)
-    if request.services.topics.partitioned.count_of(name):
-        raise HttpError(405, "Termination of a partitioned topic is not allowed")
     what = "Termination of a partitioned topic is not allowed"
-    opened = await open_one_log(request, path, what=what)
+    opened = await open_topic(request, path, what=what)
     return Response.of_json(shown_id(await request.services.topics.terminate(opened)))
 
 
@@ -392,11 +390,7 @@ async def internal_info(request: Request, path: TopicPath) -> Response:
     def pieces() -> Pieces:
         if not count:
             return (yield from managed_ledger_info(opened[0]))
-        rows: dict[str, Any] = {}
-        for part in opened:
-            rows[part.name] = yield from managed_ledger_info(part)
-            yield None
-        return {"version": 0, "partitions": rows}
+        return {"version": 0, "partitions": (yield from _each(opened, managed_ledger_info))}
 
     return await Response.of_long_json(pieces(), topics.turns)
 
@@ -420,10 +414,7 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     wanted = stats_options(request)
 
     def pieces() -> Pieces:
-        rows: dict[str, Any] = {}
-        for part in parts:
-            rows[part.name] = yield from topic_stats(part, wanted)
-            yield None
+        rows = yield from _each(parts, lambda part: topic_stats(part, wanted))
         per_partition = request.query.get("perPartition", "true").lower() == "true"
         sums = yield from sum_of_partitions(list(rows.values()))
         return {
@@ -442,13 +433,19 @@ async def partitioned_internal_stats(request: Request, path: TopicPath) -> Respo
     name, parts = await _open_partitions(request, path)
 
     def pieces() -> Pieces:
-        rows: dict[str, Any] = {}
-        for part in parts:
-            rows[part.name] = yield from internal_stats(part, own=request.flag(OWN_FIGURES))
-            yield None
+        rows = yield from _each(parts, partial(internal_stats, own=request.flag(OWN_FIGURES)))
         return {"metadata": _shown_metadata(topics, name, len(parts)), "partitions": rows}
 
     return await Response.of_long_json(pieces(), topics.turns)
+
+
+def _each(parts: list[Topic], figures: Callable[[Topic], Pieces]) -> Pieces:
+    """The figures of each partition, by its name."""
+    rows: dict[str, Any] = {}
+    for part in parts:
+        rows[part.name] = yield from figures(part)
+        yield None
+    return rows
 
 
 def _shown_metadata(topics: Topics, name: TopicName, count: int) -> dict[str, Any]:
@@ -469,10 +466,8 @@ async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName
 @routes.get(f"{TOPIC}/compaction", needs.topic("COMPACT"))
 async def compaction_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
-    name = stored_topic(request, path)
-    if request.services.topics.partitioned.count_of(name):
-        raise HttpError(404, f"Topic {name} not found")
-    figures = (await request.services.topics.open(name, create=False)).cleaning.compaction
+    stored_topic(request, path)
+    figures = (await open_topic(request, path)).cleaning.compaction
     return Response.of_json({"status": figures.status.value, "lastError": figures.last_error})
 
 

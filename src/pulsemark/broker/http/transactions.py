@@ -17,7 +17,7 @@ from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from ..topics.transactions import COORDINATOR, Transaction, Transactions, id_text
 from .messages import HttpError, Request, Response
-from .names import find_subscription, long_value, open_one_log
+from .names import find_subscription, long_value, open_topic
 from .route import Routes, TopicPath
 
 routes = Routes()
@@ -196,7 +196,7 @@ async def position_stats(
 
 async def _topic(request: Request, path: TopicPath) -> Topic:
     _check_is_on(request)
-    return await open_one_log(request, path, what=OF_PARTITIONED)
+    return await open_topic(request, path, what=OF_PARTITIONED)
 
 
 async def _subscription(request: Request, path: TopicPath, name: str) -> Subscription:

@@ -36,7 +36,7 @@ from ...metadata import (
 from ...metadata.compression import CompressionUnavailableError, DecompressionError
 from ..security import needs
 from .messages import HttpError, Request, Response
-from .names import open_one_log
+from .names import open_topic
 from .route import TOPIC, Routes, TopicPath
 from .stored_messages import shown_place
 
@@ -101,7 +101,7 @@ async def entries(request: Request, path: TopicPath) -> Response:
         _position(request)
     else:
         _number(request, wanted[0], 0, MAX_NUMBER)
-    opened = await open_one_log(request, path, what=PARTITIONED)
+    opened = await open_topic(request, path, what=PARTITIONED)
     log = opened.read_log
 
     def look() -> dict[str, Any]:
@@ -120,7 +120,7 @@ async def entries(request: Request, path: TopicPath) -> Response:
 async def timeline(request: Request, path: TopicPath) -> Response:
     """Index, broker time and producer's time of entries that are evenly spread over a topic."""
     points = _number(request, "points", 100, MAX_POINTS)
-    opened = await open_one_log(request, path, what=PARTITIONED)
+    opened = await open_topic(request, path, what=PARTITIONED)
     shown = await request.services.run_blocking(_timeline, opened.ledger, max(points, 2))
     return Response.of_json(shown)
 

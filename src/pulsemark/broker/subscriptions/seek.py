@@ -25,16 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ...ledger import LedgerError, Position
 from ...ledger.would_block import when_read
 from ...metadata import Buffer, MessageFormatError, read_message_metadata
-from ...proto.pulsar_api_pb2 import (
-    LZ4,
-    SNAPPY,
-    ZLIB,
-    ZSTD,
-    CommandSeek,
-    MessageIdData,
-    MessageMetadata,
-    ServerError,
-)
+from ...proto import pulsar_api_pb2 as pb
 from ...records import record
 from ...wire import to_signed
 from ..cooperative import Background
@@ -60,7 +51,7 @@ class SeekTarget:
 
     @classmethod
     async def from_command(
-        cls, command: CommandSeek, subscription: Subscription, run_blocking: RunBlocking
+        cls, command: pb.CommandSeek, subscription: Subscription, run_blocking: RunBlocking
     ) -> SeekTarget:
         """The target of a SEEK. Raises `RefusedError`."""
         topic, compacted = subscription.topic, subscription.compacted
@@ -72,7 +63,7 @@ class SeekTarget:
             time_ms = command.message_publish_time
             return await cls.at_time(topic, time_ms, run_blocking, compacted)
         text = "Message id and message publish time were not present"
-        raise RefusedError(ServerError.MetadataError, text)
+        raise RefusedError(pb.ServerError.MetadataError, text)
 
     @classmethod
     async def at_time(
@@ -93,7 +84,7 @@ class SeekTarget:
         try:
             found = await run_blocking(finder.by_time, time_ms)
         except LedgerError as error:
-            raise RefusedError(ServerError.MetadataError, str(error)) from error
+            raise RefusedError(pb.ServerError.MetadataError, str(error)) from error
         return cls(found.position)
 
 
@@ -113,7 +104,7 @@ async def reset_subscription(
     subscription.check_exists()
     if subscription.is_fenced:
         text = "another seek of the subscription is in progress"
-        raise RefusedError(ServerError.MetadataError, text)
+        raise RefusedError(pb.ServerError.MetadataError, text)
     if not subscription.durable:
         _keep_for_reader(subscription)
     from .consumer import CLOSED_AT_ONCE, closing
@@ -154,14 +145,14 @@ HEADER_PEEK_BYTES = 1024
 #: A batch has so many bytes for each message: its size, and a header with the payload's size.
 MIN_MEMBER_BYTES = 6
 #: How many times smaller than before a payload can be after compression.
-MAX_RATIOS = {LZ4: 255, ZLIB: 1_032, SNAPPY: 22, ZSTD: 32_768}
+MAX_RATIOS = {pb.LZ4: 255, pb.ZLIB: 1_032, pb.SNAPPY: 22, pb.ZSTD: 32_768}
 #: The most messages that a batch counts for that is too small without its compression. The largest
 #: payload would have 40 bytes for each; clients make batches of 1,000 unless they are told to.
 MAX_COMPRESSED_MESSAGES = 1 << 17
 WORD_MASK = (1 << 64) - 1
 
 
-def position_of(message_id: MessageIdData) -> Position:
+def position_of(message_id: pb.MessageIdData) -> Position:
     """The position in a message id, without its batch index."""
     return Position(to_signed(message_id.ledgerId), to_signed(message_id.entryId))
 
@@ -222,4 +213,4 @@ def _most_messages(headers_and_payload: Buffer) -> int:
 @lru_cache(maxsize=1024)
 def _batch_size_field(size: int) -> bytes:
     """The encoded field MessageMetadata.num_messages_in_batch: its tag, and a varint."""
-    return MessageMetadata(num_messages_in_batch=size).SerializePartialToString()
+    return pb.MessageMetadata(num_messages_in_batch=size).SerializePartialToString()

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from ....coordination.protocol import Coordination
+from ....coordination import Coordination
 from .bookies import Bookies
 from .entries import DigestType, digest_of
 from .errors import WrongKeyError

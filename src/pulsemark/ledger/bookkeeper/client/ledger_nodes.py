@@ -14,12 +14,12 @@ from typing import NamedTuple, TypeVar
 
 from ....coordination import (
     ConnectionLossError,
+    Coordination,
     NodeExistsError,
     NodeMissingError,
     SessionExpiredError,
     VersionConflictError,
 )
-from ....coordination.protocol import Coordination
 from .errors import (
     InvalidRequestError,
     LedgerExistsError,

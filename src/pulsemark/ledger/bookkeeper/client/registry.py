@@ -12,8 +12,12 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from ....coordination import ConnectionLossError, NodeMissingError, SessionExpiredError
-from ....coordination.protocol import Coordination
+from ....coordination import (
+    ConnectionLossError,
+    Coordination,
+    NodeMissingError,
+    SessionExpiredError,
+)
 from ....proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
 from .bookies import Bookies
 from .errors import BookieUnreachableError, MetadataError, NotEnoughBookiesError
