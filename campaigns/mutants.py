@@ -600,6 +600,14 @@ def loses_the_last_entry() -> None:
     wrap(Logs, "_end_of", made)
 
 
+@mutant_on_bookies
+def acknowledges_one_copy() -> None:
+    """An entry counts as stored as soon as one bookie has it."""
+    from pulsemark.ledger.bookkeeper.client.pipeline import PendingEntries
+
+    wrap(PendingEntries, "held_by", lambda held_by: lambda pending, _: held_by(pending, 1))
+
+
 def judge_workers(launcher: list[str]) -> None:
     """Let the supervisor start its workers by this program, too."""
     create = asyncio.create_subprocess_exec

@@ -73,6 +73,8 @@ class Machines:
         self._sessions: list[tuple[Process, FaultyCoordination]] = []
         self._registered: dict[str, FaultyCoordination] = {}
         self._lost_answers, self._delay_s = 0.0, 0.001
+        #: How long a sync takes on bookies with a slow disk.
+        self._sync_s: dict[str, float] = {}
         self.do(prepare_cluster(self._observer, ()))
         for name in BOOKIES:
             self.do(self._register(name))
@@ -83,7 +85,10 @@ class Machines:
         self.loop.run_forever()
 
     def _bookie(self, name: str) -> FakeBookie:
-        return JournaledBookie(name, lambda call: self.loop.call_later(SYNC_S, call))
+        def synced(call: Callable[[], None]) -> object:
+            return self.loop.call_later(self._sync_s.get(name, SYNC_S), call)
+
+        return JournaledBookie(name, synced)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the machines' loop to its end."""
@@ -138,20 +143,23 @@ class Machines:
             "bookie-kill": self._kill_a_bookie,
             "bookie-pause": self._pause_a_bookie,
             "bookie-cut": lambda: self.network.cut(self.random.choice(BOOKIES)),
+            "bookie-slow": self._slow_disks,
             "network": self._bad_weather,
             "metadata": self._bad_metadata,
             "session": self._end_a_session,
         }
 
     def lose_power(self) -> None:
-        """All bookies end at once; they come back one by one."""
+        """All bookies end at once; they come back one by one, those with a slow disk first."""
         for name in BOOKIES:
-            self._crash(name)
+            self._crash(name, LASTS_S[:1] if name in self._sync_s else LASTS_S)
+        self._sync_s.clear()
 
     def heal(self) -> None:
         """Everything works again."""
         self.network.weather = Weather()
         self._lost_answers, self._delay_s = 0.0, 0.001
+        self._sync_s.clear()
         for name in BOOKIES:
             self.network.resume(name)
             self._restart(name)
@@ -159,16 +167,16 @@ class Machines:
             process.is_paused = False
             self.loop.call_soon(session.heal)
 
-    def _later(self, call: Callable[[], object]) -> None:
-        seconds = self.random.choice(LASTS_S)
+    def _later(self, call: Callable[[], object], lasts_s: Sequence[float] = LASTS_S) -> None:
+        seconds = self.random.choice(lasts_s)
         self.calm_s = max(self.calm_s, self.threads.now_s + seconds)
         self.loop.call_later(seconds, call)
 
-    def _crash(self, name: str) -> None:
+    def _crash(self, name: str, lasts_s: Sequence[float] = LASTS_S) -> None:
         if name not in self.network.down:
             self.network.crash(name)
             self.loop.call_later(SESSION_TIMEOUT_MS / 1000, self._registered[name].end_silently)
-            self._later(partial(self._restart, name))
+            self._later(partial(self._restart, name), lasts_s)
 
     def _restart(self, name: str) -> None:
         if name in self.network.down:
@@ -188,6 +196,11 @@ class Machines:
         name = self.random.choice(BOOKIES)
         self.network.pause(name)
         self._later(lambda: self.network.resume(name))
+
+    def _slow_disks(self) -> None:
+        """Two disks, up to the next power cut: until they sync, an entry is on one bookie only."""
+        slow = self.random.sample(BOOKIES, 2)
+        self._sync_s = dict.fromkeys(slow, self.random.choice((0.1, 0.5)))
 
     def _bad_weather(self) -> None:
         chance = self.random

@@ -10,9 +10,9 @@ from google.protobuf.message import EncodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.metadata.protobuf_fields import varint
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import commands
-from pulsemark.wire.commands import varint
 
 T = pb.BaseCommand.Type
 U64 = 2**64

@@ -135,10 +135,6 @@ class SharedCatalog(MetadataStore):
 
     # -- changing ---------------------------------------------------------------------------------
 
-    def create_topic(self, name: str) -> int:
-        """Not for this catalog."""
-        raise NotImplementedError("topics' ids are a matter of the stores")
-
     def create_topics(self, names: Sequence[str]) -> dict[str, int]:
         """Not for this catalog."""
         raise NotImplementedError("topics' ids are a matter of the stores")
@@ -146,12 +142,6 @@ class SharedCatalog(MetadataStore):
     def reserve_ledger_ids(self, count: int) -> int:
         """Not for this catalog."""
         raise NotImplementedError("ledgers' ids are a matter of the stores")
-
-    def delete(self, kind: str, key: str) -> bool:
-        """Remove (kind, key); returns whether it was there."""
-        was_there = self.get(kind, key) is not None
-        self.write([(kind, key, None)])
-        return was_there
 
     def write(self, changes: Iterable[Change]) -> None:
         """Store or remove (None) several values at once, whatever is there. As `write_since`."""

@@ -191,8 +191,8 @@ def drop_view(ledger: ManagedLedger) -> None:
     with state.lock:
         if state.running:
             return
-        for kind in (VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND):
-            store.catalog.delete(kind, str(ledger.topic_id))
+        kinds = VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND
+        store.catalog.write((kind, str(ledger.topic_id), None) for kind in kinds)
         state.view = state.cleaner = None
     remove_other_views(store, ledger.topic_id, 0)
 

@@ -61,6 +61,7 @@ class MetadataStore(Protocol):
 
     def create_topic(self, name: str) -> int:
         """Add a topic and return its id, which is new; if the topic exists, its existing id."""
+        return self.create_topics([name])[name]
 
     def create_topics(self, names: Sequence[str]) -> dict[str, int]:
         """As `create_topic` for many names at once, in one change; their ids by name."""
@@ -80,6 +81,9 @@ class MetadataStore(Protocol):
 
     def delete(self, kind: str, key: str) -> bool:
         """Remove (kind, key); returns whether it was there."""
+        was_there = self.get(kind, key) is not None
+        self.write([(kind, key, None)])
+        return was_there
 
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
         """Store several values, or remove them (None), all of them or none: (kind, key, value)."""

@@ -43,6 +43,15 @@ _log = logging.getLogger(__name__)
 
 INTERNAL_TOPIC_PREFIX = "internal/"
 """Names of logs that programs keep for themselves (`TopicStore.open_internal`)."""
+_TOPIC_KINDS = (
+    VIEW_PROPERTY_KIND,
+    CLEANER_PROPERTY_KIND,
+    SEEN_PROPERTY_KIND,
+    CONTROL_NOTE_KIND,
+    TRANSACTIONS_NOTE_KIND,
+    PENDING_ACKS_KIND,
+)
+"""Kinds of the values by topic id that go with a topic."""
 T = TypeVar("T")
 
 
@@ -249,12 +258,7 @@ class TopicStore(StoreCore):
         prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
             self._delete_topic(name)
-        for kind in (
-            VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND,
-            TRANSACTIONS_NOTE_KIND,
-            PENDING_ACKS_KIND,
-        ):  # fmt: skip
-            self.catalog.delete(kind, str(topic_id))
+        self.catalog.write((kind, str(topic_id), None) for kind in _TOPIC_KINDS)
         for commit in forgotten:
             commit.wait()
         self.committer.sync_acknowledged()

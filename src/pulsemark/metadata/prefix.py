@@ -36,6 +36,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from .crc import Buffer
 from .errors import PrefixError
+from .protobuf_fields import ONE_BYTE, varint
 
 PREFIX_MAGIC = 0x0E02
 PREFIX_HEADER_SIZE_BYTES = 6
@@ -141,7 +142,6 @@ def _parse(entry: Buffer, end: int) -> BrokerEntryMetadata:
 # cached too, because at 100,000 entries a second a hundred entries share one millisecond.
 
 _UINT64_MAX = 2**64 - 1
-_GROUP_LAST = [bytes((group,)) for group in range(128)]
 _GROUP_MORE = [bytes((group | 128,)) for group in range(128)]
 _LOW_GROUPS_BITS = 14
 # The tags of field 1 and field 2: number << 3 | wire type 0.
@@ -150,7 +150,7 @@ _HEADERS = [_HEADER.pack(PREFIX_MAGIC, size_bytes) for size_bytes in range(23)]
 _HIGH_GROUPS_MAX_COUNT = 4096
 _high_groups: dict[int, bytes] = {}
 # Replaced as one object, so that a thread never sees a time with the bytes of another time.
-_last_time: tuple[int, bytes] = (0, _TIME_TAG + _GROUP_LAST[0] + _INDEX_TAG)
+_last_time: tuple[int, bytes] = (0, _TIME_TAG + ONE_BYTE[0] + _INDEX_TAG)
 
 
 def pack_stamp(broker_timestamp_ms: int, index: int) -> bytes:
@@ -163,7 +163,7 @@ def pack_stamp(broker_timestamp_ms: int, index: int) -> bytes:
         time_field = _cache_time(broker_timestamp_ms)
     high = index >> _LOW_GROUPS_BITS
     if not high:
-        low = _varint(index)
+        low = varint(index)
         return b"".join((_HEADERS[len(time_field) + len(low)], time_field, low))
     groups = _high_groups.get(high) or _cache_high_groups(high)
     return b"".join(
@@ -215,7 +215,7 @@ def _cache_time(time_ms: int) -> bytes:
         low, middle = _GROUP_MORE[time_ms & 127], _GROUP_MORE[time_ms >> 7 & 127]
         field = b"".join((_TIME_TAG, low, middle, groups, _INDEX_TAG))
     else:
-        field = b"".join((_TIME_TAG, _varint(time_ms), _INDEX_TAG))
+        field = b"".join((_TIME_TAG, varint(time_ms), _INDEX_TAG))
     _last_time = (time_ms, field)
     return field
 
@@ -226,18 +226,8 @@ def _cache_high_groups(high: int) -> bytes:
         raise ValueError(f"a stamp holds numbers from 0 to {_UINT64_MAX}")
     if len(_high_groups) >= _HIGH_GROUPS_MAX_COUNT:
         _high_groups.clear()
-    groups = _high_groups[high] = _varint(high)
+    groups = _high_groups[high] = varint(high)
     return groups
-
-
-def _varint(number: int) -> bytes:
-    """Protobuf's variable-length form of a number (0 or larger)."""
-    groups = []
-    while number > 127:
-        groups.append(_GROUP_MORE[number & 127])
-        number >>= 7
-    groups.append(_GROUP_LAST[number])
-    return b"".join(groups)
 
 
 def application_tags(metadata: BrokerEntryMetadata | None) -> dict[str, bytes]:

@@ -1,7 +1,8 @@
-"""The fields of an encoded protobuf message, one after another, whatever its type."""
+"""Protobuf's bytes without a message's type: its fields, one after another, and numbers."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
@@ -72,3 +73,25 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number & 0xFFFF_FFFF_FFFF_FFFF, at + shift // 7
     raise MalformedError
+
+
+ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+"""The varints of the numbers below 128."""
+_TWO = struct.Struct("BB")
+_THREE = struct.Struct("BBB")
+
+
+def varint(value: int) -> bytes:
+    """`value` (0 to 2^64-1) as protobuf's base-128 varint."""
+    if value < 0x80:
+        return ONE_BYTE[value]
+    if value < 0x4000:
+        return _TWO.pack(value & 0x7F | 0x80, value >> 7)
+    if value < 0x20_0000:
+        return _THREE.pack(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

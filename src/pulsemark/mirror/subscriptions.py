@@ -8,8 +8,10 @@ the target gave. Nothing is kept elsewhere: after a restart all are found again.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..client import ConnectionLostError, RequestRefusedError
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from ..finder.client import SeekClient
     from ..finder.messages import RemoteEntry
 
+_AFTER_ALL: SourcePosition = (1 << 64, 0)
 CARRY_S = 1.0
 """Between two looks at the source's subscriptions, as long as a broker keeps cursors in memory."""
 
@@ -134,29 +137,23 @@ class SubscriptionCarrier:
         self, topic: str, ledgers: Sequence[LedgerExtent], position: SourcePosition
     ) -> Position | None:
         """The first copy of what comes after a position in the source; None: there is none yet."""
-        starts, total = [], 0
-        for each in ledgers:
-            starts.append(total)
-            total += each.end_entry_id - each.first.entry_id
-        low, high = 0, total
-        while low < high:
-            middle = (low + high) // 2
-            found = self._first_copy(topic, _position(ledgers, starts, middle))
-            if found is None or found[1] > position:
-                high = middle
-                continue
-            at = found[0]
-            number = [each.first.ledger_id for each in ledgers].index(at.ledger_id)
-            low = starts[number] + at.entry_id - ledgers[number].first.entry_id + 1
-        return _position(ledgers, starts, low) if low < total else None
+        *starts, total = accumulate(
+            (each.end_entry_id - each.first.entry_id for each in ledgers), initial=0
+        )
+        number = bisect_right(
+            range(total),
+            position,
+            key=lambda number: self._first_copied(topic, _position(ledgers, starts, number)),
+        )
+        return _position(ledgers, starts, number) if number < total else None
 
-    def _first_copy(self, topic: str, start: Position) -> tuple[Position, SourcePosition] | None:
-        """The first entry from there on that came from the source, and its position there."""
+    def _first_copied(self, topic: str, start: Position) -> SourcePosition:
+        """The position in the source of the first copy from there on."""
         for entry in self._copies.heads(topic, start):
             stamp = source_stamp_of(peek(entry.prefix))
             if stamp is not None and stamp.cluster == self._cluster:
-                return entry.position, stamp.position
-        return None
+                return stamp.position
+        return _AFTER_ALL
 
 
 def _position(ledgers: Sequence[LedgerExtent], starts: Sequence[int], number: int) -> Position:

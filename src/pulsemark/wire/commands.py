@@ -25,6 +25,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from ..metadata.protobuf_fields import ONE_BYTE, varint
 from ..proto import pulsar_api_pb2 as pb
 from .connection import Buffer
 from .fields import BODY_FIELDS
@@ -39,30 +40,9 @@ NO_REQUEST_ID = 2**64 - 1
 # ---- frames, and the most frequent commands --------------------------------------------------
 
 _SIZES = struct.Struct(">II")
-_TWO = struct.Struct("BB")
-_THREE = struct.Struct("BBB")
 _U64_MASK = 2**64 - 1
-_ONE_BYTE = [bytes((value,)) for value in range(128)]
-_MINUS_ONE = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+_MINUS_ONE = varint(_U64_MASK)
 _NO_PARTITION = b"\x18" + _MINUS_ONE
-
-
-def varint(value: int) -> bytes:
-    """`value` (0 to 2^64-1) as protobuf's base-128 varint."""
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    if value < 0x4000:
-        return _TWO.pack(value & 0x7F | 0x80, value >> 7)
-    if value < 0x20_0000:
-        return _THREE.pack(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
-    if value == _U64_MASK:
-        return _MINUS_ONE
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 # By the class of a command's body: no two types have the same.
@@ -189,7 +169,7 @@ def message_header(
             b"\x08",
             consumer,
             b"\x12",
-            _ONE_BYTE[id_size],
+            ONE_BYTE[id_size],
             b"\x08",
             ledger,
             b"\x10",
@@ -256,19 +236,19 @@ def message_frames(
     parts: list[Buffer] = []
     high = size = -1
     head = tail = b""
-    firsts = _ONE_BYTE
+    firsts = ONE_BYTE
     for entry_id, payload in entries:
         if entry_id >> 7 != high or len(payload) != size:
             high, size = entry_id >> 7, len(payload)
             more = varint(high) if high else b""
-            firsts = _CONTINUED if high else _ONE_BYTE
+            firsts = _CONTINUED if high else ONE_BYTE
             id_size = len(ledger) + len(more) + 3 + len(place)
             body_size = len(consumer) + id_size + 3 + len(rest)
             body_size_field = varint(body_size)
             before_payload = 3 + len(body_size_field) + body_size
             head = b"".join((
                 _SIZES.pack(before_payload + 4 + size, before_payload), b"\x08\x09\x4a",
-                body_size_field, b"\x08", consumer, b"\x12", _ONE_BYTE[id_size], b"\x08", ledger,
+                body_size_field, b"\x08", consumer, b"\x12", ONE_BYTE[id_size], b"\x08", ledger,
                 b"\x10",
             ))  # fmt: skip
             tail = b"".join((more, place, rest))
@@ -310,7 +290,7 @@ def send_header(
         (
             _SIZES.pack(size + 8 + payload_size_bytes, size + 4),
             b"\x08\x06\x32",
-            _ONE_BYTE[size],
+            ONE_BYTE[size],
             b"\x08",
             producer,
             b"\x10",

@@ -19,7 +19,7 @@ from pulsemark.ledger import (
     StoreFailedError,
 )
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.ledger.memory.run import MemoryRun
+from pulsemark.ledger.memory.store import MemoryRun
 
 TOPIC = "persistent://public/default/orders"
 

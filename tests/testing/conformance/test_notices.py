@@ -10,8 +10,7 @@ import pytest
 from pulsemark.ledger import Entry, LedgerError
 from pulsemark.ledger.entry import RecordHead
 from pulsemark.ledger.memory.folder import Content
-from pulsemark.ledger.memory.run import MemoryRun
-from pulsemark.ledger.memory.store import MemoryLedgers
+from pulsemark.ledger.memory.store import MemoryLedgers, MemoryRun
 from pulsemark.ledger.run import IoCount
 from pulsemark.ledger.topic_store import TopicStore
 from pulsemark.testing.conformance import LedgerStoreConformance

@@ -190,9 +190,6 @@ class ZooKeeperMetadata(MetadataStore):
     def topics(self) -> dict[str, int]:
         return dict(self._topics)
 
-    def create_topic(self, name: str) -> int:
-        return self.create_topics([name])[name]
-
     def create_topics(self, names: Sequence[str]) -> dict[str, int]:
         """As `MetadataStore.create_topics`; above 2,000 new topics in several changes."""
         new = [name for name in dict.fromkeys(names) if name not in self._topics]
@@ -231,17 +228,6 @@ class ZooKeeperMetadata(MetadataStore):
         data = await self._tree.get_all([f"{folder}/{name}" for name in names])
         pairs = zip(map(text_of, names), data, strict=True)
         return sorted((key, value) for key, value in pairs if value is not None)
-
-    def delete(self, kind: str, key: str) -> bool:
-        return self._thread.run(self._delete(kind, key))
-
-    async def _delete(self, kind: str, key: str) -> bool:
-        path = self._tree.paths.value(kind, key)
-        if await self._tree.get(path) is None:
-            await self._tree.change([])
-            return False
-        await self._tree.change([Delete(path)])
-        return True
 
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
         self._thread.run(self._write(list(changes)))

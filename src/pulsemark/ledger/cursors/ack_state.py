@@ -1,14 +1,13 @@
 """What a cursor asks of its log, and batches that are acknowledged in part.
 
-Of such a batch the open messages are one number, bit n for message n (Pulsar's ack_set). Batches
-are grouped in blocks of 1024 entries, so that dropping all up to a position drops whole blocks,
-without a look at each batch. Memory is limited, because a consumer chooses which messages to
-acknowledge, and a batch can claim to have millions of them.
+Of such a batch the open messages are one number, bit n for message n (Pulsar's ack_set). Memory is
+limited, because a consumer chooses which messages to acknowledge, and a batch can claim to have
+millions of them.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from struct import pack, unpack
 from typing import Protocol
@@ -30,7 +29,6 @@ class CursorLog(Protocol):
     def last_position(self) -> Position | None: ...  # noqa: D102
     def next_position(self, position: Position) -> Position: ...  # noqa: D102
     def previous_position(self, position: Position) -> Position: ...  # noqa: D102
-    def entry_message_count(self, position: Position) -> int | None: ...  # noqa: D102
     def known_message_count(self, position: Position) -> int | None: ...  # noqa: D102
     def has_entries(self, ledger_id: int, first: int, last: int) -> bool: ...  # noqa: D102
     def knows_index(self, position: Position) -> bool: ...  # noqa: D102
@@ -78,8 +76,6 @@ def knows_messages(log: CursorLog, ledger_id: int, first: int, last: int) -> boo
 MAX_BYTES = 8 * 1024 * 1024
 """What one cursor keeps of partly acknowledged batches; further ones stay open as a whole."""
 _BATCH_OVERHEAD_BYTES = 128
-_SHIFT = 10
-_BEFORE_ALL = Position(-(2**63), 0)
 _WORD = 2**64 - 1
 
 
@@ -87,76 +83,57 @@ class PartialBatches:
     """Open messages by position, as numbers whose set bits are the open ones."""
 
     def __init__(self) -> None:
-        self._blocks: dict[tuple[int, int], dict[int, int]] = {}
-        self._keys: list[tuple[int, int]] = []
-        self._floor = _BEFORE_ALL
+        self._bits: dict[Position, int] = {}
+        self._positions: list[Position] = []
+        """In order."""
         self.size_bytes = 0
 
     def get(self, position: Position) -> int | None:
         """The open messages of a batch; None: it is not acknowledged in part."""
-        if position <= self._floor:
-            return None
-        block = self._blocks.get((position[0], position[1] >> _SHIFT))
-        return None if block is None else block.get(position[1])
+        return self._bits.get(position)
 
     def put(self, position: Position, remaining: int) -> bool:
         """Set the open messages of a batch; False: there is no room, and nothing changed."""
-        if position <= self._floor:
-            return False
-        key = (position[0], position[1] >> _SHIFT)
-        block = self._blocks.get(key)
-        before = block.get(position[1]) if block is not None else None
+        before = self._bits.get(position)
         size_bytes = self.size_bytes + _size_bytes(remaining)
         if before is not None:
             size_bytes -= _size_bytes(before)
         if size_bytes > max(MAX_BYTES, self.size_bytes):
             return False
-        if block is None:
-            block = self._blocks[key] = {}
-            insort(self._keys, key)
-        block[position[1]] = remaining
+        if before is None:
+            insort(self._positions, position)
+        self._bits[position] = remaining
         self.size_bytes = size_bytes
         return True
 
     def pop(self, position: Position) -> None:
         """Forget a batch."""
-        block = self._blocks.get((position[0], position[1] >> _SHIFT))
-        remaining = block.pop(position[1], None) if block is not None else None
+        remaining = self._bits.pop(position, None)
         if remaining is not None:
             self.size_bytes -= _size_bytes(remaining)
+            del self._positions[bisect_left(self._positions, position)]
 
     def remove_up_to(self, position: Position) -> None:
         """Forget every batch at or before ``position``."""
-        self._floor = max(self._floor, position)
-        key = (position[0], position[1] >> _SHIFT)
-        gone = 0
-        for known in self._keys:
-            if known >= key:
-                break
-            self.size_bytes -= sum(map(_size_bytes, self._blocks.pop(known).values()))
-            gone += 1
-        del self._keys[:gone]
+        count = bisect_right(self._positions, position)
+        for gone in self._positions[:count]:
+            self.size_bytes -= _size_bytes(self._bits.pop(gone))
+        del self._positions[:count]
 
     def remove_if(self, is_needless: Callable[[Position], bool]) -> None:
         """Forget the batches for which ``is_needless`` is true."""
-        for position, _ in list(self):
-            if is_needless(position):
-                self.pop(position)
+        for position in list(filter(is_needless, self._positions)):
+            self.pop(position)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._blocks.clear()
-        self._keys.clear()
-        self._floor = _BEFORE_ALL
+        self._bits.clear()
+        self._positions.clear()
         self.size_bytes = 0
 
     def __iter__(self) -> Iterator[tuple[Position, int]]:
         """(position, open messages) of every batch, in order."""
-        for key in self._keys:
-            for entry_id, remaining in sorted(self._blocks[key].items()):
-                position = Position(key[0], entry_id)
-                if position > self._floor:
-                    yield position, remaining
+        return ((position, self._bits[position]) for position in self._positions)
 
 
 def bits_of(words: Sequence[int], message_count: int) -> int:

@@ -286,12 +286,6 @@ class Catalog(MetadataStore):
         rows = self._rows("SELECT value FROM property WHERE kind=? AND key=?", kind, key)
         return bytes(rows[0][0]) if rows else None
 
-    def delete(self, kind: str, key: str) -> bool:
-        """Remove (kind, key); returns whether it was there."""
-        with self._transaction() as db:
-            cursor = db.execute("DELETE FROM property WHERE kind=? AND key=?", (kind, key))
-            return cursor.rowcount > 0
-
     def items(self, kind: str) -> list[tuple[str, bytes]]:
         """All (key, value) pairs of a kind, ordered by key."""
         rows = self._rows("SELECT key, value FROM property WHERE kind=? ORDER BY key", kind)

@@ -23,7 +23,7 @@ class Content(Columns):
         super().__init__()
         self.header = header
         self.entries: list[bytes] = []
-        """Each entry after its head (see `run`); b"" if it was removed."""
+        """Each entry after its head (see `store`); b"" if it was removed."""
         self.cut_rows = 0
 
     def first(self, rows: int) -> Content:

@@ -32,7 +32,7 @@ from kafka.record.memory_records import MemoryRecords
 from pulsemark.broker.kafka.groups import offsets as offsets_module
 from pulsemark.broker.kafka.groups import transactions as coordinator
 from pulsemark.broker.kafka.topics import CHECK
-from pulsemark.kafka.errors import Code
+from pulsemark.kafka.errors import Code, KafkaError
 from pulsemark.kafka.messages import ConsumerGroupHeartbeatRequest
 from pulsemark.ledger import MemoryFolder
 from pulsemark.testing import SettableClock, running_broker
@@ -728,6 +728,32 @@ def test_what_was_decided_of_an_earlier_state_is_not_stored():
 
         coordinated(running, late)
         assert producer.state().transaction_state == "CompleteCommit"
+
+
+def test_offsets_are_committed_while_a_partition_is_being_added():
+    """librdkafka sends both at once, and would wait for 500 ms; but no offset follows the end."""
+    with kafka_of(MemoryFolder()) as (running, raw):
+        producer = Producer(raw, "t")
+        producer.init()
+        topic = make(raw, "orders")
+        producer.add_group("g")
+
+        async def both(one: Any) -> None:
+            commit = partial(one.commit_offsets, "t", one.known["t"].producer, "g", "", {})
+            adding = asyncio.ensure_future(
+                one.add("t", one.known["t"].producer, partitions=[(topic, 0)])
+            )
+            await asyncio.sleep(0)
+            await commit()
+            await adding
+            ending = asyncio.ensure_future(one.end("t", one.known["t"].producer, commits=True))
+            for _ in range(2):
+                await asyncio.sleep(0)
+            with pytest.raises(KafkaError, match="being ended"):
+                await commit()
+            await ending
+
+        coordinated(running, both)
 
 
 def test_a_former_coordinator_ends_nothing_any_more():

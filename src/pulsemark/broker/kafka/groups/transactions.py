@@ -77,8 +77,8 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._config = config
         self._now_ms = config.clock.now_ms
-        self._storing: set[str] = set()
-        """The transactional ids whose next state is not durable yet."""
+        self._storing: dict[str, State] = {}
+        """The transactional ids whose next state is not durable yet, with that state."""
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._is_over = False
         for name, known in self.known.items():
@@ -132,11 +132,11 @@ class TransactionCoordinator:
 
     async def _take_id(self, name: str) -> int:
         """A new producer id. Its transactional id does not change meanwhile."""
-        self._storing.add(name)
+        self._storing[name] = State.EMPTY
         try:
             return await self._producer_ids.take()
         finally:
-            self._storing.discard(name)
+            del self._storing[name]
 
     async def _new(self, name: str, timeout_ms: int) -> Transaction:
         if len(self.known) + len(self._storing) >= self._config.max_kafka_transactional_ids:
@@ -194,8 +194,11 @@ class TransactionCoordinator:
         offsets: Mapping[Partition, Committed],
     ) -> None:
         """Commit a group's offsets with the transaction. Durable on return. Raises KafkaError."""
-        known = self._of(name, producer)
+        # A partition may be being added: librdkafka sends both at once, and does not wait for it.
+        known = self._of(name, producer, also_storing=State.ONGOING)
         if known.state is not State.ONGOING or group not in known.groups:
+            if name in self._storing:
+                raise _busy(name)  # perhaps the group is being added
             raise KafkaError(Code.INVALID_TXN_STATE, f"group {group!r} is not in the transaction")
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._offsets.commit(
@@ -267,11 +270,18 @@ class TransactionCoordinator:
     # -- states ---------------------------------------------------------------------------------
 
     def _of(
-        self, name: str, producer: Producer, *, ending: bool = False, bumps: bool = False
+        self,
+        name: str,
+        producer: Producer,
+        *,
+        ending: bool = False,
+        bumps: bool = False,
+        also_storing: State | None = None,
     ) -> Transaction:
         """The transaction of a producer that asks for something. Raises KafkaError.
 
         ``bumps``: also of one that asks once more for the end that has given it a new epoch.
+        ``also_storing``: also while this is its next state.
         """
         known = self.known.get(name)
         if known is not None and bumps and name in self._storing:
@@ -283,7 +293,8 @@ class TransactionCoordinator:
             raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING, f"{producer} is not {name!r}")
         if known.producer != producer:
             raise _fenced(known, producer)
-        if name in self._storing or (known.state.is_decided and not ending):
+        is_storing = name in self._storing and self._storing[name] is not also_storing
+        if is_storing or (known.state.is_decided and not ending):
             raise _busy(name)
         return known
 
@@ -296,10 +307,10 @@ class TransactionCoordinator:
 
         def done(error: BaseException | None) -> None:
             # Also called when nobody waits any more.
-            self._storing.discard(name)
+            self._storing.pop(name, None)
             settle(stored, error)
 
-        self._storing.add(name)
+        self._storing[name] = new.state
         try:
             self._offsets.store_transaction(replace(new, updated_ms=self._now_ms()), done)
         except LedgerError as error:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ....metadata.crc import Buffer
+from ....metadata.protobuf_fields import varint
 from .errors import BookKeeperError
-from .frames import ADD_ENTRY, HIGH_PRIORITY, LEN, tag, varint, varints
+from .frames import ADD_ENTRY, HIGH_PRIORITY, LEN, tag, varints
 
 AddsDone = Callable[[int | BookKeeperError], None]
 """Called with how many of the first entries the bookie holds, each time that there are more; or

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from ....metadata.crc import Buffer
+from ....metadata.protobuf_fields import ONE_BYTE, varint
 from ....proto.bookkeeper_wire_pb2 import ReadLacRequest, ReadRequest, Response, WriteLacRequest
 from .errors import BookieProtocolError
 
@@ -22,19 +23,6 @@ LEN = 2
 """Protobuf's wire type of bytes and messages."""
 
 _LOW_MORE = [bytes((low | 0x80,)) for low in range(0x80)]
-_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
-
-
-def varint(value: int) -> bytes:
-    """A number that is not negative, as protobuf writes it."""
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def varints(first: int, count: int) -> list[bytes]:
@@ -45,7 +33,7 @@ def varints(first: int, count: int) -> list[bytes]:
         low = first & 0x7F
         until = min(0x80, low + end - first)
         if first < 0x80:
-            out += _ONE_BYTE[low:until]
+            out += ONE_BYTE[low:until]
         else:
             rest = varint(first >> 7)
             out += [byte + rest for byte in _LOW_MORE[low:until]]

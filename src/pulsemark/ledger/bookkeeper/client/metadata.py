@@ -9,11 +9,10 @@ from enum import IntEnum
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from ....metadata.protobuf_fields import read_varint
+from ....metadata.protobuf_fields import read_varint, varint
 from ....proto.bookkeeper_metadata_pb2 import LedgerMetadataFormat
 from .entries import NO_ENTRY, DigestType
 from .errors import BookKeeperError, InvalidRequestError, MetadataError
-from .frames import varint
 
 
 class LedgerState(IntEnum):
