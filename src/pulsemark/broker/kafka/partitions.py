@@ -80,8 +80,8 @@ class KafkaPartition:
     @property
     def first_offset(self) -> int:
         """The log's start, which may be inside an entry (`KafkaTopics.delete_before`)."""
-        opened = self.opened
-        return min(max(opened.first_index, self._topics.start(opened)), self.ledger.next_index)
+        first = max(self.opened.first_index, self._topics.starts.of(self.ledger))
+        return min(first, self.ledger.next_index)
 
     @property
     def end_offset(self) -> int:

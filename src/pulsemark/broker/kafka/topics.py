@@ -81,13 +81,13 @@ class KafkaTopics:
         #: The log of committed offsets, whose bundle's owner coordinates groups in a cluster.
         self.journal_name = self.name_of(JOURNAL)
         self._creating = asyncio.Lock()
-        self._starts = LogStarts(services.topics.catalog_writer)
+        self.starts = LogStarts(services.topics.catalog_writer)
 
     async def load(self) -> None:
         """Read what was stored. Raises LedgerError, OSError."""
         if self._services.cluster is not None:
-            self._services.cluster.hear(LOG_START_KIND, self._starts.take)
-        await self._starts.load(lambda name: self._topics.exists(TopicName.parse(name)))
+            self._services.cluster.hear(LOG_START_KIND, self.starts.take)
+        await self.starts.load(lambda name: self._topics.exists(TopicName.parse(name)))
 
     def name_of(self, topic: str) -> TopicName:
         """The broker's name of a topic."""
@@ -243,17 +243,13 @@ class KafkaTopics:
         size_bytes: int = await translated(self._services.run_blocking(measure))
         return size_bytes
 
-    def start(self, opened: Topic) -> int:
-        """The offset before which records were deleted."""
-        return self._starts.of(opened.ledger)
-
     async def delete_before(self, opened: Topic, offset: int, position: Position) -> None:
         """Remove the entries before a position, also for Pulsar's subscriptions; keep the offset.
 
         Pulsar's consumers still get the whole entry that has the offset.
         """
         await translated(self._services.cleaning.truncate(opened, position))
-        await translated(self._starts.move(opened, offset))
+        await translated(self.starts.move(opened, offset))
 
 
 def check_set(opened: Topic, size_bytes: int) -> None:

@@ -28,11 +28,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ....kafka.errors import Code, KafkaError
 from ....kafka.records import NO_PRODUCER, Producer
-from ....ledger import Appended, CorruptEntryError, Entry, LedgerError, ManagedLedger, Position
+from ....ledger import Appended, Entry, LedgerError, ManagedLedger, Position
+from ....ledger.position import EARLIEST
+from ....ledger.topic_log import read_on
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +45,6 @@ REWRITE_AT_LEAST, REWRITE_AT_LEAST_BYTES = 10_000, 64 * 1024 * 1024
 OFFSETS_PER_ENTRY = 500
 #: They are stored, and shown, in one step. Kafka's limit is the size of a batch, about as many.
 MAX_OFFSETS_PER_COMMIT = 20_000
-READ_ENTRIES = 1_000
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -186,24 +188,12 @@ class Offsets:
 
     def load(self) -> None:
         """Read the log. Blocks. Raises LedgerError, OSError."""
-        ledger = self._ledger
-        at = ledger.first_position
-        while at is not None:
-            try:
-                entries = ledger.read(at, max_entries=READ_ENTRIES)
-            except CorruptEntryError as damage:
-                log.error("committed offsets of one entry are lost: %s", damage)
-                at = damage.next_position
-                continue
-            if not entries:
-                break
-            for entry in entries:
-                self._entries += 1
-                self.size_bytes += len(entry.body)
-                self._take_stored(entry)
-            last = entries[-1].position
-            at = Position(last.ledger_id, last.entry_id + 1)
-        ledger.recent.reader_left()
+        lost = partial(log.error, "committed offsets of one entry are lost: %s")
+        for entry in chain.from_iterable(read_on(self._ledger, EARLIEST, lost)):
+            self._entries += 1
+            self.size_bytes += len(entry.body)
+            self._take_stored(entry)
+        self._ledger.recent.reader_left()
 
     def _take_stored(self, entry: Entry) -> None:
         try:
