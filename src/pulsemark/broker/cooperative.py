@@ -361,6 +361,11 @@ class Background:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def cancel(self) -> None:
+        """End the tasks that run now where they are."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
     async def settle_running(self) -> None:
         """Return when all tasks that run now have ended; tasks started later are not awaited."""
         if self._tasks:

@@ -373,7 +373,8 @@ class Broker(Addresses):
         try:
             if self._membership is not None:
                 await self._membership.leave()
-            await self._stop_accepting()
+            if self._listening is not None:
+                await self._listening.close()
             # All at the same time: they share the configured timeout.
             others = [self.seek_server.stop()] if self.seek_server is not None else []
             others += [self.kafka.close()] if self.kafka is not None else []
@@ -386,10 +387,6 @@ class Broker(Addresses):
             self._state = "closed"
             if was_running:
                 log.info("broker stopped after %.3f s", time.monotonic() - started_s)
-
-    async def _stop_accepting(self) -> None:
-        if self._listening is not None:
-            await self._listening.close()
 
     async def _close_sessions(self) -> None:
         if self._housekeeping is not None:

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from ..wire import TopicName, check_namespace
 from .options import read_token
@@ -145,16 +144,12 @@ def seek_service(args: argparse.Namespace, address: str) -> Iterator[SeekClient]
 
 def target_path(text: str) -> tuple[str, str]:
     """The target's full name, and its path in the admin interface."""
+    from ..client.admin import namespace_path, topic_path
+
     if "://" not in text and text.count("/") == 1:
-        tenant, namespace = check_namespace(text)
-        return text, f"/admin/v2/namespaces/{_quoted(tenant, namespace)}"
-    topic = TopicName.parse(text)
-    parts = (topic.domain, topic.tenant, topic.namespace_local, topic.local)
-    return str(topic), f"/admin/v2/{_quoted(*parts)}"
-
-
-def _quoted(*parts: str) -> str:
-    return "/".join(quote(part, safe="") for part in parts)
+        check_namespace(text)
+        return text, f"/admin/v2/namespaces/{namespace_path(text)}"
+    return str(TopicName.parse(text)), f"/admin/v2/{topic_path(text)}"
 
 
 def not_ours(answer: object, what: str) -> CliError:

@@ -18,16 +18,8 @@ from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import EntryKind, FolderReader, LedgerError, Position, entries_of
 from ..metadata import Control, control_of
 from ..metadata.control import CONTROL_TYPES
+from . import options
 from .brokers import ACCESS, seek_service
-from .options import (
-    DEFAULT_DATA_DIR,
-    IN_DATA_DIR,
-    JSON,
-    TOPIC,
-    declared,
-    full_topic,
-    not_negative,
-)
 from .output import json_line, print_rows
 from .parsing import CliError
 from .records import HEADINGS, control_fields, control_line
@@ -42,15 +34,15 @@ APPENDED = [name for name in CONTROL_TYPES if name != "replicated-subscription"]
 
 _READ = f"""
 either:
---data-dir PATH  folder to read {IN_DATA_DIR}
+--data-dir PATH  folder to read {options.IN_DATA_DIR}
 --url, --grpc HOST:PORT  seek service to ask
 and:
 """
-add_arguments = declared(
+add_arguments = options.declared(
     f"""
-{ACCESS}{JSON}
+{ACCESS}{options.JSON}
 append: add a control entry
-{TOPIC}
+{options.TOPIC}
 --url, --grpc HOST:PORT!  the broker's gRPC address
 type TYPE  {", ".join(APPENDED)}
 name NAME? []  the transaction's id, the checkpoint's mark, the user's type, or the leader
@@ -58,18 +50,18 @@ name NAME? []  the transaction's id, the checkpoint's mark, the user's type, or 
 --epoch N  leader-change: the epoch that begins (default: the next one); else the epoch that must be
     the current one
 list: print the control entries of a topic
-{TOPIC}{_READ}
+{options.TOPIC}{_READ}
 --limit N  at most N entries
 epochs: print where each leader epoch begins and ends
-{TOPIC}{_READ}""",
+{options.TOPIC}{_READ}""",
     type=APPENDED,
-    epoch=not_negative,
+    epoch=options.not_negative,
 )
 
 
 def run(args: argparse.Namespace) -> int:
     """Append, or print what is there."""
-    topic = full_topic(args.topic)
+    topic = options.full_topic(args.topic)
     if args.action == "append":
         _append(args, topic)
     elif args.action == "list":
@@ -131,7 +123,7 @@ def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
             for each in found:
                 yield each.position, each.index, each.append_time_ms, control_of(each.prefix)
         return
-    with FolderReader(args.data_dir or DEFAULT_DATA_DIR) as reader:
+    with FolderReader(args.data_dir or options.DEFAULT_DATA_DIR) as reader:
         log = one_log(reader, topic)
         for entry in entries_of(log, end=log.end_position):
             if entry.kind is EntryKind.CONTROL:
@@ -144,7 +136,7 @@ def _epochs(args: argparse.Namespace, topic: str) -> None:
         with seek_service(args, args.url) as client:
             history = client.epochs(topic)
     else:
-        with FolderReader(args.data_dir or DEFAULT_DATA_DIR) as reader:
+        with FolderReader(args.data_dir or options.DEFAULT_DATA_DIR) as reader:
             history = one_log(reader, topic).epoch_history()
     rows = [
         {

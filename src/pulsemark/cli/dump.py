@@ -26,29 +26,10 @@ from typing import TYPE_CHECKING
 
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
+from . import options, records
 from .brokers import ADMIN_URL, REQUEST
-from .options import (
-    IN_DATA_DIR,
-    JSON,
-    declared,
-    full_topic,
-    not_negative,
-    parse_time,
-    show_time,
-)
 from .output import Progress, json_line, output_console, tags_text
 from .parsing import CliError
-from .records import (
-    ControlPrinter,
-    Damage,
-    Row,
-    control_fields,
-    headless_segments,
-    log_rows,
-    payload_fields,
-    payload_lines,
-    segment_rows,
-)
 from .stores import STORE, broker_rows, data_dir_of, from_broker, log_in, names_in, reader_of
 
 if TYPE_CHECKING:
@@ -70,11 +51,11 @@ def _position(text: str) -> Position:
     return Position(int(ledger), int(entry))
 
 
-add_arguments = declared(
+add_arguments = options.declared(
     f"""
 target PATH|TOPIC  data folder, segment file, or topic of --data-dir
 either:
---data-dir PATH  folder that TOPIC is in {IN_DATA_DIR}
+--data-dir PATH  folder that TOPIC is in {options.IN_DATA_DIR}
 {STORE}{ADMIN_URL}
 and:
 {REQUEST}
@@ -87,9 +68,9 @@ and:
 --control  only control entries, with what they say
 --payload  also the messages: key, value and properties
 --uncommitted  also entries of transactions that are open or were aborted
-{JSON}""",
+{options.JSON}""",
     start=_position,
-    from_index=not_negative,
+    from_index=options.not_negative,
 )
 
 
@@ -99,11 +80,11 @@ def run(args: argparse.Namespace) -> int:
         raise CliError("--payload: control entries have no payload")
     printer: _Printer = _JsonPrinter(payload=args.payload)
     if not args.json:
-        printer = ControlPrinter() if args.control else _TextPrinter(payload=args.payload)
+        printer = records.ControlPrinter() if args.control else _TextPrinter(payload=args.payload)
     path = Path(args.target)
     if args.store is not None:
         with reader_of(args) as store:
-            names = names_in(store, full_topic(args.target))
+            names = names_in(store, options.full_topic(args.target))
             return max(_dump_topic(store, name, args, printer) for name in names)
     if args.data_dir is None and args.url is None and path.is_file():
         if args.from_time is not None or args.from_index is not None:
@@ -117,9 +98,9 @@ def run(args: argparse.Namespace) -> int:
         return status
     folder = path if is_folder else data_dir_of(args, args.target)
     with FolderReader(folder) as reader:
-        topics = reader.topics() if is_folder else names_in(reader, full_topic(args.target))
+        topics = reader.topics() if is_folder else names_in(reader, options.full_topic(args.target))
         statuses = [_dump_topic(reader, topic, args, printer) for topic in topics]
-    for damage in headless_segments(folder):
+    for damage in records.headless_segments(folder):
         printer.damage(None, damage)
         statuses.append(1)
     return max(statuses, default=0)
@@ -139,10 +120,10 @@ def _dump_broker(args: argparse.Namespace, printer: _Printer) -> int | None:
     elif args.from_index is not None:
         place = {"index": str(args.from_index)}
     elif args.from_time is not None:
-        place = {"time": str(parse_time(args.from_time))}
+        place = {"time": str(options.parse_time(args.from_time))}
     dumped = from_broker(
         args,
-        full_topic(args.target),
+        options.full_topic(args.target),
         lambda admin, name: broker_rows(admin, name, place, has_all=args.uncommitted),
     )
     if dumped is None:
@@ -156,10 +137,10 @@ def _dump_topic(
     try:
         log = log_in(reader, topic)
         start = _start(log, args)
-        rows = log_rows(log, start, has_all=args.uncommitted)
+        rows = records.log_rows(log, start, has_all=args.uncommitted)
         return _print_all(topic, rows, args, printer, lambda: _count(log, start))
     except CorruptFileError as error:
-        printer.damage(topic, Damage(None, None, str(error)))
+        printer.damage(topic, records.Damage(None, None, str(error)))
         return 1
 
 
@@ -171,7 +152,7 @@ def _start(log: TopicLog | CompactedLog, args: argparse.Namespace) -> Position |
 
         finder = finder_of(log)
         if args.from_time is not None:
-            return finder.by_time(parse_time(args.from_time)).position
+            return finder.by_time(options.parse_time(args.from_time)).position
         try:
             return finder.by_index(args.from_index).position
         except IndexOutOfRangeError as error:
@@ -180,7 +161,7 @@ def _start(log: TopicLog | CompactedLog, args: argparse.Namespace) -> Position |
 
 
 def _dump_segment(path: Path, args: argparse.Namespace, printer: _Printer) -> int:
-    topic, rows = segment_rows(path)
+    topic, rows = records.segment_rows(path)
     if (start := args.start) is not None:
         rows = (row for row in rows if row.position is None or row.position >= start)
     return _print_all(topic, rows, args, printer, lambda: None)
@@ -194,7 +175,7 @@ def _count(log: TopicLog | CompactedLog, start: Position | None) -> int:
 
 def _print_all(
     topic: str,
-    rows: Iterator[Row | Damage],
+    rows: Iterator[records.Row | records.Damage],
     args: argparse.Namespace,
     printer: _Printer,
     total: Callable[[], int | None],
@@ -202,7 +183,7 @@ def _print_all(
     """Print the rows that are wanted; with a bar if they go into a file or a pipe."""
     read = 0
 
-    def counted() -> Iterator[Row | Damage]:
+    def counted() -> Iterator[records.Row | records.Damage]:
         nonlocal read
         for row in rows:
             read += 1
@@ -215,18 +196,20 @@ def _print_all(
         return _print_rows(topic, islice(_wanted(counted(), args), args.limit), printer)
 
 
-def _wanted(rows: Iterator[Row | Damage], args: argparse.Namespace) -> Iterator[Row | Damage]:
+def _wanted(
+    rows: Iterator[records.Row | records.Damage], args: argparse.Namespace
+) -> Iterator[records.Row | records.Damage]:
     """With `--control`, control entries and damage; a damaged entry may have been one."""
     if not args.control:
         return rows
-    return (row for row in rows if isinstance(row, Damage) or row.kind is EntryKind.CONTROL)
+    return (row for row in rows if isinstance(row, records.Damage) or row.kind is EntryKind.CONTROL)
 
 
-def _print_rows(topic: str, rows: Iterator[Row | Damage], printer: _Printer) -> int:
+def _print_rows(topic: str, rows: Iterator[records.Row | records.Damage], printer: _Printer) -> int:
     status = 0
     printer.topic(topic)
     for row in rows:
-        if isinstance(row, Damage):
+        if isinstance(row, records.Damage):
             printer.damage(topic, row)
             status = 1
         else:
@@ -234,7 +217,7 @@ def _print_rows(topic: str, rows: Iterator[Row | Damage], printer: _Printer) -> 
     return status
 
 
-class _TextPrinter(ControlPrinter):
+class _TextPrinter(records.ControlPrinter):
     """A table for people."""
 
     def __init__(self, *, payload: bool) -> None:
@@ -243,7 +226,7 @@ class _TextPrinter(ControlPrinter):
     def topic(self, topic: str) -> None:
         print(f"{topic}\n{HEADINGS}")
 
-    def row(self, topic: str, row: Row) -> None:
+    def row(self, topic: str, row: records.Row) -> None:
         tags = tags_text(row.tags)
         print(
             f"{row.position!s:>12} {row.index:>10} {row.message_count:>6} "
@@ -252,7 +235,7 @@ class _TextPrinter(ControlPrinter):
             f"{row.prefix_size_bytes:>6} {row.body_size_bytes:>8} {f'{row.crc:<4} {tags}'.rstrip()}"
         )
         if self._payload and row.kind is EntryKind.DATA:
-            print("".join(f"{'':>12} {line}\n" for line in payload_lines(row)), end="")
+            print("".join(f"{'':>12} {line}\n" for line in records.payload_lines(row)), end="")
 
 
 class _JsonPrinter:
@@ -264,21 +247,21 @@ class _JsonPrinter:
     def topic(self, topic: str) -> None:
         """Print nothing: each row names its topic."""
 
-    def row(self, topic: str, row: Row) -> None:
-        control = control_fields(row.control)
+    def row(self, topic: str, row: records.Row) -> None:
+        control = records.control_fields(row.control)
         row.control = None
         fields = asdict(row)
         ledger_id, entry_id = fields.pop("position")
         del fields["tags"]  # `prefix` has them too, sorted by their kinds
         del fields["control"], fields["body"]
         if self._payload and row.kind is EntryKind.DATA:
-            fields["messages"] = payload_fields(row)
+            fields["messages"] = records.payload_fields(row)
         if control is not None:
             fields["control"] = control
         fields["kind"] = row.kind.name.lower()
         print(json_line({"topic": topic, "ledger_id": ledger_id, "entry_id": entry_id, **fields}))
 
-    def damage(self, topic: str | None, damage: Damage) -> None:
+    def damage(self, topic: str | None, damage: records.Damage) -> None:
         ledger_id, entry_id = damage.position or (None, None)
         place = {"topic": topic, "ledger_id": ledger_id, "entry_id": entry_id}
         what = {"damaged": damage.reason, "goes_on_at": damage.next_position}
@@ -286,7 +269,7 @@ class _JsonPrinter:
 
 
 def _time(time_ms: int | None) -> str:
-    return "-" if time_ms is None else show_time(time_ms)
+    return "-" if time_ms is None else options.show_time(time_ms)
 
 
-_Printer = ControlPrinter | _JsonPrinter
+_Printer = records.ControlPrinter | _JsonPrinter

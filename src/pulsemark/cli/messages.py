@@ -23,16 +23,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+from .. import metadata
 from ..client import RawConsumer, RawMessage, RawProducer, Service
 from ..client.errors import ClientError, ServiceUrlError, WaitTimeoutError
-from ..metadata import (
-    Message,
-    MessageFormatError,
-    MessageMetadata,
-    messages_of,
-    pack_message,
-    read_message_metadata,
-)
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from ..proto.pulsar_api_pb2 import CommandSubscribe
 from ..wire import MessageId, pack_ack_set, unpack_ack_set
@@ -62,13 +55,13 @@ def _produce(args: argparse.Namespace) -> int:
     return 0
 
 
-def _entry(template: MessageMetadata, value: bytes, name: str, number: int) -> bytes:
-    message = MessageMetadata()
+def _entry(template: metadata.MessageMetadata, value: bytes, name: str, number: int) -> bytes:
+    message = metadata.MessageMetadata()
     message.CopyFrom(template)
     message.producer_name = name
     message.sequence_id = number
     message.publish_time = time.time_ns() // 1_000_000
-    return pack_message(message, value)
+    return metadata.pack_message(message, value)
 
 
 def _partition(key: str | None, number: int, partitions: int) -> int:
@@ -81,8 +74,8 @@ def _partition(key: str | None, number: int, partitions: int) -> int:
     return (code & 0x7FFFFFFF) % partitions
 
 
-def _template(args: argparse.Namespace) -> MessageMetadata:
-    template = MessageMetadata()
+def _template(args: argparse.Namespace) -> metadata.MessageMetadata:
+    template = metadata.MessageMetadata()
     if args.key is not None:
         template.partition_key = args.key
     for pair in args.property or ():
@@ -134,12 +127,14 @@ def _consume(args: argparse.Namespace) -> int:
             print(note, file=sys.stderr)
         consumers = [_subscribed(service, log, args) for log in logs]
         for consumer, received in _received(consumers, args.timeout):
-            size = read_message_metadata(received.headers_and_payload).num_messages_in_batch
+            size = metadata.read_message_metadata(
+                received.headers_and_payload
+            ).num_messages_in_batch
             words = received.command.ack_set  # none: no message of the batch is acknowledged
             left = unpack_ack_set(words, size) if words else range(-1, size)
             messages = [
                 message
-                for message in messages_of(received.headers_and_payload)
+                for message in metadata.messages_of(received.headers_and_payload)
                 if message.batch_index in left
             ]
             shown = messages[: wanted - printed]
@@ -190,7 +185,7 @@ def _received(
             last_s = time.monotonic()
 
 
-def _print(received: RawMessage, message: Message, *, topic: str, as_json: bool) -> None:
+def _print(received: RawMessage, message: metadata.Message, *, topic: str, as_json: bool) -> None:
     place = received.message_id
     position = f"{place.ledger_id}:{place.entry_id}"
     if message.batch_index >= 0:
@@ -238,7 +233,7 @@ and:
 COMMANDS = {
     "produce": Command(ERRORS, _PRODUCE, _produce),
     "consume": Command(
-        (*ERRORS, MessageFormatError, DecompressionError, CompressionUnavailableError),
+        (*ERRORS, metadata.MessageFormatError, DecompressionError, CompressionUnavailableError),
         _CONSUME,
         _consume,
     ),

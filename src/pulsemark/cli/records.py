@@ -14,34 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ledger import (
-    CorruptEntryError,
-    CorruptFileError,
-    Entry,
-    EntryKind,
-    Position,
-    TopicLog,
-)
+from .. import ledger, metadata
 from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import list_segments, segment_path
 from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE
 from ..ledger.local.segment.salvage import read_segment_header
 from ..ledger.local.segment.scan import ScannedRecord, scan_records
 from ..ledger.local.segment.segment_format import SegmentHeader
-from ..metadata import (
-    ChecksumError,
-    Control,
-    Message,
-    MessageFormatError,
-    PrefixError,
-    control_of,
-    messages_of,
-    prefix_fields,
-    printable,
-    read_message_metadata,
-    tags_of,
-    verify_checksum,
-)
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from .options import show_time
 from .output import counted, escaped, tags_text
@@ -57,8 +36,8 @@ READ_BYTES = 4 << 20
 class Row:
     """One record. Times are unix ms, None if the entry does not have that time."""
 
-    position: Position
-    kind: EntryKind
+    position: ledger.Position
+    kind: ledger.EntryKind
     first_index: int
     index: int
     message_count: int
@@ -74,7 +53,7 @@ class Row:
     #: All fields of the prefix by name; a third party's by number if its plugin is not installed.
     prefix: dict[str, object] = field(default_factory=dict)
     #: What a control entry says; None for other entries, and where the prefix says nothing.
-    control: Control | None = None
+    control: metadata.Control | None = None
     #: The producer's bytes.
     body: bytes = field(default=b"", repr=False)
     #: The prefix's fields except time and index, and application tags by their own names.
@@ -85,13 +64,13 @@ class Row:
 class Damage:
     """A damaged record: its position and where the log continues, None if they are not known."""
 
-    position: Position | None
-    next_position: Position | None
+    position: ledger.Position | None
+    next_position: ledger.Position | None
     reason: str
 
 
 def log_rows(
-    log: TopicLog | CompactedLog, start: Position | None, *, has_all: bool = False
+    log: ledger.TopicLog | CompactedLog, start: ledger.Position | None, *, has_all: bool = False
 ) -> Iterator[Row | Damage]:
     """The records of a topic from `start` (None: its first) to its present end.
 
@@ -103,7 +82,7 @@ def log_rows(
     while position is not None and position < end:
         try:
             entries = log.read(position, max_entries=READ_ENTRIES, max_bytes=READ_BYTES)
-        except CorruptEntryError as error:
+        except ledger.CorruptEntryError as error:
             yield Damage(error.position, error.next_position, error.reason)
             position = error.next_position
             continue
@@ -119,7 +98,7 @@ def log_rows(
             if entry.position >= end:
                 return
             yield _row(entry)
-        position = Position(last.ledger_id, last.entry_id + 1)
+        position = ledger.Position(last.ledger_id, last.entry_id + 1)
 
 
 def headless_segments(folder: Path) -> Iterator[Damage]:
@@ -136,7 +115,7 @@ def headless_segments(folder: Path) -> Iterator[Damage]:
                 read_segment_header(files, path)
         except FileNotFoundError:  # trimmed meanwhile
             continue
-        except CorruptFileError as error:
+        except ledger.CorruptFileError as error:
             yield Damage(None, None, f"{path.name}: {error.reason}")
 
 
@@ -158,27 +137,27 @@ def _segment_rows(path: Path, header: SegmentHeader) -> Iterator[Row | Damage]:
     try:
         offset, expected = header.size_bytes, header.first_entry_id
         for record in scan_records(files, fd, header, offset, expected):
-            here = Position(header.ledger_id, record.fields.entry_id)
+            here = ledger.Position(header.ledger_id, record.fields.entry_id)
             if here.entry_id > expected:
                 count = here.entry_id - expected
                 reason = f"{count} without a whole record from byte {offset} on"
-                yield Damage(Position(header.ledger_id, expected), here, reason)
+                yield Damage(ledger.Position(header.ledger_id, expected), here, reason)
             offset, expected = record.end_offset, here.entry_id + 1
             if record.damaged is not None:
-                yield Damage(here, Position(header.ledger_id, expected), record.damaged)
+                yield Damage(here, ledger.Position(header.ledger_id, expected), record.damaged)
             else:
                 yield _row(_scanned_entry(files, fd, header.ledger_id, record))
-        yield from _tail(files, fd, Position(header.ledger_id, expected), offset)
+        yield from _tail(files, fd, ledger.Position(header.ledger_id, expected), offset)
     finally:
         files.close(fd)
 
 
-def _scanned_entry(files: Files, fd: int, ledger_id: int, record: ScannedRecord) -> Entry:
+def _scanned_entry(files: Files, fd: int, ledger_id: int, record: ScannedRecord) -> ledger.Entry:
     fields = record.fields
     at = record.offset + RECORD_HEADER_SIZE
-    return Entry(
-        Position(ledger_id, fields.entry_id),
-        EntryKind(fields.kind),
+    return ledger.Entry(
+        ledger.Position(ledger_id, fields.entry_id),
+        ledger.EntryKind(fields.kind),
         fields.message_count,
         fields.index,
         fields.append_time_ms,
@@ -187,7 +166,7 @@ def _scanned_entry(files: Files, fd: int, ledger_id: int, record: ScannedRecord)
     )
 
 
-def _tail(files: Files, fd: int, position: Position, offset: int) -> Iterator[Damage]:
+def _tail(files: Files, fd: int, position: ledger.Position, offset: int) -> Iterator[Damage]:
     """The damage after the last record, if any. Zeros there are reserved space, not damage."""
     size = files.size(fd)
     for at in range(offset, size, READ_BYTES):
@@ -198,7 +177,7 @@ def _tail(files: Files, fd: int, position: Position, offset: int) -> Iterator[Da
             return
 
 
-def _row(entry: Entry) -> Row:
+def _row(entry: ledger.Entry) -> Row:
     row = Row(
         entry.position,
         entry.kind,
@@ -217,13 +196,13 @@ def _row(entry: Entry) -> Row:
 
 def row_of_broker(entry: dict[str, Any]) -> Row | Damage:
     """An entry as the broker's HTTP interface lists it: without payload, its checksum unchecked."""
-    position = Position(entry["ledgerId"], entry["entryId"])
+    position = ledger.Position(entry["ledgerId"], entry["entryId"])
     if "kind" not in entry:
         return Damage(position, None, str(entry.get("error")))
     prefix = bytes.fromhex(entry["prefixHex"])
     row = Row(
         position,
-        EntryKind[entry["kind"].upper()],
+        ledger.EntryKind[entry["kind"].upper()],
         entry["firstIndex"],
         entry["index"],
         entry["messageCount"],
@@ -242,14 +221,14 @@ def row_of_broker(entry: dict[str, Any]) -> Row | Damage:
 def _add_message(row: Row, body: memoryview) -> None:
     """Add the fields of the producer's header; a control entry may have none."""
     try:
-        row.crc = "ok" if verify_checksum(body) else "none"
-    except ChecksumError:
+        row.crc = "ok" if metadata.verify_checksum(body) else "none"
+    except metadata.ChecksumError:
         row.crc = "bad"
-    except MessageFormatError:
+    except metadata.MessageFormatError:
         return
     try:
-        message = read_message_metadata(body)
-    except MessageFormatError:
+        message = metadata.read_message_metadata(body)
+    except metadata.MessageFormatError:
         return
     row.publish_time_ms = message.publish_time
     row.producer_name = message.producer_name
@@ -259,17 +238,17 @@ def _add_message(row: Row, body: memoryview) -> None:
 def _add_prefix(row: Row, prefix: memoryview) -> None:
     """Add the fields of the stamp, and its tags."""
     try:
-        fields, tags = prefix_fields(prefix), tags_of(prefix)
-    except PrefixError as error:
+        fields, tags = metadata.prefix_fields(prefix), metadata.tags_of(prefix)
+    except metadata.PrefixError as error:
         row.prefix = {"unreadable": str(error)}
         return
     for name, value in fields.items():
         if isinstance(value, dict):
-            row.prefix[name] = {tag: printable(content) for tag, content in value.items()}
+            row.prefix[name] = {tag: metadata.printable(content) for tag, content in value.items()}
         else:
-            row.prefix[name] = printable(value)
-    row.control = control_of(prefix)
-    row.tags = {name: printable(value) for name, value in tags.items()}
+            row.prefix[name] = metadata.printable(value)
+    row.control = metadata.control_of(prefix)
+    row.tags = {name: metadata.printable(value) for name, value in tags.items()}
     time_ms = fields.get("broker_timestamp")
     row.broker_timestamp_ms = time_ms if isinstance(time_ms, int) else None
 
@@ -298,7 +277,7 @@ class ControlPrinter:
 
 
 def control_line(
-    position: Position, index: int, append_time_ms: int, control: Control | None
+    position: ledger.Position, index: int, append_time_ms: int, control: metadata.Control | None
 ) -> str:
     """One line of the table."""
     start = f"{position!s:>12} {index:>10} {show_time(append_time_ms):<24}"
@@ -309,7 +288,7 @@ def control_line(
     return f"{start} {said}".rstrip()
 
 
-def control_fields(control: Control | None) -> dict[str, object] | None:
+def control_fields(control: metadata.Control | None) -> dict[str, object] | None:
     """What a control entry says, for JSON."""
     if control is None:
         return None
@@ -321,14 +300,14 @@ def control_fields(control: Control | None) -> dict[str, object] | None:
     }
 
 
-def _tags(control: Control) -> dict[str, object]:
+def _tags(control: metadata.Control) -> dict[str, object]:
     """The tags; a value that is not UTF-8 as hexadecimal text."""
     tags: dict[str, object] = {}
     for name, value in sorted(control.tags.items()):
         try:
             tags[name] = value.decode()
         except UnicodeDecodeError:
-            tags[name] = printable(value)
+            tags[name] = metadata.printable(value)
     return tags
 
 
@@ -364,16 +343,16 @@ def payload_lines(row: Row) -> Iterator[str]:
         yield "  ".join(parts)
 
 
-def _opened(row: Row) -> list[Message] | str:
+def _opened(row: Row) -> list[metadata.Message] | str:
     if row.body[:4] == bytes(4):
         return "it is a record set of a Kafka client"
     try:
-        return messages_of(row.body)
-    except (MessageFormatError, DecompressionError, CompressionUnavailableError) as error:
+        return metadata.messages_of(row.body)
+    except (metadata.MessageFormatError, DecompressionError, CompressionUnavailableError) as error:
         return str(error)
 
 
-def _message_fields(row: Row, message: Message) -> dict[str, object]:
+def _message_fields(row: Row, message: metadata.Message) -> dict[str, object]:
     shown: dict[str, object] = {"index": row.first_index + max(message.batch_index, 0)}
     for name, value in message._asdict().items():
         if isinstance(value, bytes):

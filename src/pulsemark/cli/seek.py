@@ -31,31 +31,10 @@ from ..finder.errors import BindError, InvalidFieldError, NotPossibleError, Seek
 from ..finder.search import finder_of
 from ..ledger import LedgerError, Position
 from ..wire import TopicName
+from . import options, stores
 from .brokers import DEFAULT_ADMIN_URL, REQUEST, seek_service
-from .options import (
-    DEFAULT_DATA_DIR,
-    IN_DATA_DIR,
-    JSON,
-    TOPIC,
-    declared,
-    full_topic,
-    grpc_target,
-    not_negative,
-    parse_time,
-    read_token,
-    show_time,
-)
 from .output import json_line
 from .parsing import CliError, Command
-from .stores import (
-    STORE,
-    entries_page,
-    from_broker,
-    log_in,
-    names_in,
-    open_store_reader,
-    reader_of,
-)
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
@@ -74,10 +53,10 @@ def _seek(args: argparse.Namespace) -> int:
     """Search and print what was found."""
     if (args.time is None) == (args.index is None):
         raise CliError("give either a TIME or --index N")
-    topic = full_topic(args.topic)
+    topic = options.full_topic(args.topic)
     search, value = "index", args.index
     if args.index is None:
-        search, value = "time", parse_time(args.time)
+        search, value = "time", options.parse_time(args.time)
     show = _as_json if args.json else _as_text
     try:
         found = _answers(args, topic, search, value)
@@ -96,13 +75,16 @@ def _answers(
         with seek_service(args, args.url) as client:
             return [(topic, getattr(client, f"by_{search}")(topic, value, method=method))]
     if method is SearchMethod.INDEX:
-        asked = from_broker(args, topic, partial(_over_http, search=search, value=value))
+        asked = stores.from_broker(args, topic, partial(_over_http, search=search, value=value))
         if asked is not None:
             return asked
     elif args.url is not None:
         raise CliError("--method prefixes is for a folder or a gRPC service")
-    with reader_of(args) as reader:
-        finders = ((name, finder_of(log_in(reader, name))) for name in names_in(reader, topic))
+    with stores.reader_of(args) as reader:
+        finders = (
+            (name, finder_of(stores.log_in(reader, name)))
+            for name in stores.names_in(reader, topic)
+        )
         return [
             (name, getattr(finder, f"by_{search}")(value, method=method))
             for name, finder in finders
@@ -116,12 +98,12 @@ def _address(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither of the form {DEFAULT_ADMIN_URL} nor HOST:PORT of a gRPC service"
         )
-    return grpc_target(text)
+    return options.grpc_target(text)
 
 
 def _over_http(admin: AdminClient, topic: str, *, search: str, value: int) -> Place:
     """What is found over HTTP. `reads` and `bytes_read` are not told there: 0."""
-    page = entries_page(admin, topic, after="0", **{search: str(value)})
+    page = stores.entries_page(admin, topic, after="0", **{search: str(value)})
     place = page["found"]
     position = Position(place["ledgerId"], place["entryId"])
     if place.get("end"):
@@ -158,12 +140,12 @@ def _as_json(topic: str, asked: int, found: Place) -> str:
 
 
 def _as_text(topic: str, asked: int, found: Place) -> str:
-    time = f"time      {show_time(found.time_ms)} ({found.time_ms})"
+    time = f"time      {options.show_time(found.time_ms)} ({found.time_ms})"
     position, count = f"position  {found.position}", found.message_count
     if isinstance(found, IndexPlace):
         message = f"message   {found.batch_index + 1} of {count}"
         return "\n".join((f"{topic} index {asked}", position, message, time))
-    lines = [f"{topic} from {show_time(asked)} ({asked})"]
+    lines = [f"{topic} from {options.show_time(asked)} ({asked})"]
     if found.end:
         lines.append("no entry is at or after this time; the next entry will get this place:")
         return "\n".join((*lines, position, f"index     {found.index}"))
@@ -181,8 +163,7 @@ def _serve(args: argparse.Namespace) -> int:
     from ..compaction.current_view import log_of_folder
     from ..finder.server import serve_folder
 
-    folder = args.data_dir or DEFAULT_DATA_DIR
-    options = _server_options(args)
+    folder, served = args.data_dir or options.DEFAULT_DATA_DIR, _server_options(args)
 
     def announce(server: SeekServer) -> None:
         where = args.store or str(folder.resolve())
@@ -193,14 +174,14 @@ def _serve(args: argparse.Namespace) -> int:
             print(f"pulsemark finder is ready: grpc {server.target}, data in {where}", flush=True)
 
     try:
-        source = folder if args.store is None else open_store_reader(args.store)
+        source = folder if args.store is None else stores.open_store_reader(args.store)
         log_of = log_of_folder if args.store is None else None
 
         def full(topic: str) -> str:
             return str(TopicName.parse(topic))  # raises a ValueError, as the server expects
 
         asyncio.run(
-            serve_folder(source, options, normalise=full, log_of=log_of, on_started=announce)
+            serve_folder(source, served, normalise=full, log_of=log_of, on_started=announce)
         )
     except ssl.SSLError as error:  # its text does not name the file
         files = [str(path) for path in (args.tls_cert, args.tls_key, args.tls_client_ca) if path]
@@ -218,30 +199,32 @@ def _server_options(args: argparse.Namespace) -> ServerOptions:
         tls = ServerTls(certificate=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca)
     elif args.tls_client_ca is not None:
         raise CliError("--tls-client-ca needs --tls-cert and --tls-key")
-    return ServerOptions(host=args.host, port=args.port, tls=tls, token=read_token(args.token_file))
+    return ServerOptions(
+        host=args.host, port=args.port, tls=tls, token=options.read_token(args.token_file)
+    )
 
 
-_SEEK = declared(
-    f"""{TOPIC}
+_SEEK = options.declared(
+    f"""{options.TOPIC}
 time TIME?  unix milliseconds, ISO 8601, a clock time of today (14:05), or relative (-5m)
 --index N  instead of TIME: the message of this index
 either:
---data-dir PATH  folder to search in {IN_DATA_DIR}
-{STORE}
+--data-dir PATH  folder to search in {options.IN_DATA_DIR}
+{stores.STORE}
 --url, --grpc, --admin-url URL  the broker to ask: {DEFAULT_ADMIN_URL}, or HOST:PORT of its gRPC
     service
 and:
 {REQUEST}
 --method {{index,prefixes}} [index]  search by the time index, or by the entries' prefixes alone
-{JSON}""",
-    index=not_negative,
+{options.JSON}""",
+    index=options.not_negative,
     url=_address,
 )
-_FINDER = declared(f"""
+_FINDER = options.declared(f"""
 serve: serve until SIGINT or SIGTERM
 either:
---data-dir PATH  folder to search in {IN_DATA_DIR}
-{STORE}
+--data-dir PATH  folder to search in {options.IN_DATA_DIR}
+{stores.STORE}
 and:
 --host HOST [127.0.0.1]  address to listen on
 --port PORT [6680]  0 picks a free port
@@ -249,7 +232,7 @@ and:
 --tls-cert PATH  certificate chain, PEM
 --tls-key PATH  its private key, PEM
 --tls-client-ca PATH  accept only clients that it certifies
-{JSON}""")
+{options.JSON}""")
 COMMANDS = {
     "seek": Command(ERRORS, _SEEK, _seek),
     # OSError: a certificate or token file cannot be read.

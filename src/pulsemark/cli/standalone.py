@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, ConfigError, new_event_loop
+from ..broker.configuration.declaration import NAMES
 from ..broker.configuration.dynamic_settings import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
 from ..broker.errors import NoDataFolderError
@@ -66,10 +67,6 @@ ADDRESSES = {
     "grpc_url": "grpc ", "kafka_url": "kafka ", "schema_registry_url": "schema registry ",
     "grpc_url_tls": "grpc with TLS ", "kafka_url_tls": "kafka with TLS ",
 }  # fmt: skip
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _durability(text: str) -> int:
@@ -148,7 +145,7 @@ add_arguments = declared(
 --log-format {{text,json}}  json: an object per line (default: text)
 {JSON}""",
     stampers=split_stamper_names,
-    mirror_sources=_names,
+    mirror_sources=NAMES.parse,
     audit_tags=_tags,
     sync_interval_ms=_durability,
     tls_certificate_file=str,

@@ -30,26 +30,8 @@ from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from ..extras import install_command
 from ..metadata.partition_names import partition_of
 from ..wire import InvalidTopicNameError, TopicName, check_namespace
+from . import options, output
 from .brokers import BROKER, DEFAULT_ADMIN_URL, admin_client
-from .options import (
-    JSON,
-    TOPIC,
-    declared,
-    full_topic,
-    parse_time,
-    positive,
-    show_time,
-)
-from .output import (
-    Table,
-    counted,
-    json_line,
-    output_console,
-    print_done,
-    print_rows,
-    print_table,
-    table_of,
-)
 from .parsing import CliError, Command
 
 if TYPE_CHECKING:
@@ -72,9 +54,9 @@ def _topics(args: argparse.Namespace) -> int:
             {"topic": name, "partitions": admin.partitions(name) if name in partitioned else 0}
             for name in sorted({*admin.topics(args.namespace), *partitioned})
         ]
-        print_rows(rows, ("topic", "partitions"), as_json=args.json)
+        output.print_rows(rows, ("topic", "partitions"), as_json=args.json)
         return 0
-    topic = full_topic(args.topic)
+    topic = options.full_topic(args.topic)
     if args.action == "create":
         admin.create_topic(topic, partitions=args.partitions or 0)
         return _done(args, "created", topic)
@@ -87,26 +69,26 @@ def _topics(args: argparse.Namespace) -> int:
 
 
 def _done(args: argparse.Namespace, what: str, name: str, of: str = "") -> int:
-    print_done(f"{what} {of}{name}", {what: name}, as_json=args.json)
+    output.print_done(f"{what} {of}{name}", {what: name}, as_json=args.json)
     return 0
 
 
 def _show_topic(topic: str, partitions: int, stats: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print(json_line({"topic": topic, **stats}))
+        print(output.json_line({"topic": topic, **stats}))
         return
     for name, value in (
         ("topic", topic),
         ("partitions", partitions),
         ("messages in", f"{stats['msgInCounter']:,} since the start of the broker"),
-        ("stored", counted(stats["storageSize"], "byte")),
+        ("stored", output.counted(stats["storageSize"], "byte")),
         ("producers", len(stats["publishers"])),
         ("subscriptions", len(stats["subscriptions"])),
     ):
         print(f"{name:<14}{value}")
     if stats["subscriptions"]:
         print()
-        print_rows(_rows_of(stats), (*SUBSCRIPTION_COLUMNS, "unacked"), as_json=False)
+        output.print_rows(_rows_of(stats), (*SUBSCRIPTION_COLUMNS, "unacked"), as_json=False)
 
 
 def _rows_of(stats: dict[str, Any]) -> list[dict[str, object]]:
@@ -124,15 +106,15 @@ def _rows_of(stats: dict[str, Any]) -> list[dict[str, object]]:
 
 
 def _subscriptions(args: argparse.Namespace) -> int:
-    topic = full_topic(args.topic)
+    topic = options.full_topic(args.topic)
     time_ms = 0  # before the first message
     if args.action == "reset" and args.time not in ("earliest", "latest"):
-        time_ms = parse_time(args.time)
+        time_ms = options.parse_time(args.time)
     admin = admin_client(args)
     if args.action == "list":
         rows = [*_rows_of(admin.stats(topic)), *_kafka_groups(args, admin, topic)]
         shown = [{name: row[name] for name in SUBSCRIPTION_COLUMNS} for row in rows]
-        print_rows(shown, SUBSCRIPTION_COLUMNS, as_json=args.json)
+        output.print_rows(shown, SUBSCRIPTION_COLUMNS, as_json=args.json)
         return 0
     name = args.subscription
     if not name:
@@ -146,7 +128,7 @@ def _subscriptions(args: argparse.Namespace) -> int:
             admin.skip_all(topic, name)
         else:
             admin.reset_cursor(topic, name, time_ms)
-        place = args.time if args.time in ("earliest", "latest") else show_time(time_ms)
+        place = args.time if args.time in ("earliest", "latest") else options.show_time(time_ms)
         done = f"reset {name} on {topic} to {place}"
     elif args.action == "skip":
         admin.skip_all(topic, name)
@@ -155,7 +137,7 @@ def _subscriptions(args: argparse.Namespace) -> int:
         admin.delete_subscription(topic, name, force=args.force)
         done = f"deleted {name} of {topic}"
     fields = {"action": args.action, "topic": topic, "subscription": name}
-    print_done(done, fields, as_json=args.json)
+    output.print_done(done, fields, as_json=args.json)
     return 0
 
 
@@ -218,7 +200,7 @@ def _namespaces(args: argparse.Namespace) -> int:
     if args.action == "list":
         tenants = [args.tenant] if args.tenant else admin.tenants()
         rows = [{"namespace": name} for tenant in tenants for name in admin.namespaces(tenant)]
-        print_rows(rows, ("namespace",), as_json=args.json)
+        output.print_rows(rows, ("namespace",), as_json=args.json)
         return 0
     tenant, _ = check_namespace(args.namespace)
     if args.action == "delete":
@@ -231,7 +213,7 @@ def _namespaces(args: argparse.Namespace) -> int:
 
 
 def _schemas(args: argparse.Namespace) -> int:
-    topic = full_topic(args.topic)
+    topic = options.full_topic(args.topic)
     name = TopicName.parse(topic)
     path = f"schemas/{name.tenant}/{name.namespace_local}/{name.local}"
     admin = admin_client(args)
@@ -239,10 +221,10 @@ def _schemas(args: argparse.Namespace) -> int:
         found = admin.request("GET", f"{path}/schemas")["getSchemaResponses"]
         rows = [
             {"version": each["version"], "type": each["type"],
-             "time": show_time(each["timestamp"]), "properties": each["properties"] or None}
+             "time": options.show_time(each["timestamp"]), "properties": each["properties"] or None}
             for each in found
         ]  # fmt: skip
-        print_rows(rows, ("version", "type", "time", "properties"), as_json=args.json)
+        output.print_rows(rows, ("version", "type", "time", "properties"), as_json=args.json)
     elif args.action == "show":
         version = "" if args.schema_version is None else f"/{args.schema_version}"
         _show_schema(admin.request("GET", f"{path}/schema{version}"), as_json=args.json)
@@ -250,7 +232,7 @@ def _schemas(args: argparse.Namespace) -> int:
         body = {"type": args.type, "schema": _definition(args.file), "properties": {}}
         number = admin.request("POST", f"{path}/schema", body)["version"]["version"]
         fields = {"topic": topic, "version": number}
-        print_done(f"{topic} has schema version {number}", fields, as_json=args.json)
+        output.print_done(f"{topic} has schema version {number}", fields, as_json=args.json)
     else:
         admin.request("DELETE", f"{path}/schema", force="true" if args.force else "false")
         _done(args, "deleted", topic, "the schema of ")
@@ -268,7 +250,7 @@ def _definition(path: Path | None) -> str:
 
 def _show_schema(found: dict[str, object], *, as_json: bool) -> None:
     if as_json:
-        print(json_line(found))
+        print(output.json_line(found))
         return
     print(f"version {found['version']}, {found['type']}")
     try:
@@ -296,33 +278,33 @@ SORTED_BY = {
 def _stats(args: argparse.Namespace) -> int:
     """Show the figures."""
     found = _found(args)
-    console = None if args.json else output_console()
+    console = None if args.json else output.output_console()
     if console is not None and args.interval is not None:
         _watch(console, args, found)
         return 0
     for rows in found:
         if console is not None:
-            print_table(_for_people(rows), console)
+            output.print_table(_for_people(rows), console)
         else:
-            print_rows(rows, FIGURES, as_json=args.json)
+            output.print_rows(rows, FIGURES, as_json=args.json)
         sys.stdout.flush()
     return 0
 
 
-def _for_people(rows: Rows) -> Table:
+def _for_people(rows: Rows) -> output.Table:
     """The table with short headings, and without the default namespace in names."""
     shown = [
         {SHORT.get(name, name): value for name, value in row.items()}
         | {"topic": str(row["topic"]).removeprefix("persistent://public/default/")}
         for row in rows
     ]
-    return table_of(shown, [SHORT.get(name, name) for name in FIGURES], for_people=True)
+    return output.table_of(shown, [SHORT.get(name, name) for name in FIGURES], for_people=True)
 
 
 def _found(args: argparse.Namespace) -> Iterator[Rows]:
     """The figures, as often and as long as asked for."""
     admin = admin_client(args)
-    wanted = [full_topic(name) for name in args.topics]
+    wanted = [options.full_topic(name) for name in args.topics]
     check_namespace(args.namespace)
     column, shown = SORTED_BY[args.sort], 0
     while True:
@@ -347,7 +329,7 @@ def _watch(console: Console, args: argparse.Namespace, found: Iterator[Rows]) ->
                 live.update(_screen(console, args, rows), refresh=True)
     finally:
         if rows:
-            print_table(_for_people(rows), console)
+            output.print_table(_for_people(rows), console)
 
 
 def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> RenderableType:
@@ -356,11 +338,11 @@ def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> Renderabl
     from rich.text import Text
 
     title = f"{time.strftime('%H:%M:%S')}  {args.url or DEFAULT_ADMIN_URL}"
-    title += f"  {counted(len(rows), 'topic')}  every {args.interval} s, Ctrl-C ends"
+    title += f"  {output.counted(len(rows), 'topic')}  every {args.interval} s, Ctrl-C ends"
     shown = len(rows)
     while True:
         table = _for_people(rows[:shown]).rendered(console.width)
-        left = f"not shown: {counted(len(rows) - shown, 'topic')}: --sort, or name topics"
+        left = f"not shown: {output.counted(len(rows) - shown, 'topic')}: --sort, or name topics"
         left *= shown < len(rows)
         screen = Group(Text(title, overflow="fold"), Text(), table, Text(left))
         lines = len(console.render_lines(screen, pad=False))
@@ -395,23 +377,23 @@ def _rows(admin: AdminClient, wanted: list[str], namespace: str) -> Rows:
     return rows
 
 
-_ALL = BROKER + JSON
-_TOPICS = declared(f"""
+_ALL = BROKER + options.JSON
+_TOPICS = options.declared(f"""
 {_ALL}
 list: the topics of a namespace
 namespace TENANT/NAMESPACE? [public/default]
 create: create a topic
-{TOPIC}--partitions N
+{options.TOPIC}--partitions N
 show: its partitions, subscriptions and figures
-{TOPIC}
+{options.TOPIC}
 delete: delete a topic with its messages
-{TOPIC}--force  end its producers and subscriptions
+{options.TOPIC}--force  end its producers and subscriptions
 """)
-_ONE = f"{TOPIC}subscription SUBSCRIPTION\n"
-_SUBSCRIPTIONS = declared(f"""
+_ONE = f"{options.TOPIC}subscription SUBSCRIPTION\n"
+_SUBSCRIPTIONS = options.declared(f"""
 {_ALL}
 list: the subscriptions of a topic, with their backlogs in entries
-{TOPIC}--kafka HOST:PORT  where the broker serves Kafka's clients (default: the port of its
+{options.TOPIC}--kafka HOST:PORT  where the broker serves Kafka's clients (default: the port of its
     settings)
 create: create a subscription
 {_ONE}--at {{earliest,latest}} [latest]
@@ -423,7 +405,7 @@ skip: acknowledge everything that is there now
 delete: delete a subscription
 {_ONE}--force  end its consumers
 """)
-_NAMESPACES = declared(f"""
+_NAMESPACES = options.declared(f"""
 {_ALL}
 list: the namespaces of a tenant, or of all tenants
 tenant TENANT?
@@ -433,19 +415,19 @@ delete: delete a namespace
 namespace TENANT/NAMESPACE
 --force  delete its topics, too
 """)
-_SCHEMAS = declared(f"""
+_SCHEMAS = options.declared(f"""
 {_ALL}
 list: all versions of a topic's schema
-{TOPIC}
+{options.TOPIC}
 show: the newest version, or a certain one
-{TOPIC}--version=schema_version N
+{options.TOPIC}--version=schema_version N
 upload: add a version
-{TOPIC}--type {{{SCHEMA_TYPES}}}!
+{options.TOPIC}--type {{{SCHEMA_TYPES}}}!
 --file PATH  the definition
 delete: delete all versions
-{TOPIC}--force
+{options.TOPIC}--force
 """)
-_STATS = declared(
+_STATS = options.declared(
     f"""
 topics TOPIC*  short or full names (default: all topics)
 --namespace TENANT/NAMESPACE [public/default]  whose topics, if none are named (default:
@@ -454,7 +436,7 @@ topics TOPIC*  short or full names (default: all topics)
 --count N  end after showing N times
 --sort COLUMN [topic]  one of {", ".join(SORTED_BY)}; numbers from the highest (default: topic)
 {_ALL}""",
-    interval=positive,
+    interval=options.positive,
     sort=SORTED_BY,
 )
 COMMANDS = {

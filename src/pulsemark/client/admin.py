@@ -58,43 +58,43 @@ class AdminClient:
 
     def topics(self, namespace: str = "public/default") -> list[str]:
         """The full names of a namespace's topics, without partitioned topics."""
-        return list(self.request("GET", f"persistent/{_path(namespace)}"))
+        return list(self.request("GET", f"persistent/{namespace_path(namespace)}"))
 
     def partitioned_topics(self, namespace: str = "public/default") -> list[str]:
         """The full names of a namespace's partitioned topics."""
-        return list(self.request("GET", f"persistent/{_path(namespace)}/partitioned"))
+        return list(self.request("GET", f"persistent/{namespace_path(namespace)}/partitioned"))
 
     def create_topic(self, topic: str, *, partitions: int = 0) -> None:
         """Create a topic; with `partitions` a partitioned one."""
         if partitions:
-            self.request("PUT", f"{_topic(topic)}/partitions", partitions)
+            self.request("PUT", f"{topic_path(topic)}/partitions", partitions)
         else:
-            self.request("PUT", _topic(topic))
+            self.request("PUT", topic_path(topic))
 
     def delete_topic(self, topic: str, *, force: bool = False, partitioned: bool = False) -> None:
         """Delete a topic. `force` ends its producers and subscriptions."""
         kind = "/partitions" if partitioned else ""
-        self.request("DELETE", f"{_topic(topic)}{kind}", force="true" if force else "false")
+        self.request("DELETE", f"{topic_path(topic)}{kind}", force="true" if force else "false")
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0: it is not partitioned."""
-        return int(self.request("GET", f"{_topic(topic)}/partitions")["partitions"])
+        return int(self.request("GET", f"{topic_path(topic)}/partitions")["partitions"])
 
     def stats(self, topic: str) -> dict[str, Any]:
         """A topic's statistics, with Pulsar's names. Of a partitioned topic the sums."""
         kind = "partitioned-stats" if self.partitions(topic) else "stats"
-        return dict(self.request("GET", f"{_topic(topic)}/{kind}"))
+        return dict(self.request("GET", f"{topic_path(topic)}/{kind}"))
 
     def internal_stats(self, topic: str, *, own_figures: bool = False) -> dict[str, Any]:
         """A topic's ledgers and cursors; with those figures, too, that only pulsemark has."""
         query = {"ownFigures": "true"} if own_figures else {}
-        return dict(self.request("GET", f"{_topic(topic)}/internalStats", **query))
+        return dict(self.request("GET", f"{topic_path(topic)}/internalStats", **query))
 
     # -- subscriptions --------------------------------------------------------------------------
 
     def subscriptions(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions."""
-        return list(self.request("GET", f"{_topic(topic)}/subscriptions"))
+        return list(self.request("GET", f"{topic_path(topic)}/subscriptions"))
 
     def backlog(self, topic: str, subscription: str) -> int:
         """How many messages a subscription has not acknowledged."""
@@ -123,21 +123,21 @@ class AdminClient:
         body: dict[str, Any] = {"ledgerId": ends[at], "entryId": ends[at]}
         if properties:
             body["properties"] = dict(properties)
-        self.request("PUT", f"{_topic(topic)}/subscription/{_quoted(subscription)}", body)
+        self.request("PUT", f"{topic_path(topic)}/subscription/{_quoted(subscription)}", body)
 
     def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
         """Delete a subscription. `force` ends its consumers."""
-        path = f"{_topic(topic)}/subscription/{_quoted(subscription)}"
+        path = f"{topic_path(topic)}/subscription/{_quoted(subscription)}"
         self.request("DELETE", path, force="true" if force else "false")
 
     def reset_cursor(self, topic: str, subscription: str, time_ms: int) -> None:
         """Set a subscription to the first message at or after a time."""
-        path = f"{_topic(topic)}/subscription/{_quoted(subscription)}/resetcursor/{time_ms}"
+        path = f"{topic_path(topic)}/subscription/{_quoted(subscription)}/resetcursor/{time_ms}"
         self.request("POST", path)
 
     def skip_all(self, topic: str, subscription: str) -> None:
         """Acknowledge everything that a subscription has not acknowledged."""
-        self.request("POST", f"{_topic(topic)}/subscription/{_quoted(subscription)}/skip_all")
+        self.request("POST", f"{topic_path(topic)}/subscription/{_quoted(subscription)}/skip_all")
 
     # -- namespaces and tenants -----------------------------------------------------------------
 
@@ -161,11 +161,11 @@ class AdminClient:
 
     def create_namespace(self, namespace: str) -> None:
         """Create a namespace, named as `tenant/namespace`."""
-        self.request("PUT", f"namespaces/{_path(namespace)}")
+        self.request("PUT", f"namespaces/{namespace_path(namespace)}")
 
     def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
         """Delete a namespace. `force` deletes its topics, where the broker allows that."""
-        path = f"namespaces/{_path(namespace)}"
+        path = f"namespaces/{namespace_path(namespace)}"
         self.request("DELETE", path, force="true" if force else "false")
 
     # -- schemas --------------------------------------------------------------------------------
@@ -247,12 +247,14 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def _topic(text: str) -> str:
+def topic_path(text: str) -> str:
+    """A topic in paths of the admin interface."""
     name = TopicName.parse(text)
     return "/".join(map(_quoted, (name.domain, name.tenant, name.namespace_local, name.local)))
 
 
-def _path(namespace: str) -> str:
+def namespace_path(namespace: str) -> str:
+    """A namespace in paths of the admin interface."""
     return "/".join(map(_quoted, namespace.split("/")))
 
 

@@ -23,13 +23,7 @@ from urllib.parse import urlsplit
 
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import Buffer, Command, Connection, Event, Message, MessageId, Role, commands, to_signed
-from .errors import (
-    ConnectionLostError,
-    RequestRefusedError,
-    SendRefusedError,
-    ServiceUrlError,
-    WaitTimeoutError,
-)
+from . import errors
 
 DEFAULT_TIMEOUT_S = 10.0
 CLIENT_VERSION = "pulsemark-client"
@@ -106,9 +100,9 @@ class BrokerConnection:
         """
         parts = urlsplit(service_url)
         if parts.scheme not in {"pulsar", "pulsar+ssl"} or parts.hostname is None:
-            raise ServiceUrlError(service_url, "not pulsar://HOST:PORT")
+            raise errors.ServiceUrlError(service_url, "not pulsar://HOST:PORT")
         if parts.scheme == "pulsar+ssl" and options.get("ssl_context") is None:
-            raise ServiceUrlError(service_url, "needs an ssl_context")
+            raise errors.ServiceUrlError(service_url, "needs an ssl_context")
         default_port = 6650 if parts.scheme == "pulsar" else 6651
         return cls(parts.hostname, parts.port or default_port, **options)
 
@@ -158,7 +152,7 @@ class BrokerConnection:
     def pump(self) -> None:
         """Write and read without waiting. Raises ConnectionLostError, ProtocolError."""
         if self.is_closed:
-            raise ConnectionLostError("answers")
+            raise errors.ConnectionLostError("answers")
         while self._out and self._write_some("room to write"):
             pass
         self._read_some("answers")
@@ -176,7 +170,7 @@ class BrokerConnection:
             if not self._read_some(what):
                 self._wait_ready(select.POLLIN, what, deadline, limit_s)
             elif time.monotonic() > deadline:
-                raise WaitTimeoutError(what, limit_s)
+                raise errors.WaitTimeoutError(what, limit_s)
             self.flush()
         return found
 
@@ -184,10 +178,10 @@ class BrokerConnection:
         """Sleep until the socket can do one of `mask`."""
         left_s = deadline - time.monotonic()
         if self.is_closed:
-            raise ConnectionLostError(what)
+            raise errors.ConnectionLostError(what)
         self._poll.modify(self._sock, mask)
         if left_s <= 0 or not self._poll.poll(left_s * 1000):
-            raise WaitTimeoutError(what, limit_s)
+            raise errors.WaitTimeoutError(what, limit_s)
 
     def _write_some(self, what: str) -> bool:
         """Write some queued bytes; False if the socket accepts none now."""
@@ -198,7 +192,7 @@ class BrokerConnection:
             return False
         except OSError as error:
             self.close()
-            raise ConnectionLostError(what) from error
+            raise errors.ConnectionLostError(what) from error
         del self._out[:size]
         return True
 
@@ -210,10 +204,10 @@ class BrokerConnection:
             return False
         except OSError as error:
             self.close()
-            raise ConnectionLostError(what) from error
+            raise errors.ConnectionLostError(what) from error
         if size == 0:
             self.close()
-            raise ConnectionLostError(what)
+            raise errors.ConnectionLostError(what)
         self._wire.buffer_updated(size)
         for event in self._wire.events():
             self._route(event)
@@ -267,7 +261,7 @@ class BrokerConnection:
         """Wait until the broker closes the connection. Raises WaitTimeoutError."""
         try:
             self.wait(lambda: None, "end of the connection", timeout_s)
-        except ConnectionLostError:
+        except errors.ConnectionLostError:
             self.close()
 
     def wait_unsolicited(self, kind: int, timeout_s: float | None = None) -> Any:
@@ -305,7 +299,7 @@ class BrokerConnection:
             return answers.popleft() if answers else None
 
         body = self.wait(take, f"answer to request {request_id}", timeout_s).body
-        RequestRefusedError.raise_if_refused(body)
+        errors.RequestRefusedError.raise_if_refused(body)
         return body
 
     # ---- requests ----------------------------------------------------------------------------
@@ -410,7 +404,7 @@ class BrokerConnection:
         refusals = [answer for answers in self._responses.values() for answer in answers]
         if self.connected is None and refusals:
             self._responses.clear()
-            RequestRefusedError.raise_if_refused(refusals[0].body)
+            errors.RequestRefusedError.raise_if_refused(refusals[0].body)
         return self.connected
 
     def _route(self, event: Event) -> None:
@@ -545,7 +539,7 @@ class ProducerChannel:
             if isinstance(self._answers[0], pb.CommandSendError):
                 if found:
                     break
-                raise SendRefusedError(self._answers.popleft())  # type: ignore[arg-type]
+                raise errors.SendRefusedError(self._answers.popleft())  # type: ignore[arg-type]
             found.append(_receipt(self._answers.popleft()))  # type: ignore[arg-type]
         return found
 
@@ -561,10 +555,10 @@ class ProducerChannel:
             while self._answers and len(found) < count:
                 answer = self._answers.popleft()
                 if isinstance(answer, pb.CommandSendError):
-                    raise SendRefusedError(answer)
+                    raise errors.SendRefusedError(answer)
                 found.append(_receipt(answer))
             if self.is_closed and self.ends_when_closed and len(found) < count:
-                raise ConnectionLostError("receipts: the broker closed the producer")
+                raise errors.ConnectionLostError("receipts: the broker closed the producer")
             return True if len(found) >= count else None
 
         self._client.wait(take, f"{count} receipts", timeout_s)

@@ -47,16 +47,8 @@ from ..metadata import has_prefix
 from ..metadata.source_stamp import SourceStamp
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import FRAME_PADDING_BYTES, Buffer, TopicName
+from . import errors
 from .connection import BrokerConnection, ProducerChannel, Receipt
-from .errors import (
-    ClientError,
-    ConnectionLostError,
-    EntryRefusedError,
-    RequestRefusedError,
-    SendRefusedError,
-    UnreachableError,
-    WaitTimeoutError,
-)
 from .service import Service
 
 DEFAULT_WINDOW = 1_000
@@ -68,7 +60,7 @@ BACKOFF_MAX_S = 5.0
 UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 MESSAGES = "msg"
 RATE_MAX = 2**63 - 1
-_LOST = (ConnectionLostError, UnreachableError)
+_LOST = (errors.ConnectionLostError, errors.UnreachableError)
 #: The topic moves, or the broker has not noticed yet that the lost connection is gone.
 _COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy)
 
@@ -278,7 +270,7 @@ class RawProducer:
         try:
             if not (self._connection.is_closed or self._channel.is_closed):
                 self._channel.close()
-        except (*_LOST, WaitTimeoutError):
+        except (*_LOST, errors.WaitTimeoutError):
             pass
         finally:
             self._close_service()
@@ -300,20 +292,24 @@ class RawProducer:
         self, body: Buffer, num_messages: int, sequence_id: int, source: SourceStamp | None
     ) -> _Pending:
         if self._is_closed:
-            raise EntryRefusedError(self.topic, "the producer was closed")
+            raise errors.EntryRefusedError(self.topic, "the producer was closed")
         view = memoryview(body)
         if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
-            raise EntryRefusedError(self.topic, "the entry is not contiguous bytes")
+            raise errors.EntryRefusedError(self.topic, "the entry is not contiguous bytes")
         if not view.nbytes:
-            raise EntryRefusedError(self.topic, "the entry has no bytes, not even its metadata")
+            raise errors.EntryRefusedError(
+                self.topic, "the entry has no bytes, not even its metadata"
+            )
         if has_prefix(view):
-            raise EntryRefusedError(self.topic, "the entry begins with a broker's stamp (0x0e02)")
+            raise errors.EntryRefusedError(
+                self.topic, "the entry begins with a broker's stamp (0x0e02)"
+            )
         connected = self._connection.connected
         limit = connected.max_message_size if connected is not None else 0
         # The limit is for the payload. A frame may be larger, for the headers and the command.
         if limit and len(view) > limit + FRAME_PADDING_BYTES - COMMAND_BYTES:
             reason = f"the entry has {len(view)} bytes; the broker takes messages of {limit}"
-            raise EntryRefusedError(self.topic, reason)
+            raise errors.EntryRefusedError(self.topic, reason)
         if not 0 <= num_messages < 2**31:
             raise ValueError(f"num_messages must be from 0 to 2^31-1, not {num_messages}")
         lowest = self._last_used + 1
@@ -360,17 +356,17 @@ class RawProducer:
         caller asks again.
         """
         if self._is_closed:
-            raise ConnectionLostError(f"receipts of {self.topic}: the producer was closed")
+            raise errors.ConnectionLostError(f"receipts of {self.topic}: the producer was closed")
         try:
             if self._channel.is_closed:
-                raise ConnectionLostError("receipts: the broker closed the producer")
+                raise errors.ConnectionLostError("receipts: the broker closed the producer")
             work()
-        except SendRefusedError as refusal:
+        except errors.SendRefusedError as refusal:
             kept = [each for each in self._pending if each.sequence_id != refusal.sequence_id]
             self._pending = deque(kept)
             self._pending_bytes = sum(each.size_bytes for each in kept)
             raise
-        except ConnectionLostError as error:
+        except errors.ConnectionLostError as error:
             self._reconnect(error)
 
     def _reconnect(self, lost: Exception) -> None:
@@ -385,7 +381,7 @@ class RawProducer:
                 self._resend()
             except _LOST as error:
                 lost = error
-            except RequestRefusedError as error:
+            except errors.RequestRefusedError as error:
                 if error.error not in _COME_AGAIN:
                     raise
                 lost = error
@@ -435,7 +431,7 @@ class RawProducer:
 
 def _close_if_interrupted(connection: BrokerConnection, error: BaseException) -> None:
     """Close the connection if a signal handler has raised: it is not known what was sent."""
-    if not isinstance(error, ClientError):
+    if not isinstance(error, errors.ClientError):
         connection.close()
 
 

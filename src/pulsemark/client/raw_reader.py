@@ -17,13 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from ..metadata import (
-    BrokerEntryMetadata,
-    MessageFormatError,
-    message_count_of,
-    read_message_metadata,
-    split,
-)
+from .. import metadata
 from ..metadata.source_stamp import STORED_PROPERTY, record_set_tags_of
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import EARLIEST, MessageId, TopicName
@@ -41,7 +35,7 @@ class RawEntry:
     """An entry: its position (ledger id, entry id), its stamp if it was sent, its body."""
 
     position: tuple[int, int]
-    stamp: BrokerEntryMetadata | None
+    stamp: metadata.BrokerEntryMetadata | None
     body: bytes
     header: pb.MessageMetadata | None
     """The producer's header; None if it cannot be parsed."""
@@ -52,7 +46,7 @@ class RawEntry:
         tags = record_set_tags_of(self.stamp)
         if tags is not None:
             return tags.message_count
-        return 1 if self.header is None else message_count_of(self.header)
+        return 1 if self.header is None else metadata.message_count_of(self.header)
 
 
 class RawReader:
@@ -138,9 +132,9 @@ class RawReader:
 
 
 def _entry(position: tuple[int, int], stored: bytes) -> RawEntry:
-    stamp, body = split(stored)
+    stamp, body = metadata.split(stored)
     try:
-        header = read_message_metadata(body)
-    except MessageFormatError:
+        header = metadata.read_message_metadata(body)
+    except metadata.MessageFormatError:
         header = None
     return RawEntry(position, stamp, bytes(body), header)

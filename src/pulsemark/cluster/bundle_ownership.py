@@ -75,7 +75,7 @@ class BundleOwnership:
         #: Bundles that are being given away; their topics are refused.
         self.leaving: set[str] = set()
         #: Called after each change of what is owned.
-        self.on_change: list[Callable[[], None]] = []
+        self.on_change: list[Callable[[], object]] = []
         self.is_over = False
         #: Bundles that are not owned, though their nodes may still say so.
         self._stale: set[str] = set()

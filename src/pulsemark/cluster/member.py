@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
-from ..broker.http.names import boundaries_of, bundle_of
+from ..broker.http.paths import boundaries_of, bundle_of
 from ..broker.ownership import Cluster, Found, GrpcPlace, KafkaPlace, NotOwnedError
 from ..broker.server import Membership
 from ..broker.storage import open_store
@@ -61,7 +62,7 @@ class ClusterMember(Membership, Cluster):
         self._make_stores = make_stores
         self.placement = placement
         self._watches: list[Watch] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._suspended_at_s: float | None = None
         self._returning: asyncio.Task[None] | None = None
         self._is_ready = False
@@ -105,7 +106,9 @@ class ClusterMember(Membership, Cluster):
         self.catalog.on_change.append(Refreshing(topics, services.schemas).changed)
         self.hear(RETIRED_KIND, self._partitions_retired)
         self.ownership.on_change.append(
-            lambda: self._spawn(self.registration.show_bundles(self.ownership.bundles()))
+            lambda: self._background.start(
+                _logged(self.registration.show_bundles(self.ownership.bundles()))
+            )
         )
         self._watches.append(self.session.listen(self._on_state))
         services.inner.secret = await inner_secret(services)
@@ -116,7 +119,7 @@ class ClusterMember(Membership, Cluster):
         await self.registration.register()
         await self.placement.start(self)
         self._is_ready = True
-        self._spawn(self._check_for_ever())
+        self._background.start(_logged(self._check_for_ever()))
 
     # -- lookups ----------------------------------------------------------------------------------
 
@@ -254,7 +257,7 @@ class ClusterMember(Membership, Cluster):
     def _partitions_retired(self, full: str, value: bytes | None) -> None:
         """Another broker has begun to delete a partitioned topic: delete this broker's part."""
         if value is not None:
-            self._spawn(self._delete_partitions(TopicName.parse(full)))
+            self._background.start(_logged(self._delete_partitions(TopicName.parse(full))))
 
     async def _delete_partitions(self, name: TopicName) -> None:
         topics = self._services.topics
@@ -295,10 +298,10 @@ class ClusterMember(Membership, Cluster):
             self._suspended_at_s = loop.time()
         elif state is State.LOST:
             self._suspended_at_s = None
-            self._spawn(self._lose_all())
+            self._background.start(_logged(self._lose_all()))
         elif state is State.CONNECTED:
             self._suspended_at_s = None
-            self._spawn(self._return())
+            self._background.start(_logged(self._return()))
 
     async def _return(self) -> None:
         """Connected again: in the old session, or in a new one without this broker's nodes."""
@@ -333,11 +336,6 @@ class ClusterMember(Membership, Cluster):
                 await self.ownership.lose(bundle)
         await self.ownership.forget_stale()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(_logged(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     # -- leaving ----------------------------------------------------------------------------------
 
     async def leave(self) -> None:
@@ -349,8 +347,7 @@ class ClusterMember(Membership, Cluster):
         await self.placement.stop()
         for watch in self._watches:
             watch.close()
-        for task in tuple(self._tasks):
-            task.cancel()
+        self._background.cancel()
         try:
             await self.registration.withdraw()
         except CoordinationError as error:
@@ -363,8 +360,7 @@ class ClusterMember(Membership, Cluster):
     async def close(self) -> None:
         if hasattr(self, "catalog"):
             self.catalog.close()
-        for task in tuple(self._tasks):
-            task.cancel()
+        self._background.cancel()
         if hasattr(self, "session"):
             await self.session.close()
 

@@ -14,6 +14,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
 from ..broker.ownership import Found
 from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch
@@ -42,7 +43,7 @@ class Balanced:
         self._promised: dict[str, tuple[str, float]] = {}
         self._shedding: asyncio.Task[None] | None = None
         self._watch: Watch | None = None
-        self._asked: set[asyncio.Task[None]] = set()
+        self._asked = Background()
 
     async def start(self, member: ClusterMember) -> None:
         """Begin to balance."""
@@ -52,9 +53,7 @@ class Balanced:
             await session.create(mine, make_parents=True)
 
         def look() -> None:
-            task = asyncio.get_running_loop().create_task(_give_asked(member, mine))
-            self._asked.add(task)
-            task.add_done_callback(self._asked.discard)
+            self._asked.start(_give_asked(member, mine))
 
         self._watch = await session.watch(mine, look, children=True)
         self._shedding = asyncio.get_running_loop().create_task(self._shed_for_ever(member))

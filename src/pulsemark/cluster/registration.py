@@ -17,15 +17,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from .. import coordination
 from ..broker.ownership import Found, GrpcPlace, KafkaPlace
-from ..coordination import (
-    Coordination,
-    CoordinationError,
-    NodeExistsError,
-    NodeMissingError,
-    VersionConflictError,
-    Watch,
-)
 
 if TYPE_CHECKING:
     from ..broker.connection.services import Services
@@ -119,13 +112,13 @@ class Registered:
 class Registration:
     """This broker's nodes, and what it knows of the others. On the event loop."""
 
-    def __init__(self, session: Coordination, me: Found, worker: int | None) -> None:
+    def __init__(self, session: coordination.Coordination, me: Found, worker: int | None) -> None:
         self.me = me
         self._session = session
         self._worker = worker
         self._bundles: tuple[str, ...] = ()
         self._changing = asyncio.Lock()
-        self._watches: list[Watch] = []
+        self._watches: list[coordination.Watch] = []
         self._electing: asyncio.Task[None] | None = None
         self.is_leader = False
         self._is_over = False
@@ -169,7 +162,7 @@ class Registration:
             try:
                 await work()
                 return
-            except CoordinationError as error:
+            except coordination.CoordinationError as error:
                 log.warning("%s: %s", what, error)
             await asyncio.sleep(AGAIN_S)
 
@@ -191,13 +184,13 @@ class Registration:
             if self._is_over:
                 return
             if await self._is_mine() is False:
-                raise NodeExistsError(self._path, OTHER_BROKER)
+                raise coordination.NodeExistsError(self._path, OTHER_BROKER)
             await self._put(self._path, data, ephemeral=True)
 
     async def _put(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         try:
             await self._session.set(path, data)
-        except NodeMissingError:
+        except coordination.NodeMissingError:
             await self._session.create(path, data, ephemeral=ephemeral, make_parents=True)
 
     async def _is_mine(self) -> bool | None:
@@ -210,7 +203,7 @@ class Registration:
         limit_s = loop.time() + max(LEFT_LIMIT_S, 2 * self._session.session_timeout_ms / 1000)
         while await self._is_mine() is False and not self._is_over:
             if loop.time() > limit_s:
-                raise NodeExistsError(self._path, OTHER_BROKER)
+                raise coordination.NodeExistsError(self._path, OTHER_BROKER)
             await asyncio.sleep(LOOK_S)
 
     async def withdraw(self) -> None:
@@ -223,7 +216,7 @@ class Registration:
         async with self._changing:
             mine = [self._path] if await self._is_mine() else []
             for path in (*mine, *([LEADER] if self.is_leader else [])):
-                with suppress(NodeMissingError):
+                with suppress(coordination.NodeMissingError):
                     await self._session.delete(path)
         self.is_leader = False
 
@@ -240,7 +233,7 @@ class Registration:
         data = json.dumps({"serviceUrl": self.me.http_url, "brokerId": self.me.broker_id}).encode()
         try:
             await self._session.create(LEADER, data, ephemeral=True, make_parents=True)
-        except NodeExistsError:
+        except coordination.NodeExistsError:
             stat = await self._session.exists(LEADER)
             self.is_leader = stat is not None and stat.ephemeral_owner == self._session.session_id
         else:
@@ -251,7 +244,7 @@ class Registration:
         """The leader; None while there is none."""
         try:
             data, _ = await self._session.get(LEADER)
-        except NodeMissingError:
+        except coordination.NodeMissingError:
             return None
         found = (await self.brokers()).get(json.loads(data)["brokerId"])
         return None if found is None else found.found
@@ -264,14 +257,14 @@ class Registration:
         return {one.found.broker_id: one for one in read if one is not None}
 
     async def _children(self, path: str) -> list[str]:
-        with suppress(NodeMissingError):
+        with suppress(coordination.NodeMissingError):
             return await self._session.children(path)
         return []
 
     async def _broker(self, name: str) -> Registered | None:
         try:
             data, _ = await self._session.get(f"{BROKERS}/{name}")
-        except NodeMissingError:
+        except coordination.NodeMissingError:
             return None
         facts = json.loads(data)
         urls: dict[str, Any] = {value: facts.get(key) or "" for key, value in FIELDS.items()}
@@ -295,7 +288,7 @@ class Registration:
         gone_since_s: dict[tuple[str, int], float] = {}
         for name in set(await self._children(KAFKA)) - set(map(str, nodes)):
             # Another broker may remove it, or that one be back, at any time.
-            with suppress(NodeMissingError, VersionConflictError):
+            with suppress(coordination.NodeMissingError, coordination.VersionConflictError):
                 data, version = await self._session.get(f"{KAFKA}/{name}")
                 since_s = self._gone_since_s.get((name, version), now_s)
                 if now_s - since_s < GONE_NAMED_S:

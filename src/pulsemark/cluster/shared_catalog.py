@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from ..broker.cooperative import Background
 from ..coordination import (
     ConnectionLossError,
     Coordination,
@@ -92,7 +93,7 @@ class SharedCatalog(MetadataStore):
         self._change_count = 0
         self._watch: Watch | None = None
         self._following = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self.name = Path("the cluster's metadata")
         #: Called on the loop with each value that another broker has changed.
         self.on_change: list[Hearer] = []
@@ -101,7 +102,11 @@ class SharedCatalog(MetadataStore):
         """Read everything, and follow the changes from now on. Raises CoordinationError."""
         for path in (ROOT, CHANGES):
             await _ensure(self._session, path)
-        self._watch = await self._session.watch(CHANGES, self._look_again, children=True)
+
+        def look() -> None:
+            self._background.start(_logged(self._follow()))
+
+        self._watch = await self._session.watch(CHANGES, look, children=True)
         async with self._following:
             await self._read_all()
 
@@ -109,8 +114,7 @@ class SharedCatalog(MetadataStore):
         """Follow no more."""
         if self._watch is not None:
             self._watch.close()
-        for task in self._tasks:
-            task.cancel()
+        self._background.cancel()
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -246,7 +250,7 @@ class SharedCatalog(MetadataStore):
     def _trim(self, number: int) -> None:
         """Now and then remove the oldest records."""
         if number % (KEPT_CHANGES // 4) == 0 and number:
-            self._spawn(self._remove_before(number - KEPT_CHANGES))
+            self._background.start(_logged(self._remove_before(number - KEPT_CHANGES)))
 
     async def _remove_before(self, limit: int) -> None:
         for name in await self._session.children(CHANGES):
@@ -265,14 +269,6 @@ class SharedCatalog(MetadataStore):
                 await self._session.delete(_path(place), version)
 
     # -- following --------------------------------------------------------------------------------
-
-    def _look_again(self) -> None:
-        self._spawn(self._follow())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(_logged(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _follow(self) -> None:
         """Read what the records since the last look name."""

@@ -18,31 +18,9 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from ..ledger import (
-    CorruptEntryError,
-    CorruptFileError,
-    FencedError,
-    LedgerError,
-    Position,
-    StaleEpochError,
-    StoreClosedError,
-    TopicNotFoundError,
-    UnsupportedVersionError,
-)
+from .. import ledger
 from ..proto import seek_pb2 as pb
-from .errors import (
-    CursorBusyError,
-    DeadlineExceededError,
-    InvalidFieldError,
-    NotPossibleError,
-    PermissionDeniedError,
-    SeekCallError,
-    ServerFullError,
-    ServerUnavailableError,
-    StreamStalledError,
-    SubscriptionNotFoundError,
-    UnauthenticatedError,
-)
+from . import errors
 from .search import IndexOutOfRangeError
 
 SERVICE = pb.DESCRIPTOR.services_by_name["SeekService"]
@@ -52,34 +30,34 @@ DETAILS_KEY = "grpc-status-details-bin"
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 _DETAILS: dict[str, type[Exception]] = {
-    "invalid_field": InvalidFieldError,
-    "topic_not_found": TopicNotFoundError,
-    "subscription_not_found": SubscriptionNotFoundError,
-    "cursor_busy": CursorBusyError,
+    "invalid_field": errors.InvalidFieldError,
+    "topic_not_found": ledger.TopicNotFoundError,
+    "subscription_not_found": errors.SubscriptionNotFoundError,
+    "cursor_busy": errors.CursorBusyError,
     "index_out_of_range": IndexOutOfRangeError,
-    "damaged_entry": CorruptEntryError,
-    "stale_epoch": StaleEpochError,
-    "not_possible": NotPossibleError,
+    "damaged_entry": ledger.CorruptEntryError,
+    "stale_epoch": ledger.StaleEpochError,
+    "not_possible": errors.NotPossibleError,
 }
 """The errors whose facts are sent: the detail's fields are their attributes and arguments."""
 _CODES: dict[type[Exception], grpc.StatusCode] = {
-    InvalidFieldError: grpc.StatusCode.INVALID_ARGUMENT,
-    TopicNotFoundError: grpc.StatusCode.NOT_FOUND,
-    SubscriptionNotFoundError: grpc.StatusCode.NOT_FOUND,
-    PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.InvalidFieldError: grpc.StatusCode.INVALID_ARGUMENT,
+    ledger.TopicNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.SubscriptionNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     IndexOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
-    CorruptEntryError: grpc.StatusCode.DATA_LOSS,
-    CorruptFileError: grpc.StatusCode.DATA_LOSS,
-    NotPossibleError: grpc.StatusCode.FAILED_PRECONDITION,
-    UnsupportedVersionError: grpc.StatusCode.FAILED_PRECONDITION,
-    CursorBusyError: grpc.StatusCode.ABORTED,
-    ServerFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    StreamStalledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    StoreClosedError: grpc.StatusCode.UNAVAILABLE,
-    FencedError: grpc.StatusCode.UNAVAILABLE,
-    ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
+    ledger.CorruptEntryError: grpc.StatusCode.DATA_LOSS,
+    ledger.CorruptFileError: grpc.StatusCode.DATA_LOSS,
+    errors.NotPossibleError: grpc.StatusCode.FAILED_PRECONDITION,
+    ledger.UnsupportedVersionError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CursorBusyError: grpc.StatusCode.ABORTED,
+    errors.ServerFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.StreamStalledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ledger.StoreClosedError: grpc.StatusCode.UNAVAILABLE,
+    ledger.FencedError: grpc.StatusCode.UNAVAILABLE,
+    errors.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
     FileNotFoundError: grpc.StatusCode.UNAVAILABLE,  # trimmed or deleted while it was being read
-    LedgerError: grpc.StatusCode.FAILED_PRECONDITION,
+    ledger.LedgerError: grpc.StatusCode.FAILED_PRECONDITION,
 }
 """The first one that an error is an instance of counts."""
 
@@ -123,21 +101,21 @@ def _types(method: str) -> tuple[type[Message], type[Message]]:
     return GetMessageClass(call.input_type), GetMessageClass(call.output_type)
 
 
-def position_message(position: Position) -> pb.Position:
+def position_message(position: ledger.Position) -> pb.Position:
     """A position as a protobuf message."""
     return pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
 
 
-def position_of(message: pb.Position) -> Position:
+def position_of(message: pb.Position) -> ledger.Position:
     """A position from its protobuf message."""
-    return Position(message.ledger_id, message.entry_id)
+    return ledger.Position(message.ledger_id, message.entry_id)
 
 
 def facts_of(value: object, names: Iterable[str]) -> dict[str, Any]:
     """Attributes of an object as the fields of a message have them."""
     facts = {name: getattr(value, name) for name in names}
     return {
-        name: position_message(fact) if isinstance(fact, Position) else fact
+        name: position_message(fact) if isinstance(fact, ledger.Position) else fact
         for name, fact in facts.items()
     }
 
@@ -147,7 +125,7 @@ def encode(error: Exception) -> tuple[grpc.StatusCode, str, Metadata] | None:
     code = _code_of(error)
     if code is None:
         return None
-    text = error.details if isinstance(error, SeekCallError) else str(error)
+    text = error.details if isinstance(error, errors.SeekCallError) else str(error)
     detail = _detail_of(error)
     if detail is None:
         return code, text, ()
@@ -165,13 +143,13 @@ def decode(
             error = _error_of(value)
             if error is not None:
                 return error
-    kinds: dict[grpc.StatusCode, type[SeekCallError]] = {
-        grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
-        grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
-        grpc.StatusCode.UNAVAILABLE: ServerUnavailableError,
-        grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    kinds: dict[grpc.StatusCode, type[errors.SeekCallError]] = {
+        grpc.StatusCode.UNAUTHENTICATED: errors.UnauthenticatedError,
+        grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
+        grpc.StatusCode.UNAVAILABLE: errors.ServerUnavailableError,
+        grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
     }
-    return kinds.get(code, SeekCallError)(code.name, text)
+    return kinds.get(code, errors.SeekCallError)(code.name, text)
 
 
 def _code_of(error: Exception) -> grpc.StatusCode | None:

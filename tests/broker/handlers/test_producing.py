@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pulsemark.broker.handlers import producing
+from pulsemark.broker.handlers import checks
 from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.metadata import BrokerEntryMetadata, pack
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSend
@@ -256,7 +256,7 @@ def test_a_topic_that_closes_while_a_producer_opens_refuses_it(raw, broker, topi
         return 7
 
     broker.call(switch_on)
-    monkeypatch.setattr(producing, "last_stored", closing)
+    monkeypatch.setattr(checks, "last_stored", closing)
     with pytest.raises(RequestRefusedError, match="closed meanwhile") as refused:
         raw.create_producer(topic)
     assert refused.value.error_name == "ServiceNotReady"

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from pulsemark.broker.http.messages import Request
-from pulsemark.broker.http.names import split
+from pulsemark.broker.http.paths import split
 from pulsemark.broker.http.routing import answer
 from pulsemark.testing import RawClient, running_broker
 

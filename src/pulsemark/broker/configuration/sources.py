@@ -25,29 +25,17 @@ from typing import Any
 
 from ...records import record
 from ..errors import BrokerError, ConfigError
+from . import settings
 from .config import BrokerConfig
-from .settings import (
-    ENVIRONMENT_PREFIX,
-    PARTS,
-    PATH_BEGINNINGS,
-    SECRETS,
-    STAMPERS_KIND,
-    Loaded,
-    Setting,
-    SettingError,
-    all_settings,
-    parse_settings,
-    pulsar_defaults,
-    setting_fields,
-    tls_refusal,
-)
 
-CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
+CONFIG_VARIABLE = f"{settings.ENVIRONMENT_PREFIX}CONFIG"
 #: Variables of these names that are not settings of the broker.
-_OTHER_VARIABLES = frozenset(ENVIRONMENT_PREFIX + name for name in ("CONFIG", "TOKEN", "TLS_CA"))
+_OTHER_VARIABLES = frozenset(
+    settings.ENVIRONMENT_PREFIX + name for name in ("CONFIG", "TOKEN", "TLS_CA")
+)
 #: Kubernetes sets these for a service called pulsemark.
 _KUBERNETES = re.compile(
-    rf"{ENVIRONMENT_PREFIX}(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)"
+    rf"{settings.ENVIRONMENT_PREFIX}(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)"
 )
 _KUBERNETES_PORT = re.compile(r"(tcp|udp)://.*")
 NONE = "none"
@@ -62,12 +50,12 @@ class ConfigFileError(BrokerError, ValueError):
         self.reason = reason
 
 
-def load(path: Path | None, environment: Mapping[str, str]) -> Loaded:
+def load(path: Path | None, environment: Mapping[str, str]) -> settings.Loaded:
     """The settings of a file, if one is named, and of the environment.
 
     Raises ConfigFileError, SettingError, OSError.
     """
-    loaded = Loaded() if path is None else read_file(path)
+    loaded = settings.Loaded() if path is None else read_file(path)
     take_environment(environment, loaded)
     return loaded
 
@@ -75,7 +63,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Loaded:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def read_file(path: Path) -> Loaded:
+def read_file(path: Path) -> settings.Loaded:
     """The settings of a `broker.conf` or TOML file.
 
     Raises ConfigFileError, SettingError (with the path), OSError.
@@ -86,21 +74,21 @@ def read_file(path: Path) -> Loaded:
         raise ConfigFileError(path, f"it is not UTF-8 text: {error}") from error
     try:
         return _toml(path, text) if path.suffix == ".toml" else _properties(path, text)
-    except (SettingError, PropertiesError) as error:
+    except (settings.SettingError, PropertiesError) as error:
         raise ConfigFileError(path, str(error)) from error
 
 
-def _properties(path: Path, text: str) -> Loaded:
+def _properties(path: Path, text: str) -> settings.Loaded:
     properties = read_properties(text)
-    loaded = parse_settings(properties)
-    for key, setting in all_settings().items():
+    loaded = settings.parse_settings(properties)
+    for key, setting in settings.all_settings().items():
         if key in properties and setting.name in loaded.parts[setting.part]:
             loaded.origins[setting.name] = f"{key} in {path}"
     return loaded
 
 
-def _toml(path: Path, text: str) -> Loaded:
-    loaded = Loaded()
+def _toml(path: Path, text: str) -> settings.Loaded:
+    loaded = settings.Loaded()
     for name, value in read_toml(path, text).items():
         loaded.put(name, toml_value(name, value), f"{name} in {path}")
     return loaded
@@ -118,17 +106,17 @@ def read_toml(path: Path, text: str) -> dict[str, Any]:
 
 def toml_value(name: str, value: Any) -> Any:
     """The value of a setting. Raises SettingError."""
-    spec = setting_fields().get(name)
+    spec = settings.setting_fields().get(name)
     shown = toml_text(value)
     if isinstance(value, dict):
         reason = "settings must be at the top of the file, without tables"
-        raise SettingError(f"[{name}]", "...", reason)
+        raise settings.SettingError(f"[{name}]", "...", reason)
     if spec is None:
-        raise SettingError(name, shown, f"there is no such setting{meant(name)}")
+        raise settings.SettingError(name, shown, f"there is no such setting{meant(name)}")
     if value == "" and spec.is_optional:
         return None
     if not _fits(spec, value):
-        raise SettingError(name, shown, f"must be a {spec.type_name}")
+        raise settings.SettingError(name, shown, f"must be a {spec.type_name}")
     if spec.type_name == "list of names":
         value = tuple(value)
     elif spec.type_name == "path":
@@ -147,7 +135,7 @@ def toml_text(value: Any) -> str:
     return str(value)
 
 
-def _fits(spec: Setting, value: Any) -> bool:
+def _fits(spec: settings.Setting, value: Any) -> bool:
     if spec.type_name == "list of names":
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
     wanted = {"true or false": bool, "whole number": int}.get(spec.type_name, str)
@@ -156,31 +144,31 @@ def _fits(spec: Setting, value: Any) -> bool:
 
 def meant(name: str, known: Iterable[str] | None = None) -> str:
     """`; did you mean X?`, also for a name that a broker.conf has."""
-    of_files = {spec.key: spec.name for spec in setting_fields().values()}
+    of_files = {spec.key: spec.name for spec in settings.setting_fields().values()}
     if known is None and name in of_files:
         return f"; in TOML it is called {of_files[name]}"
     import difflib
 
-    near = difflib.get_close_matches(name, list(known or setting_fields()), n=1)
+    near = difflib.get_close_matches(name, list(known or settings.setting_fields()), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 # -- the environment ------------------------------------------------------------------------------
 
 
-def take_environment(environment: Mapping[str, str], loaded: Loaded) -> None:
+def take_environment(environment: Mapping[str, str], loaded: settings.Loaded) -> None:
     """Add the settings of the environment. Raises SettingError."""
-    ours = sorted(key for key in environment if key.upper().startswith(ENVIRONMENT_PREFIX))
+    ours = sorted(key for key in environment if key.upper().startswith(settings.ENVIRONMENT_PREFIX))
     if not ours:
         return
-    by_variable = {spec.variable: spec for spec in setting_fields().values()}
+    by_variable = {spec.variable: spec for spec in settings.setting_fields().values()}
     for key in ours:
         text = environment[key].strip()
         meant_key = key.upper()
         if key != meant_key and meant_key in by_variable and text:
             reason = f"there is no such variable of the environment; it is {meant_key}"
-            raise SettingError(key, "...", reason)
-        if not key.startswith(ENVIRONMENT_PREFIX) or key in _OTHER_VARIABLES or not text:
+            raise settings.SettingError(key, "...", reason)
+        if not key.startswith(settings.ENVIRONMENT_PREFIX) or key in _OTHER_VARIABLES or not text:
             continue
         spec = by_variable.get(key)
         if _KUBERNETES.fullmatch(key) and spec is None:
@@ -194,15 +182,15 @@ def take_environment(environment: Mapping[str, str], loaded: Loaded) -> None:
             loaded.put(spec.name, _from_text(spec, key, text), f"{key} in the environment")
 
 
-def _from_text(spec: Setting, key: str, text: str) -> Any:
+def _from_text(spec: settings.Setting, key: str, text: str) -> Any:
     if text.lower() == NONE and (spec.is_optional or spec.type_name == "list of names"):
         return None if spec.is_optional else ()
-    kind = STAMPERS_KIND if spec.name == "stampers" else spec.plain
+    kind = settings.STAMPERS_KIND if spec.name == "stampers" else spec.plain
     try:
         return spec.check(key, text, kind.parse(text))
     except ValueError as error:
-        why = error.reason if isinstance(error, SettingError) else error
-        raise SettingError(key, text, f"{why} (a variable of the environment)") from error
+        why = error.reason if isinstance(error, settings.SettingError) else error
+        raise settings.SettingError(key, text, f"{why} (a variable of the environment)") from error
 
 
 # -- broker.conf: Java's properties ----------------------------------------------------------------
@@ -334,14 +322,14 @@ def check_file(path: Path) -> CheckedFile:
     except (ConfigFileError, PropertiesError) as error:
         line = getattr(error, "line_number", None)
         return CheckedFile(path, (Remark(Level.ERROR, "", "", error.reason, line),), 0, 0)
-    loaded, unused = Loaded(), 0
+    loaded, unused = settings.Loaded(), 0
     remarks: list[Remark] = []
     for key, value in values.items():
         check = _toml_remark if is_toml else _remark
         found = check(key, value, loaded)
         if found is not None:
             remarks.append(found)
-        elif not is_toml and key not in all_settings():
+        elif not is_toml and key not in settings.all_settings():
             unused += 1
     remarks += _of_the_whole(loaded, path, values)
     lines = _lines(text)
@@ -353,30 +341,30 @@ def check_file(path: Path) -> CheckedFile:
     return CheckedFile(path, tuple(placed), len(loaded.origins), unused)
 
 
-def _toml_remark(key: str, value: Any, loaded: Loaded) -> Remark | None:
+def _toml_remark(key: str, value: Any, loaded: settings.Loaded) -> Remark | None:
     try:
         loaded.put(key, toml_value(key, value), key)
-    except SettingError as error:
+    except settings.SettingError as error:
         return Remark(Level.ERROR, error.key, error.value, error.reason)
     return None
 
 
-def _remark(key: str, value: str, loaded: Loaded) -> Remark | None:
+def _remark(key: str, value: str, loaded: settings.Loaded) -> Remark | None:
     """What is wrong with one line of a broker.conf."""
     try:
-        found = parse_settings({key: value})
-    except SettingError as error:
+        found = settings.parse_settings({key: value})
+    except settings.SettingError as error:
         if error.key == "tlsEnabled":  # it depends on other lines; the whole file is checked later
             return None
         return Remark(Level.ERROR, key, _shown(key, error.value), error.reason)
-    if key in all_settings():
-        setting = all_settings()[key]
+    if key in settings.all_settings():
+        setting = settings.all_settings()[key]
         if setting.name in found.parts[setting.part]:
             loaded.put(setting.name, found.parts[setting.part][setting.name], key)
         return None
-    shipped = pulsar_defaults().get(key)
+    shipped = settings.pulsar_defaults().get(key)
     if shipped is None:
-        near = meant(key, [*all_settings(), *pulsar_defaults()])
+        near = meant(key, [*settings.all_settings(), *settings.pulsar_defaults()])
         reason = f"there is no such setting, neither here nor in Pulsar{near}"
         return Remark(Level.ERROR if near else Level.WARNING, key, value, reason)
     if value and value not in shipped:
@@ -386,11 +374,13 @@ def _remark(key: str, value: str, loaded: Loaded) -> Remark | None:
 
 
 def _shown(key: str, value: str) -> str:
-    return "***" if key in SECRETS else value
+    return "***" if key in settings.SECRETS else value
 
 
-def _of_the_whole(loaded: Loaded, path: Path, values: Mapping[str, Any]) -> Iterator[Remark]:
-    reason = tls_refusal(values)
+def _of_the_whole(
+    loaded: settings.Loaded, path: Path, values: Mapping[str, Any]
+) -> Iterator[Remark]:
+    reason = settings.tls_refusal(values)
     if reason is not None:
         yield Remark(Level.ERROR, "tlsEnabled", "true", reason)
     try:
@@ -401,12 +391,12 @@ def _of_the_whole(loaded: Loaded, path: Path, values: Mapping[str, Any]) -> Iter
         return
     for name, reason in _unsafe(config):
         if name in loaded.origins:
-            part = next(part for part in PARTS if name in loaded.parts[part])
+            part = next(part for part in settings.PARTS if name in loaded.parts[part])
             value = loaded.parts[part][name]
             yield Remark(Level.WARNING, loaded.origins[name], str(value), reason)
     key = config.security.token_secret_key or ""
     is_readable = path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
-    if key and not key.startswith(PATH_BEGINNINGS) and is_readable:
+    if key and not key.startswith(settings.PATH_BEGINNINGS) and is_readable:
         reason = "the file holds the key itself, and other users may read the file"
         yield Remark(Level.WARNING, loaded.origins["token_secret_key"], "***", reason)
 

@@ -27,14 +27,8 @@ import grpc
 from ...audit.report import Report
 from ...audit.rows import AuditInputError
 from ...compaction.compacted_log import CompactedLog
+from ...finder import errors
 from ...finder.arguments import TokenFileError, read_token
-from ...finder.errors import (
-    CursorBusyError,
-    InvalidFieldError,
-    NotPossibleError,
-    ServerUnavailableError,
-    SubscriptionNotFoundError,
-)
 from ...finder.following import StoreState, is_followed, state_of
 from ...finder.forwarding import Forwarding, Owner
 from ...finder.messages import MAX_EPOCH, ControlAppended, ControlRequest
@@ -139,7 +133,7 @@ def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tupl
         if epoch is None:
             epoch = ledger.epoch + 1 if request.is_leader_change else ledger.epoch
         if request.is_leader_change and epoch > MAX_EPOCH:
-            raise NotPossibleError(f"no leader epoch follows the highest one, {MAX_EPOCH}")
+            raise errors.NotPossibleError(f"no leader epoch follows the highest one, {MAX_EPOCH}")
         kind, name, tags = request.control_type, request.name, request.tags
         try:
             if request.is_leader_change:
@@ -202,12 +196,12 @@ class _BrokerTopics(TopicSource):
         opened = await self._open(topic)
         found = opened.subscriptions.get(subscription)
         if found is None:
-            raise SubscriptionNotFoundError(topic, subscription)
+            raise errors.SubscriptionNotFoundError(topic, subscription)
         try:
             target = SeekTarget(opened.clamp(position))
             await reset_subscription(found, target, then=lambda: None)
         except RefusedError as refusal:
-            raise CursorBusyError(topic, subscription) from refusal
+            raise errors.CursorBusyError(topic, subscription) from refusal
 
     async def append_control(self, topic: str, request: ControlRequest) -> ControlAppended:
         """See `TopicSource`."""
@@ -224,9 +218,9 @@ class _BrokerTopics(TopicSource):
                 raise refusal.__cause__ from None
             if refusal.code in PASSING or refusal.code == ServerError.TopicNotFound:
                 raise refused_topic(topic, refusal) from refusal
-            raise NotPossibleError(refusal.message) from refusal
+            raise errors.NotPossibleError(refusal.message) from refusal
         except StampError as error:
-            raise NotPossibleError(f"{topic}: {error}") from error
+            raise errors.NotPossibleError(f"{topic}: {error}") from error
         return ControlAppended(appended.position, appended.index, appended.time_ms, epoch)
 
     async def audit(
@@ -235,14 +229,14 @@ class _BrokerTopics(TopicSource):
         """See `TopicSource`."""
         auditor = self._services.auditor
         if not auditor.is_on:
-            raise NotPossibleError("this broker keeps no audit (pulsemarkAuditEnabled)")
+            raise errors.NotPossibleError("this broker keeps no audit (pulsemarkAuditEnabled)")
         opened = await self._open(topic)
         try:
             return await auditor.report(opened, by, starting_time_ms=from_ms, ending_time_ms=to_ms)
         except RefusedError as refusal:
             raise refused_topic(topic, refusal) from refusal
         except AuditInputError as error:
-            raise InvalidFieldError(error.field, str(error)) from error
+            raise errors.InvalidFieldError(error.field, str(error)) from error
 
     # -- for followers --------------------------------------------------------------------------
 
@@ -295,9 +289,9 @@ def refused_topic(topic: str, refusal: RefusedError) -> Exception:
     return unavailable(refusal.message) if is_passing else TopicNotFoundError(topic)
 
 
-def unavailable(text: str) -> ServerUnavailableError:
+def unavailable(text: str) -> errors.ServerUnavailableError:
     """The error that asks a caller to try again."""
-    return ServerUnavailableError(grpc.StatusCode.UNAVAILABLE.name, text)
+    return errors.ServerUnavailableError(grpc.StatusCode.UNAVAILABLE.name, text)
 
 
 def forwarding_of(services: Services) -> Forwarding:

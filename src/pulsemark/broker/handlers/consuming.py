@@ -26,17 +26,8 @@ from ..subscriptions.subscription import (
 )
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.registry import creates
+from . import checks
 from .authorizing import check_again
-from .checks import (
-    CommandTable,
-    check_consumer,
-    check_name,
-    check_properties,
-    check_reading,
-    consumer_state_bytes,
-    is_in_use,
-    parse_topic,
-)
 from .producing import add_listener, unsubscribe_listener
 
 if TYPE_CHECKING:
@@ -61,13 +52,13 @@ def subscribe(session: Session, command: pb.CommandSubscribe) -> None:
         raise RefusedError(pb.ServerError.ServiceNotReady, text)
     if len(session.consumers) >= session.config.max_consumers_per_connection:
         raise RefusedError(pb.ServerError.NotAllowedError, "too many consumers on this connection")
-    check_name("subscription's name", command.subscription)
-    check_name("consumer's name", command.consumer_name)
-    check_properties("consumer's properties", command.metadata)
-    check_properties("subscription's properties", command.subscription_properties)
+    checks.check_name("subscription's name", command.subscription)
+    checks.check_name("consumer's name", command.consumer_name)
+    checks.check_properties("consumer's properties", command.metadata)
+    checks.check_properties("subscription's properties", command.subscription_properties)
     TagFilter.of({pair.key: pair.value for pair in command.subscription_properties})
     opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
-    opened.reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
+    opened.reservation = session.kept.reserve("consumer", checks.consumer_state_bytes(command))
     session.opening["consumer", consumer_id] = opened
     generation = session.services.authorizer.generation
     session.run(command.request_id, _open_consumer(session, command, opened, generation))
@@ -86,7 +77,7 @@ async def _open_consumer(
     topics = session.services.topics
     place = ("consumer", command.consumer_id)
     try:
-        name = parse_topic(session, command.topic)
+        name = checks.parse_topic(session, command.topic)
         create = creates(topics, name) and command.force_topic_creation
         if name.is_persistent:
             topic = await topics.open(name, create=create)
@@ -94,9 +85,9 @@ async def _open_consumer(
             topic = topics.non_persistent.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
         opened.follows_schema = schema is not None and schema.type == pb.Schema.AutoConsume
-        await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
-        check_reading(command)
-        check_consumer(session.services, topic, command, opened)
+        await session.services.schemas.for_consumer(topic, schema, in_use=checks.is_in_use(topic))
+        checks.check_reading(command)
+        checks.check_consumer(session.services, topic, command, opened)
         if isinstance(topic, NonPersistentTopic):
             _check_no_filter(command)
             await add_listener(session, command, opened, topic, generation)
@@ -296,7 +287,7 @@ def _connected(session: Session, consumer_id: int) -> tuple[Consumer, Subscripti
     return found, found.subscription
 
 
-COMMANDS: CommandTable = {
+COMMANDS: checks.CommandTable = {
     pb.BaseCommand.SUBSCRIBE: subscribe,
     pb.BaseCommand.FLOW: flow,
     pb.BaseCommand.SEEK: seek,

@@ -6,14 +6,7 @@ import logging
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from ...ledger import (
-    AlreadyStampedError,
-    EntryTooLargeError,
-    FencedError,
-    InvalidEntryError,
-    LedgerError,
-    TopicTerminatedError,
-)
+from ... import ledger
 from ...metadata import MESSAGE_MAGIC, ChecksumError, MessageFormatError, Sender, StampError
 from ...metadata.source_stamp import (
     CLUSTER_SIZE_MAX_BYTES,
@@ -38,17 +31,8 @@ from ..storage import persisting
 from ..topics.non_persistent import NOWHERE
 from ..topics.producers import DuplicateMessageError, Mirror, Producer, allows, not_allowed
 from ..topics.registry import creates
+from . import checks
 from .authorizing import check_again
-from .checks import (
-    CommandTable,
-    check_name,
-    check_producer,
-    check_properties,
-    last_stored,
-    parse_topic,
-    producer_state_bytes,
-    schema_version_for,
-)
 
 if TYPE_CHECKING:
     from ...ledger import Appended
@@ -69,14 +53,14 @@ CHECKSUM_END = 6
 #: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
 #: after ChecksumError and reconnect after any other code.
 SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
-    (TopicTerminatedError, ServerError.TopicTerminatedError),
+    (ledger.TopicTerminatedError, ServerError.TopicTerminatedError),
     (ChecksumError, ServerError.ChecksumError),
     (MessageFormatError, ServerError.ChecksumError),
-    (AlreadyStampedError, ServerError.NotAllowedError),
-    (EntryTooLargeError, ServerError.NotAllowedError),
-    (InvalidEntryError, ServerError.NotAllowedError),
+    (ledger.AlreadyStampedError, ServerError.NotAllowedError),
+    (ledger.EntryTooLargeError, ServerError.NotAllowedError),
+    (ledger.InvalidEntryError, ServerError.NotAllowedError),
     (StampError, ServerError.UnknownError),
-    (LedgerError, ServerError.PersistenceError),
+    (ledger.LedgerError, ServerError.PersistenceError),
 )
 #: Refusals after which clients open the producer again and send the message once more.
 SENT_AGAIN = frozenset(
@@ -97,15 +81,15 @@ def producer(session: Session, command: CommandProducer) -> None:
         raise _already_present()
     if len(session.producers) >= session.config.max_producers_per_connection:
         raise RefusedError(ServerError.NotAllowedError, "too many producers on this connection")
-    check_name("producer's name", command.producer_name)
-    check_name("initial subscription's name", command.initial_subscription_name)
-    check_properties("producer's properties", command.metadata)
+    checks.check_name("producer's name", command.producer_name)
+    checks.check_name("initial subscription's name", command.initial_subscription_name)
+    checks.check_properties("producer's properties", command.metadata)
     mirror = mirror_name(command)
     name = mirror or command.producer_name
     if not mirror and not command.HasField("producer_name"):
         name = session.services.new_producer_name()
     opened = Producer.from_command(session, command, name, session.config.clock.now_ms())
-    opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
+    opened.reservation = session.kept.reserve("producer", checks.producer_state_bytes(command))
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
     generation = session.services.authorizer.generation
@@ -133,15 +117,15 @@ async def _open_producer(
     services = session.services
     place = ("producer", command.producer_id)
     try:
-        topic = await _open_topic(session, parse_topic(session, command.topic))
+        topic = await _open_topic(session, checks.parse_topic(session, command.topic))
         schema = command.schema if command.HasField("schema") else None
-        opened.schema_version = await schema_version_for(session, topic, schema)
+        opened.schema_version = await checks.schema_version_for(session, topic, schema)
         if topic.is_persistent:
             await _create_initial_subscription(topic, command.initial_subscription_name)
             await services.storage.wait_until_healthy()
             await services.topics.leader_epochs.begin_if_due(topic)
         if not mirrors:
-            await check_producer(services, topic, opened)
+            await checks.check_producer(services, topic, opened)
         most = 0 if mirrors else topic.rules.max_producers
         ready = await topic.producers.add(opened, most=most)
         try:
@@ -174,7 +158,7 @@ async def _last_sequence_id(
     if mirrors:
         found = await start_mirror(session, topic, opened)
     elif topic.deduplication is not None:
-        found = await last_stored(topic, opened)
+        found = await checks.last_stored(topic, opened)
     if opened.home is None:
         # The topic was closed or deleted during the last wait.
         raise RefusedError(ServerError.ServiceNotReady, f"{topic.name} was closed meanwhile")
@@ -330,7 +314,7 @@ def _append_checked(
     except DuplicateMessageError:
         _answer_duplicate(session, sender, command)
         return None
-    except FencedError as error:
+    except ledger.FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
     if admission is not None:
@@ -474,7 +458,7 @@ def append_mirrored(
         answer = commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
         session.receipts.answer_in_turn(producer, answer)
         return None
-    except FencedError as error:
+    except ledger.FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         mirror.refuse_the_rest(str(error))
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
@@ -499,8 +483,8 @@ def publish(
     """
     try:
         entry = topic.take(body, command.num_messages)
-    except (AlreadyStampedError, ChecksumError, MessageFormatError) as error:
-        is_stamped = isinstance(error, AlreadyStampedError)
+    except (ledger.AlreadyStampedError, ChecksumError, MessageFormatError) as error:
+        is_stamped = isinstance(error, ledger.AlreadyStampedError)
         code = ServerError.NotAllowedError if is_stamped else ServerError.ChecksumError
         _refuse_send(session, sender, topic, command, RefusedError(code, str(error)))
         return
@@ -541,7 +525,7 @@ def unsubscribe_listener(
     session.write(commands.success(request_id))
 
 
-COMMANDS: CommandTable = {
+COMMANDS: checks.CommandTable = {
     BaseCommand.PRODUCER: producer,
     BaseCommand.CLOSE_PRODUCER: close_producer,
 }

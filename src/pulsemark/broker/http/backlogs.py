@@ -26,20 +26,8 @@ from ..policies.pulsar_policies import (
 from ..security import needs
 from ..storage import durable
 from ..subscriptions.subscription import Subscription
+from . import paths
 from .messages import HttpError, Request, Response, UnservedError
-from .names import (
-    existing_topic,
-    find_subscription,
-    int_value,
-    namespace_name,
-    open_logs,
-    open_stored,
-    open_topic,
-    position_in,
-    stored_topic,
-    subscription_not_found,
-    topics_in_bundle,
-)
 from .policies import policy_of
 from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Routes, TopicPath
 
@@ -49,11 +37,11 @@ routes = Routes()
 @routes.post(f"{SUBSCRIPTION}/skip_all", needs.topic("SKIP"))
 async def skip_all(request: Request, path: TopicPath, name: str) -> Response:
     """Acknowledge all entries in the topic."""
-    asked = existing_topic(request, path)
-    for opened in await open_logs(request, path):
+    asked = paths.existing_topic(request, path)
+    for opened in await paths.open_logs(request, path):
         one = opened.subscriptions.get(name)
         if one is None:
-            raise subscription_not_found(name, asked)
+            raise paths.subscription_not_found(name, asked)
         await _clear(one)
     return Response()
 
@@ -62,8 +50,8 @@ async def skip_all(request: Request, path: TopicPath, name: str) -> Response:
 async def skip(request: Request, path: TopicPath, name: str, count: str) -> Response:
     """Acknowledge the next `count` entries."""
     what = "Skip messages on a partitioned topic is not allowed"
-    subscription = await find_subscription(request, path, name, what=what)
-    await subscription.skip(int_value(count))
+    subscription = await paths.find_subscription(request, path, name, what=what)
+    await subscription.skip(paths.int_value(count))
     return Response()
 
 
@@ -72,7 +60,7 @@ async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Respo
     """Count what a subscription has not acknowledged, or all from a message id in the body on."""
     what = "Analyze backlog on a partitioned topic is not allowed, please try do it on specific "
     what += "topic partition"
-    one = await find_subscription(request, path, name, what=what)
+    one = await paths.find_subscription(request, path, name, what=what)
     first, entries, messages = await when_read(_backlog, one, request.json())
     shown: dict[str, Any] = {
         "entries": entries,
@@ -96,7 +84,7 @@ def _backlog(one: Subscription, body: Any) -> tuple[Position, int, int]:
     if body is None:
         cursor = one.cursor
         return cursor.first_unacked, cursor.backlog_entries, cursor.backlog_messages
-    log, given = one.log, EARLIEST if body == "earliest" else position_in(body)
+    log, given = one.log, EARLIEST if body == "earliest" else paths.position_in(body)
     first = one.topic.clamp(given, one.compacted)
     control = log.control_count(first, LATEST)
     entries = log.count_entries(first, LATEST) - control
@@ -122,8 +110,8 @@ async def clear_bundle(
     request: Request, tenant: str, name: str, bundle: str, subscription: str | None = None
 ) -> Response:
     """Acknowledge all messages of a bundle, for one subscription or for all."""
-    full = namespace_name(request, tenant, name)
-    await _each(request, topics_in_bundle(request, full, bundle), subscription, _clear)
+    full = paths.namespace_name(request, tenant, name)
+    await _each(request, paths.topics_in_bundle(request, full, bundle), subscription, _clear)
     return Response()
 
 
@@ -142,8 +130,8 @@ async def unsubscribe_bundle(
 ) -> Response:
     """Delete a subscription from all topics of a bundle."""
     _check_no_replicator(subscription)
-    full = namespace_name(request, tenant, name)
-    await _each(request, topics_in_bundle(request, full, bundle), subscription, _unsubscribe)
+    full = paths.namespace_name(request, tenant, name)
+    await _each(request, paths.topics_in_bundle(request, full, bundle), subscription, _unsubscribe)
     return Response()
 
 
@@ -198,11 +186,11 @@ WRONG_PARTITION = (
 @routes.post(f"{SUBSCRIPTION}/expireMessages/{{seconds}}", needs.topic("EXPIRE_MESSAGES"))
 async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) -> Response:
     """Expire a subscription's messages that are older than a number of seconds."""
-    ttl_s = int_value(age)
-    topics = await open_logs(request, path)
+    ttl_s = paths.int_value(age)
+    topics = await paths.open_logs(request, path)
     found = [opened.subscriptions[name] for opened in topics if name in opened.subscriptions]
     if not found:
-        raise subscription_not_found(name, existing_topic(request, path))
+        raise paths.subscription_not_found(name, paths.existing_topic(request, path))
     return await _expire_each(request, found, ttl_s)
 
 
@@ -212,8 +200,8 @@ async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) 
 )
 async def expire_all_by_age(request: Request, path: TopicPath, age: str) -> Response:
     """Expire old messages of every subscription; 409 names the first one without an effect."""
-    ttl_s = int_value(age)
-    topics = await open_logs(request, path)
+    ttl_s = paths.int_value(age)
+    topics = await paths.open_logs(request, path)
     found = [one for opened in topics for one in tuple(opened.subscriptions.values())]
     return await _expire_each(request, found, ttl_s)
 
@@ -233,15 +221,15 @@ async def _expire_each(request: Request, found: list[Subscription], ttl_s: int) 
 async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response:
     """Expire a subscription's messages up to and including the message id in the body."""
     position, partition_index = _message_id(request.json())
-    if request.services.topics.partitioned.count_of(stored_topic(request, path)):
+    if request.services.topics.partitioned.count_of(paths.stored_topic(request, path)):
         reason = "Expire message at position is not supported for partitioned-topic"
         raise HttpError(405, reason)
-    (opened,) = await open_stored(request, path)
+    (opened,) = await paths.open_stored(request, path)
     if partition_index != opened.partition_index:
         raise HttpError(412, WRONG_PARTITION)
     subscription = opened.subscriptions.get(name)
     if subscription is None:
-        raise subscription_not_found(name, opened.name)
+        raise paths.subscription_not_found(name, opened.name)
     if position >= opened.ledger.end_position:
         raise HttpError(409, NOT_BY_POSITION.format(opened.name, name))
     await ask_to_expire(subscription, position, first_time_known=False)
@@ -252,7 +240,7 @@ def _message_id(body: Any) -> tuple[Position, int]:
     """Read a `ResetCursorData`. Missing fields are 0, a missing partition is -1."""
     if body == "earliest":
         return EARLIEST, -1
-    position = position_in(body)
+    position = paths.position_in(body)
     partition_index = body.get("partitionIndex", -1)
     if type(partition_index) is not int:
         raise HttpError(400, "partitionIndex must be a whole number", text_type="text/plain")
@@ -263,8 +251,8 @@ def _message_id(body: Any) -> tuple[Position, int]:
 async def backlog_size(request: Request, path: TopicPath) -> Response:
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
-    opened = await open_topic(request, path, what=what)
-    start = opened.clamp(position_in(request.json()).following)
+    opened = await paths.open_topic(request, path, what=what)
+    start = opened.clamp(paths.position_in(request.json()).following)
     size = await request.services.topics.turns.result(bytes_from(opened, start))
     return Response.of_json(size)
 

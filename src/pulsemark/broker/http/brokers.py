@@ -16,7 +16,7 @@ from ..configuration.settings import runtime_settings
 from ..security import needs
 from ..version import SERVER_VERSION
 from .messages import HttpError, Request, Response, accepts_gzip
-from .names import boundaries_of, bundle_of
+from .paths import boundaries_of, bundle_of
 from .route import Routes
 
 if TYPE_CHECKING:

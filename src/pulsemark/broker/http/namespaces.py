@@ -14,19 +14,8 @@ from ..policies.policy import names
 from ..policies.pulsar_policies import read_settings, shown_settings
 from ..security import needs
 from ..security.permissions import AUTH_POLICIES, check_auth_policies, check_roles
+from . import paths
 from .messages import HttpError, Request, Response, UnservedError
-from .names import (
-    BUNDLES,
-    boundaries_of,
-    bundles_of,
-    check_bundle,
-    check_new_namespace,
-    is_valid_name,
-    namespace_name,
-    split,
-    topics_in_bundle,
-    with_count,
-)
 from .peer_proxy import redirect, send_on
 from .route import BUNDLE, NAMESPACE, Routes
 
@@ -48,10 +37,12 @@ async def namespaces(request: Request, tenant_name: str) -> Response:
 @routes.get(NAMESPACE, needs.namespace_policy("ALL", "READ"))
 async def namespace(request: Request, tenant_name: str, name: str) -> Response:
     """A namespace's policies."""
-    full = namespace_name(request, tenant_name, name)
+    full = paths.namespace_name(request, tenant_name, name)
     settings, cluster = request.services.topics.namespaces[full], request.services.config.cluster
     shown = shown_settings(settings, cluster)
-    return Response.of_json({**shown, BUNDLES: bundles_of(boundaries_of(settings))})
+    return Response.of_json(
+        {**shown, paths.BUNDLES: paths.bundles_of(paths.boundaries_of(settings))}
+    )
 
 
 @routes.put(NAMESPACE, needs.tenant("CREATE_NAMESPACE"))
@@ -60,7 +51,7 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     settings = request.json_object() or {}
     if tenant_name not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
-    full = check_new_namespace(tenant_name, name)
+    full = paths.check_new_namespace(tenant_name, name)
     _check_clusters(request, settings, tenant_name)
     _check_room(request, tenant_name)
     if full in request.services.topics.namespaces:
@@ -118,7 +109,7 @@ async def delete_namespace(request: Request, tenant_name: str, name: str) -> Res
 @routes.get(f"{NAMESPACE}/topics", needs.namespace("GET_TOPICS"))
 async def namespace_topics(request: Request, tenant_name: str, name: str) -> Response:
     """Every topic of a namespace, with each partition; `mode` chooses the domain."""
-    names = request.services.topics.names_in(namespace_name(request, tenant_name, name))
+    names = request.services.topics.names_in(paths.namespace_name(request, tenant_name, name))
     mode = request.query.get("mode", "PERSISTENT")
     if mode not in ("PERSISTENT", "NON_PERSISTENT", "ALL"):
         raise UnservedError(404)
@@ -138,12 +129,12 @@ def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> 
         text = f"Cluster [{', '.join(clusters)}] is not in the list of allowed clusters list for "
         raise HttpError(403, f"{text}tenant [{tenant}]")
     settings.pop("replication_clusters", None)
-    bundles = settings.pop(BUNDLES, None)
+    bundles = settings.pop(paths.BUNDLES, None)
     if isinstance(bundles, dict):
         count = bundles.get("numBundles", 0)
         if isinstance(count, bool) or not isinstance(count, int):
             raise HttpError(400, "numBundles must be a number", text_type="text/plain")
-        settings[BUNDLES] = bundles_of(with_count(count))
+        settings[paths.BUNDLES] = paths.bundles_of(paths.with_count(count))
 
 
 ALGORITHMS = (
@@ -157,30 +148,32 @@ ALGORITHMS = (
 @routes.get(f"{NAMESPACE}/bundles", needs.namespace("GET_BUNDLE"))
 async def bundles(request: Request, tenant: str, name: str) -> Response:
     """A namespace's bundles."""
-    full = namespace_name(request, tenant, name)
-    return Response.of_json(bundles_of(boundaries_of(request.services.topics.namespaces[full])))
+    full = paths.namespace_name(request, tenant, name)
+    return Response.of_json(
+        paths.bundles_of(paths.boundaries_of(request.services.topics.namespaces[full]))
+    )
 
 
 @routes.put(f"{BUNDLE}/split", needs.SUPER_USER)
 async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Split a bundle in the middle."""
-    full = namespace_name(request, tenant, name)
-    low, high = check_bundle(request, full, bundle)
+    full = paths.namespace_name(request, tenant, name)
+    low, high = paths.check_bundle(request, full, bundle)
     if request.services.cluster is not None:
         raise HttpError(412, "a broker of a cluster does not split bundles")
     algorithm = request.query.get("splitAlgorithmName", ALGORITHMS[0])
     if algorithm not in ALGORITHMS:
         known = f"supported algorithms are [{', '.join(ALGORITHMS)}]"
         raise HttpError(412, f"Unsupported namespace bundle split algorithm, {known}")
-    await split(request, full, low, high)
+    await paths.split(request, full, low, high)
     return Response()
 
 
 @routes.delete(BUNDLE, needs.namespace("DELETE_BUNDLE"))
 async def delete_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Answered if the bundle has no topics. Bundles cover all hashes, so it stays."""
-    full = namespace_name(request, tenant, name)
-    if topics_in_bundle(request, full, bundle):
+    full = paths.namespace_name(request, tenant, name)
+    if paths.topics_in_bundle(request, full, bundle):
         raise HttpError(409, "Cannot delete non empty bundle")
     return Response()
 
@@ -190,8 +183,8 @@ async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) ->
     """The hashes of the bundle's topics, or of those that `topics` names."""
     from zlib import crc32
 
-    full = namespace_name(request, tenant, name)
-    found = topics_in_bundle(request, full, bundle)
+    full = paths.namespace_name(request, tenant, name)
+    found = paths.topics_in_bundle(request, full, bundle)
     wanted = request.query.get("topics")
     if wanted is not None:
         chosen = set(re.split(r",\s*", wanted))
@@ -203,7 +196,7 @@ async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) ->
 @routes.put(f"{NAMESPACE}/unload", needs.SUPER_USER)
 async def unload(request: Request, tenant: str, name: str) -> Response:
     """Disconnect all clients of a namespace; they reconnect by themselves."""
-    full = namespace_name(request, tenant, name)
+    full = paths.namespace_name(request, tenant, name)
     if request.services.cluster is not None:
         await _unload_bundles(request, request.services.cluster, full)
         return Response()
@@ -212,7 +205,7 @@ async def unload(request: Request, tenant: str, name: str) -> Response:
 
 
 async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) -> None:
-    shown = bundles_of(boundaries_of(request.services.topics.namespaces[namespace]))
+    shown = paths.bundles_of(paths.boundaries_of(request.services.topics.namespaces[namespace]))
     for low, high in pairwise(shown["boundaries"]):
         bundle = f"{namespace}/{low}_{high}"
         owner = await cluster.owner_of(bundle)
@@ -226,16 +219,16 @@ async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) ->
 @routes.put(f"{BUNDLE}/unload", needs.SUPER_USER)
 async def unload_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Disconnect all clients of a bundle; they reconnect by themselves."""
-    full = namespace_name(request, tenant, name)
+    full = paths.namespace_name(request, tenant, name)
     cluster = request.services.cluster
     if cluster is not None:
-        check_bundle(request, full, bundle)
+        paths.check_bundle(request, full, bundle)
         owner = await cluster.owner_of(f"{full}/{bundle}")
         if owner is not None and owner.broker_id != cluster.broker_id:
             return redirect(request, owner)
         await cluster.unload(f"{full}/{bundle}")
         return Response()
-    await _disconnect(request, topics_in_bundle(request, full, bundle))
+    await _disconnect(request, paths.topics_in_bundle(request, full, bundle))
     return Response()
 
 
@@ -269,7 +262,7 @@ async def tenant(request: Request, name: str) -> Response:
 @routes.put(ONE, needs.tenants("CREATE_TENANT"))
 async def create_tenant(request: Request, name: str) -> Response:
     """Create a tenant."""
-    if not is_valid_name(name):
+    if not paths.is_valid_name(name):
         raise HttpError(412, "Tenant name is not valid")
     settings = _tenant_settings(request)
     async with request.services.topics.creating("tenants"):

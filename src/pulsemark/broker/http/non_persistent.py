@@ -17,7 +17,7 @@ from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
-from .names import check_no_partition, namespace_name, topic_name, topics_in_bundle
+from .paths import check_no_partition, namespace_name, topic_name, topics_in_bundle
 from .route import Routes, TopicPath
 from .topics import stats_options
 

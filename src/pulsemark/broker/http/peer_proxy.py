@@ -17,7 +17,7 @@ from ...wire import TopicName
 from ..metrics.stats import sum_of_partitions
 from ..ownership import Cluster, Found, NotOwnedError, exchange
 from .messages import HttpError, Request, Response
-from .names import boundaries_of, bundles_of
+from .paths import boundaries_of, bundles_of
 from .route import Route
 
 CALL_TIMEOUT_S = 30.0

@@ -11,24 +11,10 @@ from functools import partial
 from typing import Any
 
 from ...wire import TopicName
-from ..security import needs
-from ..security.permissions import (
-    NAMESPACE,
-    SUBSCRIPTION,
-    InvalidPermissionError,
-    check_actions,
-    check_role,
-    check_roles,
-    grant_namespace,
-    grant_subscription,
-    grant_topic,
-    of_topic,
-    part_of,
-    revoke_subscription,
-)
+from ..security import needs, permissions
 from . import route
 from .messages import HttpError, Request, Response
-from .names import existing_namespace, existing_topic
+from .paths import existing_namespace, existing_topic
 from .route import Routes, TopicPath
 
 routes = Routes()
@@ -39,13 +25,13 @@ def _actions(request: Request) -> list[str]:
     value = request.json()
     if value is None:
         raise HttpError(400, "Actions should not be null")
-    return check_actions(value)
+    return permissions.check_actions(value)
 
 
 async def _change(request: Request, namespace: str, change: Any) -> Response:
     try:
         await request.services.topics.namespaces.change(namespace, change)
-    except InvalidPermissionError as error:
+    except permissions.InvalidPermissionError as error:
         raise HttpError(412, str(error)) from error
     return Response()
 
@@ -57,29 +43,33 @@ async def _change(request: Request, namespace: str, change: Any) -> Response:
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     """The actions of each role."""
     policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
-    return Response.of_json(part_of(policies, NAMESPACE))
+    return Response.of_json(permissions.part_of(policies, permissions.NAMESPACE))
 
 
 @routes.post(f"{IN_NAMESPACE}/{{role}}", needs.namespace("GRANT_PERMISSION"))
 async def grant_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Give a role exactly the actions in the body."""
     namespace, actions = existing_namespace(request, tenant, name), _actions(request)
-    check_role(role)
-    return await _change(request, namespace, lambda old: grant_namespace(old, role, actions))
+    permissions.check_role(role)
+    return await _change(
+        request, namespace, lambda old: permissions.grant_namespace(old, role, actions)
+    )
 
 
 @routes.delete(f"{IN_NAMESPACE}/{{role}}", needs.namespace("REVOKE_PERMISSION"))
 async def revoke_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Take all actions in the namespace from a role."""
     namespace = existing_namespace(request, tenant, name)
-    return await _change(request, namespace, lambda old: grant_namespace(old, role, None))
+    return await _change(
+        request, namespace, lambda old: permissions.grant_namespace(old, role, None)
+    )
 
 
 @routes.get(f"{IN_NAMESPACE}/subscription", needs.namespace("GET_PERMISSION"))
 async def of_subscriptions(request: Request, tenant: str, name: str) -> Response:
     """The roles of each subscription that is restricted to some."""
     policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
-    return Response.of_json(part_of(policies, SUBSCRIPTION))
+    return Response.of_json(permissions.part_of(policies, permissions.SUBSCRIPTION))
 
 
 @routes.post(f"{IN_NAMESPACE}/subscription/{{subscription}}", needs.namespace("GRANT_PERMISSION"))
@@ -90,9 +80,9 @@ async def grant_on_subscription(
     if request.json() is None:
         raise HttpError(400, "Roles should not be null")
     namespace = existing_namespace(request, tenant, name)
-    roles = check_roles(request.json())
-    check_role(subscription)
-    change = partial(grant_subscription, name=subscription, roles=roles)
+    roles = permissions.check_roles(request.json())
+    permissions.check_role(subscription)
+    change = partial(permissions.grant_subscription, name=subscription, roles=roles)
     return await _change(request, namespace, change)
 
 
@@ -102,7 +92,7 @@ async def revoke_on_subscription(
 ) -> Response:
     """Take a role out of a subscription's roles. After the last one every consumer may use it."""
     namespace = existing_namespace(request, tenant, name)
-    change = partial(revoke_subscription, name=subscription, role=role)
+    change = partial(permissions.revoke_subscription, name=subscription, role=role)
     return await _change(request, namespace, change)
 
 
@@ -114,7 +104,7 @@ async def of_one_topic(request: Request, path: TopicPath) -> Response:
     """The actions of each role on a topic: its own and its namespace's."""
     name = _permitted_topic(request, path)
     policies = request.services.topics.namespaces[name.namespace]
-    return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))
+    return Response.of_json(permissions.of_topic(policies, (str(name), str(name.partitioned))))
 
 
 def _permitted_topic(request: Request, path: TopicPath) -> TopicName:
@@ -130,7 +120,7 @@ async def grant_on_topic(request: Request, path: TopicPath, role: str) -> Respon
     name = _permitted_topic(request, path)
     if request.json() is None:  # As in Pulsar: nothing is granted.
         return Response()
-    return await _set_on_topic(request, name, check_role(role), _actions(request))
+    return await _set_on_topic(request, name, permissions.check_role(role), _actions(request))
 
 
 @routes.delete(f"{ON_TOPIC}/{{role}}", needs.tenant_admin())
@@ -143,5 +133,5 @@ async def revoke_on_topic(request: Request, path: TopicPath, role: str) -> Respo
 async def _set_on_topic(
     request: Request, name: TopicName, role: str, actions: list[str] | None
 ) -> Response:
-    change = partial(grant_topic, topic=str(name), role=role, actions=actions)
+    change = partial(permissions.grant_topic, topic=str(name), role=role, actions=actions)
     return await _change(request, name.namespace, change)

@@ -34,7 +34,7 @@ from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY, revise_entry_format
 from ..topics.policy_store import Levels
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import check_stored, existing_namespace, existing_topic, int_value
+from .paths import check_stored, existing_namespace, existing_topic, int_value
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
 
 if TYPE_CHECKING:

@@ -22,18 +22,7 @@ from ..policies.policy import PolicyValueError
 from ..security.authorization import Target
 from ..security.needs import Scope
 from ..security.permissions import InvalidPermissionError
-from . import brokers
-from .messages import (
-    JSON_CLASSES,
-    HttpError,
-    Request,
-    Response,
-    UnservedError,
-    accepts_json,
-    allow_header,
-    has_json_body,
-    options,
-)
+from . import brokers, messages
 from .route import Route
 
 
@@ -102,7 +91,7 @@ def _by_size(*, whole: bool) -> dict[int, tuple[Route, ...]]:
     return {size: tuple(routes) for size, routes in found.items()}
 
 
-async def _routes_for(request: Request) -> tuple[Route, ...]:
+async def _routes_for(request: messages.Request) -> tuple[Route, ...]:
     """The routes among which the request's is, if there is one."""
     whole = part_of(request.segments) not in OF_THE_BROKER
     if whole and not all_routes.cache_info().currsize:
@@ -110,16 +99,16 @@ async def _routes_for(request: Request) -> tuple[Route, ...]:
     return _by_size(whole=whole).get(len(request.segments), ())
 
 
-async def answer(request: Request) -> Response:
+async def answer(request: messages.Request) -> messages.Response:
     """Find the handler and run it. Raises `HttpError`."""
     accept = request.headers.get("accept", "")
     try:
         if "{" in request.target.partition("?")[0]:
             # Pulsar's web server takes it for the beginning of a template.
-            raise UnservedError(400)
+            raise messages.UnservedError(400)
         routes = await _routes_for(request)
         if request.method == "OPTIONS":
-            return options(_allowed(request, routes))
+            return messages.options(_allowed(request, routes))
         route, values = find(request, routes)
         authorize(request, route, values)
         _check_media_types(request, accept)
@@ -129,38 +118,38 @@ async def answer(request: Request) -> Response:
             from .peer_proxy import elsewhere
 
             return await elsewhere(request, route, values, error)
-    except UnservedError as error:
+    except messages.UnservedError as error:
         response = error.response
         if error.status == 405:
-            response.headers += allow_header(error.allowed)
+            response.headers += messages.allow_header(error.allowed)
         return response
     except RefusedError as refusal:
         is_limit = isinstance(refusal, LimitReachedError)
         status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
-        raise HttpError(status, refusal.message) from refusal
+        raise messages.HttpError(status, refusal.message) from refusal
     except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
+        raise messages.HttpError(error.status, str(error)) from error
     except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
+        raise messages.HttpError(400, str(error)) from error
     except ChangedElsewhereError as error:
-        raise HttpError(409, "Concurrent modification") from error
+        raise messages.HttpError(409, "Concurrent modification") from error
     except LedgerError as error:
-        raise HttpError(503, str(error)) from error
+        raise messages.HttpError(503, str(error)) from error
 
 
-def _allowed(request: Request, routes: Sequence[Route]) -> frozenset[str]:
+def _allowed(request: messages.Request, routes: Sequence[Route]) -> frozenset[str]:
     """The methods of the request's path. Raises `UnservedError` 404.
 
     They are those of the first template that fits, as in JAX-RS: others that fit do not count.
     """
     fitting = [route for route in routes if route.match(request.segments) is not None]
     if not fitting:
-        raise UnservedError(404)
+        raise messages.UnservedError(404)
     first = fitting[0].shape
     return frozenset(route.method for route in fitting if route.shape == first)
 
 
-def find(request: Request, routes: Sequence[Route]) -> tuple[Route, tuple[str, ...]]:
+def find(request: messages.Request, routes: Sequence[Route]) -> tuple[Route, tuple[str, ...]]:
     """The first route that matches, and the values of its names. Raises `UnservedError`."""
     method = "GET" if request.method == "HEAD" else request.method
     for route in routes:
@@ -168,29 +157,31 @@ def find(request: Request, routes: Sequence[Route]) -> tuple[Route, tuple[str, .
             values = route.match(request.segments)
             if values is not None:
                 return route, values
-    raise UnservedError(405, _allowed(request, routes))
+    raise messages.UnservedError(405, _allowed(request, routes))
 
 
-def _check_media_types(request: Request, accept: str) -> None:
+def _check_media_types(request: messages.Request, accept: str) -> None:
     """Raise `UnservedError`: 406 or 415, where Pulsar takes and gives only JSON."""
     if not request.segments or request.segments[0] not in ("admin", "lookup"):
         return
-    if not accepts_json(accept):
-        raise UnservedError(406)
+    if not messages.accepts_json(accept):
+        raise messages.UnservedError(406)
     part = request.segments[2] if len(request.segments) > 2 else ""
     kind = request.headers.get("content-type", "")
-    if request.body and part in JSON_CLASSES and not has_json_body(kind):
-        raise UnservedError(415 if "/" in kind else 400)
+    if request.body and part in messages.JSON_CLASSES and not messages.has_json_body(kind):
+        raise messages.UnservedError(415 if "/" in kind else 400)
 
 
-def authorize(request: Request, route: Route, values: tuple[str, ...]) -> None:
+def authorize(request: messages.Request, route: Route, values: tuple[str, ...]) -> None:
     """Raise HttpError if the client may not use the route with these values of its template."""
     authorizer, principal = request.services.authorizer, request.principal
     need = route.permission
     if not authorizer.is_on or need.scope in (Scope.OPEN, Scope.PEER):
         return
     if not authorizer.is_valid(principal):
-        raise HttpError(401, "a proxy must name the role for which it asks, and nobody else may")
+        raise messages.HttpError(
+            401, "a proxy must name the role for which it asks, and nobody else may"
+        )
     named = dict(zip(route.names, values, strict=True))
     if route.path.startswith("/admin/v2/non-persistent/"):
         named["domain"] = "non-persistent"
@@ -199,10 +190,10 @@ def authorize(request: Request, route: Route, values: tuple[str, ...]) -> None:
         return
     tenants = request.services.topics.namespaces.tenants
     if need.scope is not Scope.TENANTS and target.tenant and target.tenant not in tenants:
-        raise HttpError(404, "Tenant does not exist")
+        raise messages.HttpError(404, "Tenant does not exist")
     status = 403 if need.scope in FORBIDDEN else 401
     place = target.topic or target.namespace or target.tenant
-    raise HttpError(status, f"not permitted: {need}{place and f' of {place}'}")
+    raise messages.HttpError(status, f"not permitted: {need}{place and f' of {place}'}")
 
 
 #: The scopes whose refusals are answered with 403.
@@ -220,5 +211,5 @@ def _target(named: dict[str, str]) -> Target:
     try:
         topic = TopicName.parse(f"{domain}://{namespace}/{named['topic']}")
     except InvalidTopicNameError as error:
-        raise HttpError(412, str(error)) from error
+        raise messages.HttpError(412, str(error)) from error
     return Target.of_topic(topic, named.get("subscription"))

@@ -9,17 +9,10 @@ from ...proto.pulsar_api_pb2 import KeyValue, Schema
 from ...wire import InvalidTopicNameError, TopicName
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
 from ..security import needs
-from ..topics.schema_definitions import (
-    CLIENT_SIDE,
-    check_compatible,
-    kind_of,
-    parse_kind,
-    shown_data,
-    stored_data,
-)
+from ..topics import schema_definitions as definitions
 from ..topics.schemas import SchemaVersion, version_bytes
 from .messages import HttpError, Request, Response
-from .names import long_value
+from .paths import long_value
 from .policies import text_properties
 from .route import Routes, TopicPath
 
@@ -109,7 +102,7 @@ async def compatibility(request: Request, path: TopicPath) -> Response:
     try:
         schema = _posted(request)
         existing = [one.schema for one in await services.schemas.live(name)]
-        check = partial(check_compatible, existing, schema, strategy)
+        check = partial(definitions.check_compatible, existing, schema, strategy)
         await services.schemas.compare(check)
     except IncompatibleSchemaError as error:
         raise HttpError(409, error.message) from error
@@ -156,12 +149,12 @@ def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
         raise HttpError(400, "type is missing")
     if text is None:
         raise HttpError(400, "schema is missing")
-    if kind in CLIENT_SIDE:
+    if kind in definitions.CLIENT_SIDE:
         raise InvalidSchemaError(f"Schema {kind} is a client-side schema type")
-    number = parse_kind(str(kind))
+    number = definitions.parse_kind(str(kind))
     if number is None:
         raise HttpError(400, f"unknown type: {str(kind)[:40]}")
-    schema = Schema(name="", schema_data=stored_data(number, str(text)))
+    schema = Schema(name="", schema_data=definitions.stored_data(number, str(text)))
     schema.type = number  # type: ignore[assignment]
     schema.properties.extend(KeyValue(key=k, value=str(v)) for k, v in properties.items())
     return schema
@@ -170,8 +163,8 @@ def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
 def _shown(found: SchemaVersion) -> dict[str, Any]:
     return {
         "version": found.number,
-        "type": kind_of(found.schema),
+        "type": definitions.kind_of(found.schema),
         "timestamp": found.registered_ms,
-        "data": shown_data(found.schema),
+        "data": definitions.shown_data(found.schema),
         "properties": {pair.key: pair.value for pair in found.schema.properties},
     }

@@ -42,7 +42,7 @@ from ..subscriptions.seek import SeekTarget
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import int_value, long_value, open_topic, shown_id
+from .paths import int_value, long_value, open_topic, shown_id
 from .route import TOPIC, Routes, TopicPath
 
 routes = Routes()

@@ -21,17 +21,8 @@ from ..subscriptions.subscription import (
 )
 from ..topics.registry import creates
 from ..topics.topic import Topic
+from . import paths
 from .messages import HttpError, Request, Response
-from .names import (
-    existing_topic,
-    find_subscription,
-    find_subscriptions,
-    long_value,
-    open_logs,
-    position_in,
-    subscription_not_found,
-    topic_name,
-)
 from .policies import text_properties
 from .route import SUBSCRIPTION, TOPIC, Routes, TopicPath
 
@@ -42,7 +33,7 @@ REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 @routes.get(f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"))
 async def list_subscriptions(request: Request, path: TopicPath) -> Response:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""
-    opened = await open_logs(request, path)
+    opened = await paths.open_logs(request, path)
     names = sorted({name for one in opened for name in one.subscriptions})
     return await Response.of_long_json(names, request.services.topics.turns)
 
@@ -66,10 +57,10 @@ async def create_subscription(request: Request, path: TopicPath, name: str) -> R
 
 async def _open_or_create(request: Request, path: TopicPath) -> list[Topic]:
     topics = request.services.topics
-    parsed = topic_name(request, path)
+    parsed = paths.topic_name(request, path)
     if not topics.exists(parsed) and creates(topics, parsed):
         return [await topics.open(parsed, create=True)]
-    return await open_logs(request, path)
+    return await paths.open_logs(request, path)
 
 
 def _start(body: Any) -> tuple[Position, dict[str, str]]:
@@ -79,7 +70,7 @@ def _start(body: Any) -> tuple[Position, dict[str, str]]:
     if body == "earliest":
         return EARLIEST, {}
     given = _properties_in(body.get("properties")) if isinstance(body, dict) else {}
-    return position_in(body), given
+    return paths.position_in(body), given
 
 
 def _properties_in(value: object) -> dict[str, str]:
@@ -99,13 +90,13 @@ def _properties_in(value: object) -> dict[str, str]:
 @routes.delete(SUBSCRIPTION, needs.topic("UNSUBSCRIBE"))
 async def delete_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
-    opened = await open_logs(request, path)
+    opened = await paths.open_logs(request, path)
     found = [one.subscriptions[name] for one in opened if name in one.subscriptions]
     if not found:
-        asked = existing_topic(request, path)
+        asked = paths.existing_topic(request, path)
         if request.services.topics.partitioned.count_of(asked):
             raise HttpError(404, "Subscription not found")
-        raise subscription_not_found(name, asked)
+        raise paths.subscription_not_found(name, asked)
     if any(one.consumers for one in found) and not request.flag("force"):
         raise HttpError(412, "Subscription has active connected consumers")
     for one in found:
@@ -116,8 +107,8 @@ async def delete_subscription(request: Request, path: TopicPath, name: str) -> R
 @routes.post(f"{SUBSCRIPTION}/resetcursor/{{time}}", needs.topic("RESET_CURSOR"))
 async def reset_to_time(request: Request, path: TopicPath, name: str, time: str) -> Response:
     """Move a subscription to the first entry at or after a time."""
-    time_ms = max(long_value(time), 0)
-    for one in await find_subscriptions(request, path, name):
+    time_ms = max(paths.long_value(time), 0)
+    for one in await paths.find_subscriptions(request, path, name):
         target = await SeekTarget.at_time(
             one.topic, time_ms, request.services.run_blocking, one.compacted
         )
@@ -130,10 +121,10 @@ async def reset_to_position(request: Request, path: TopicPath, name: str) -> Res
     """Move a subscription to the message id in the body; with `excluded` to the one after it."""
     what = "Reset-cursor at position is not allowed for partitioned-topic"
     body = request.json()
-    target = position_in(body)
+    target = paths.position_in(body)
     if body.get("excluded") is True:
         target = target.following
-    subscription = await find_subscription(request, path, name, what=what)
+    subscription = await paths.find_subscription(request, path, name, what=what)
     position = await when_read(subscription.topic.clamp, target, subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
     return Response()
@@ -142,7 +133,7 @@ async def reset_to_position(request: Request, path: TopicPath, name: str) -> Res
 @routes.get(f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"))
 async def properties(request: Request, path: TopicPath, name: str) -> Response:
     """A subscription's properties."""
-    found = await find_subscriptions(request, path, name)
+    found = await paths.find_subscriptions(request, path, name)
     return Response.of_json({key: v for one in found for key, v in one.properties.items()})
 
 
@@ -150,7 +141,7 @@ async def properties(request: Request, path: TopicPath, name: str) -> Response:
 async def set_properties(request: Request, path: TopicPath, name: str) -> Response:
     """Replace a subscription's properties."""
     given = _properties_in(request.json())
-    for one in await find_subscriptions(request, path, name):
+    for one in await paths.find_subscriptions(request, path, name):
         before = one.properties
         try:
             await durable(one.cursor.set_subscription_properties(given))
@@ -166,7 +157,7 @@ async def set_properties(request: Request, path: TopicPath, name: str) -> Respon
 @routes.get(REPLICATED, needs.topic("GET_REPLICATED_SUBSCRIPTION_STATUS"))
 async def replicated(request: Request, path: TopicPath, name: str) -> Response:
     """Whether a subscription is marked as replicated."""
-    found = await find_subscriptions(request, path, name)
+    found = await paths.find_subscriptions(request, path, name)
     return Response.of_json({one.topic.name: is_replicated(one) for one in found})
 
 
@@ -174,6 +165,6 @@ async def replicated(request: Request, path: TopicPath, name: str) -> Response:
 async def set_replicated(request: Request, path: TopicPath, name: str) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
     wanted = boolean("replicated", request.required_json())
-    for one in await find_subscriptions(request, path, name):
+    for one in await paths.find_subscriptions(request, path, name):
         await mark_replicated(one, marked=wanted)
     return Response()

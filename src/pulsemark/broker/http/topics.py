@@ -19,31 +19,10 @@ from ..metrics.stats import Pieces, StatsOptions, sum_of_partitions, topic_stats
 from ..policies.policy import integer
 from ..policies.pulsar_policies import PROPERTIES
 from ..security import needs
-from ..topics.registry import (
-    MAX_PARTITIONS,
-    Topics,
-    check_room,
-    creates,
-    is_beyond_partitions,
-    partitions_created,
-)
+from ..topics import registry
 from ..topics.topic import Topic, TopicInUseError
+from . import paths
 from .messages import HttpError, Request, Response
-from .names import (
-    boundaries_of,
-    bundle_of,
-    check_no_partition,
-    check_stored,
-    existing_topic,
-    namespace_name,
-    open_logs,
-    open_stored,
-    open_topic,
-    shown_id,
-    stored_topic,
-    topic_name,
-    topics_in_bundle,
-)
 from .peer_proxy import check_unused_elsewhere, found_topic
 from .policies import properties_of, text_properties
 from .route import TOPIC, Routes, TopicPath
@@ -61,11 +40,11 @@ LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 @routes.get("/admin/v2/{domain}/{tenant}/{namespace}", needs.namespace("GET_TOPICS"))
 async def list_topics(request: Request, domain: str, tenant: str, namespace: str) -> Response:
     """The namespace's topics of one domain, with each partition; `bundle` chooses some of them."""
-    full = namespace_name(request, tenant, namespace)
+    full = paths.namespace_name(request, tenant, namespace)
     bundle = request.query.get("bundle")
     names = request.services.topics.names_in(full)
     if bundle:
-        names = topics_in_bundle(request, full, bundle)
+        names = paths.topics_in_bundle(request, full, bundle)
     shown = [name for name in names if name.startswith(f"{domain}:")]
     return await Response.of_long_json(shown, request.services.topics.turns)
 
@@ -74,7 +53,7 @@ async def list_topics(request: Request, domain: str, tenant: str, namespace: str
 async def create_topic(request: Request, path: TopicPath) -> Response:
     """Create a topic without partitions; the body may have properties."""
     topics = request.services.topics
-    name = topic_name(request, path)
+    name = paths.topic_name(request, path)
     given = text_properties(request.json())
     async with topics.creating(str(name)):
         if topics.exists(name):
@@ -95,7 +74,7 @@ def _check_partition(request: Request, name: TopicName) -> None:
     if not request.services.topics.partitioned.count_of(whole):
         text = f"{start} numeric value if there isn't a partitioned topic {whole.local} created."
         raise HttpError(412, text)
-    if is_beyond_partitions(request.services.topics, name):
+    if registry.is_beyond_partitions(request.services.topics, name):
         start += " a number smaller than number of partition of partitioned topic"
         raise HttpError(412, f"{start} {whole.local}")
 
@@ -104,7 +83,7 @@ def _check_partition(request: Request, name: TopicName) -> None:
 async def delete_topic(request: Request, path: TopicPath) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some."""
     topics = request.services.topics
-    name = existing_topic(request, path)
+    name = paths.existing_topic(request, path)
     if topics.partitioned.count_of(name):
         text = f"{name} is a partitioned topic, instead of calling delete topic, "
         raise HttpError(409, f"{text}please call delete-partitioned-topic.")
@@ -118,7 +97,7 @@ async def delete_topic(request: Request, path: TopicPath) -> Response:
 @routes.put(f"{TOPIC}/unload", needs.topic("UNLOAD"))
 async def unload(request: Request, path: TopicPath) -> Response:
     """Disconnect all producers and consumers; their clients reconnect by themselves."""
-    for opened in await open_logs(request, path):
+    for opened in await paths.open_logs(request, path):
         await request.services.topics.turns.work(opened.disconnect())
     return Response()
 
@@ -133,8 +112,8 @@ async def partitions(request: Request, path: TopicPath) -> Response:
     if request.services.transactions is not None and str(path) == TRANSACTION_COORDINATORS:
         return Response.of_json({"partitions": 1, "deleted": False})
     topics = request.services.topics
-    name = topic_name(request, path)
-    may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)
+    name = paths.topic_name(request, path)
+    may_create = request.flag("checkAllowAutoCreation") and registry.creates(topics, name)
     if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
     await _create_if_absent(request, name)
@@ -143,9 +122,9 @@ async def partitions(request: Request, path: TopicPath) -> Response:
 
 async def _create_if_absent(request: Request, name: TopicName) -> None:
     topics = request.services.topics
-    count = 0 if topics.exists(name) else partitions_created(topics, name)
+    count = 0 if topics.exists(name) else registry.partitions_created(topics, name)
     if count:
-        check_room(topics, name.namespace, count)
+        registry.check_room(topics, name.namespace, count)
         await topics.create_partitioned(name, count)
 
 
@@ -153,17 +132,17 @@ async def _create_if_absent(request: Request, name: TopicName) -> None:
 async def create_partitioned(request: Request, path: TopicPath) -> Response:
     """Create a partitioned topic; the body is the number of partitions."""
     topics = request.services.topics
-    name = topic_name(request, path)
+    name = paths.topic_name(request, path)
     count, given = _metadata(request)
     if count < 1:
         raise HttpError(406, "Number of partitions should be more than 0")
     _check_count(request, count)
-    check_no_partition(name)
+    paths.check_no_partition(name)
     async with topics.creating(str(name)):
         if topics.exists(name):
             raise HttpError(409, "This topic already exists")
         try:
-            check_room(topics, name.namespace, count)
+            registry.check_room(topics, name.namespace, count)
         except RefusedError as refusal:
             raise HttpError(412, refusal.message) from refusal
         await topics.create_partitioned(name, count, {PROPERTIES.key: given} if given else None)
@@ -183,7 +162,7 @@ def _metadata(request: Request) -> tuple[int, dict[str, str]]:
 async def update_partitions(request: Request, path: TopicPath) -> Response:
     """Add partitions."""
     topics = request.services.topics
-    name = topic_name(request, path)
+    name = paths.topic_name(request, path)
     count = _count(request)
     before = topics.partitioned.count_of(name)
     if not before:
@@ -201,8 +180,8 @@ async def update_partitions(request: Request, path: TopicPath) -> Response:
 async def create_missed(request: Request, path: TopicPath) -> Response:
     """Create the partitions that were deleted one by one."""
     topics = request.services.topics
-    name = topic_name(request, path)
-    check_no_partition(name)
+    name = paths.topic_name(request, path)
+    paths.check_no_partition(name)
     count = topics.partitioned.count_of(name)
     if not count:
         raise HttpError(404, f"Topic {name} does not exist")
@@ -215,7 +194,7 @@ async def create_missed(request: Request, path: TopicPath) -> Response:
 async def delete_partitioned(request: Request, path: TopicPath) -> Response:
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
-    name = topic_name(request, path)
+    name = paths.topic_name(request, path)
     if not topics.exists(name):
         raise HttpError(404, f"Topic {name} not found")
     if not topics.partitioned.count_of(name):
@@ -234,7 +213,7 @@ async def delete_partitioned(request: Request, path: TopicPath) -> Response:
 async def list_partitioned(request: Request, domain: str, tenant: str, namespace: str) -> Response:
     """The namespace's partitioned topics."""
     names = request.services.topics.partitioned.in_namespace(
-        namespace_name(request, tenant, namespace)
+        paths.namespace_name(request, tenant, namespace)
     )
     shown = [name for name in names if name.startswith(f"{domain}:")]
     return await Response.of_long_json(shown, request.services.topics.turns)
@@ -245,7 +224,9 @@ def _count(request: Request) -> int:
 
 
 def _check_count(request: Request, count: int) -> None:
-    most = request.services.config.max_num_partitions_per_partitioned_topic or MAX_PARTITIONS
+    most = (
+        request.services.config.max_num_partitions_per_partitioned_topic or registry.MAX_PARTITIONS
+    )
     if count > most:
         raise HttpError(406, f"Number of partitions should be less than or equal to {most}")
 
@@ -259,26 +240,26 @@ NOT_PARTITIONED = (
 @routes.post(f"{TOPIC}/terminate", needs.topic("TERMINATE"))
 async def terminate(request: Request, path: TopicPath) -> Response:
     """End a topic; the answer is its last message's id. Once more gives the same answer."""
-    check_stored(path)
+    paths.check_stored(path)
     what = "Termination of a partitioned topic is not allowed"
-    opened = await open_topic(request, path, what=what)
-    return Response.of_json(shown_id(await request.services.topics.terminate(opened)))
+    opened = await paths.open_topic(request, path, what=what)
+    return Response.of_json(paths.shown_id(await request.services.topics.terminate(opened)))
 
 
 @routes.post(f"{TOPIC}/terminate/partitions", needs.topic("TERMINATE"))
 async def terminate_partitions(request: Request, path: TopicPath) -> Response:
     """End all partitions of a topic; the answer has each one's last message id, by number."""
     topics = request.services.topics
-    name = topic_name(request, path)
+    name = paths.topic_name(request, path)
     count = topics.partitioned.count_of(name)
     if not count:
         raise HttpError(405, NOT_PARTITIONED)
-    check_stored(path)
+    paths.check_stored(path)
     ends = {}
     for index in range(count):
         try:
             opened = await topics.open(name.partition(index), create=True)
-            ends[str(index)] = shown_id(await topics.terminate(opened))
+            ends[str(index)] = paths.shown_id(await topics.terminate(opened))
         except LedgerError as error:
             done = ", ".join(ends) or "none"
             raise HttpError(503, f"{error} (partitions terminated before: {done})") from error
@@ -297,7 +278,7 @@ async def lookup(request: Request, path: TopicPath) -> Response:
         # Pulsar has the same text, with status 500.
         raise HttpError(404, f"the broker do not have {listener} listener")
     try:
-        name = topic_name(request, path)
+        name = paths.topic_name(request, path)
     except RefusedError as refusal:
         raise HttpError(404, refusal.message) from refusal
     owner: Services | Found = services
@@ -326,14 +307,14 @@ async def bundle(request: Request, path: TopicPath) -> Response:
     settings = request.services.topics.namespaces.get(path.full_namespace)
     if settings is None:
         return Response.of_word("0x00000000_0xffffffff")
-    name = topic_name(request, path)
-    return Response.of_word(bundle_of(boundaries_of(settings), str(name)))
+    name = paths.topic_name(request, path)
+    return Response.of_word(paths.bundle_of(paths.boundaries_of(settings), str(name)))
 
 
 @routes.get(f"{TOPIC}/stats", needs.topic("GET_STATS"))
 async def stats(request: Request, path: TopicPath) -> Response:
     """Counters, producers, subscriptions and their consumers."""
-    opened = await open_topic(request, path)
+    opened = await paths.open_topic(request, path)
     wanted = stats_options(request)
     if request.flag("getEarliestTimeInBacklog"):
         earliest = await request.services.run_blocking(_earliest_times, opened)
@@ -371,7 +352,7 @@ def _earliest_times(opened: Topic) -> dict[str, int]:
 @routes.get(f"{TOPIC}/internalStats", needs.topic("GET_STATS"))
 async def stats_internal(request: Request, path: TopicPath) -> Response:
     """Ledgers and cursors."""
-    opened = await open_topic(request, path)
+    opened = await paths.open_topic(request, path)
     from ...compaction.current_view import current_view
 
     view = await request.services.run_blocking(current_view, opened.ledger)
@@ -383,9 +364,9 @@ async def stats_internal(request: Request, path: TopicPath) -> Response:
 async def internal_info(request: Request, path: TopicPath) -> Response:
     """What is stored of a topic's ledgers and cursors; of each partition, if it has some."""
     topics = request.services.topics
-    name = existing_topic(request, path)
+    name = paths.existing_topic(request, path)
     count = topics.partitioned.count_of(name)
-    opened = await open_logs(request, path)
+    opened = await paths.open_logs(request, path)
 
     def pieces() -> Pieces:
         if not count:
@@ -398,8 +379,8 @@ async def internal_info(request: Request, path: TopicPath) -> Response:
 @routes.get(f"{TOPIC}/offload", needs.topic("OFFLOAD"))
 async def offload_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN: the broker offloads nothing."""
-    await open_topic(request, path)
-    first = shown_id(Position(-1, -1))
+    await paths.open_topic(request, path)
+    first = paths.shown_id(Position(-1, -1))
     return Response.of_json(
         {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
     )
@@ -409,7 +390,7 @@ async def offload_status(request: Request, path: TopicPath) -> Response:
 async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     """The sums over the partitions; with perPartition (the default) also each one's stats."""
     topics = request.services.topics
-    check_no_partition(topic_name(request, path))
+    paths.check_no_partition(paths.topic_name(request, path))
     name, parts = await _open_partitions(request, path)
     wanted = stats_options(request)
 
@@ -448,7 +429,7 @@ def _each(parts: list[Topic], figures: Callable[[Topic], Pieces]) -> Pieces:
     return rows
 
 
-def _shown_metadata(topics: Topics, name: TopicName, count: int) -> dict[str, Any]:
+def _shown_metadata(topics: registry.Topics, name: TopicName, count: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {"partitions": count, "deleted": False}
     shown = properties_of(topics, name)
     return {**metadata, "properties": shown} if shown else metadata
@@ -456,7 +437,7 @@ def _shown_metadata(topics: Topics, name: TopicName, count: int) -> dict[str, An
 
 async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName, list[Topic]]:
     topics = request.services.topics
-    name = topic_name(request, path)
+    name = paths.topic_name(request, path)
     count = topics.partitioned.count_of(name)
     if not count:
         raise HttpError(404, f"Partitioned Topic {name} not found")
@@ -466,8 +447,8 @@ async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName
 @routes.get(f"{TOPIC}/compaction", needs.topic("COMPACT"))
 async def compaction_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
-    stored_topic(request, path)
-    figures = (await open_topic(request, path)).cleaning.compaction
+    paths.stored_topic(request, path)
+    figures = (await paths.open_topic(request, path)).cleaning.compaction
     return Response.of_json({"status": figures.status.value, "lastError": figures.last_error})
 
 
@@ -475,7 +456,7 @@ async def compaction_status(request: Request, path: TopicPath) -> Response:
 async def compact(request: Request, path: TopicPath) -> Response:
     """Compact as soon as possible; 409 if a compaction runs already."""
     refused = False
-    for opened in await open_stored(request, path):
+    for opened in await paths.open_stored(request, path):
         refused |= not request.services.cleaning.compact(opened)
     if refused:
         raise HttpError(409, "Compaction already in progress")
@@ -487,7 +468,7 @@ async def truncate(request: Request, path: TopicPath) -> Response:
     """Remove all entries of a topic, for all subscriptions and on disk."""
     if path.domain == "non-persistent":
         raise HttpError(412, "unsupport truncate")
-    for opened in await open_stored(request, path):
+    for opened in await paths.open_stored(request, path):
         await request.services.cleaning.truncate(opened)
     return Response()
 
@@ -500,7 +481,7 @@ async def trim(request: Request, path: TopicPath) -> Response:
     """
     is_dry_run = request.flag("dryRun")
     cleaning, figures = request.services.cleaning, []
-    for opened in await open_logs(request, path):
+    for opened in await paths.open_logs(request, path):
         removed = await cleaning.trim(opened, is_dry_run=is_dry_run)
         figures.append({"topic": opened.name, **asdict(removed)})
     wants = is_dry_run or request.flag("figures")

@@ -17,7 +17,7 @@ from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from ..topics.transactions import COORDINATOR, Transaction, Transactions, id_text
 from .messages import HttpError, Request, Response
-from .names import find_subscription, long_value, open_topic
+from .paths import find_subscription, long_value, open_topic
 from .route import Routes, TopicPath
 
 routes = Routes()

@@ -36,7 +36,7 @@ from ...metadata import (
 from ...metadata.compression import CompressionUnavailableError, DecompressionError
 from ..security import needs
 from .messages import HttpError, Request, Response
-from .names import open_topic
+from .paths import open_topic
 from .route import TOPIC, Routes, TopicPath
 from .stored_messages import shown_place
 

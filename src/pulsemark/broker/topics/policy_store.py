@@ -34,31 +34,8 @@ from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import TopicName
 from ..cooperative import Background
 from ..errors import RefusedError
+from ..policies import pulsar_policies as pulsars
 from ..policies.own_policies import POLICY_NAME, STAMPS, InvalidPolicyError, StampPolicy
-from ..policies.pulsar_policies import (
-    AUTO_SUBSCRIPTION_CREATION,
-    BACKLOG_QUOTAS,
-    DEDUPLICATION,
-    DELAYED_DELIVERY,
-    DISPATCH_RATE,
-    ENCRYPTION,
-    MAX_CONSUMERS,
-    MAX_CONSUMERS_PER_SUBSCRIPTION,
-    MAX_MESSAGE_SIZE,
-    MAX_PRODUCERS,
-    MAX_SUBSCRIPTIONS,
-    MAX_UNACKED_PER_CONSUMER,
-    MAX_UNACKED_PER_SUBSCRIPTION,
-    MESSAGE_AGE,
-    POLICIES,
-    PUBLISH_RATE,
-    STORAGE,
-    SUBSCRIBE_RATE,
-    SUBSCRIPTION_DISPATCH_RATE,
-    SUBSCRIPTION_RATES,
-    SUBSCRIPTION_TYPES,
-    TYPES,
-)
 from ..policies.rate_limits import dispatch_limit, publish_limit
 from ..policies.topic_rules import STANDALONE_BYTES, UNLIMITED, Rate, TopicRules
 from ..subscriptions.delayed import deliver_at_ms
@@ -103,7 +80,9 @@ class Policies:
         partitioned: PartitionedTopics,
         writer: CatalogWriter,
     ) -> None:
-        self._levels = {each.key: Levels(each, each.default(config), self) for each in POLICIES}
+        self._levels = {
+            each.key: Levels(each, each.default(config), self) for each in pulsars.POLICIES
+        }
         self._namespaces = namespaces
         self._names = names
         self._partitioned = partitioned
@@ -355,43 +334,44 @@ def _at_broker(chain: StamperChain, broker_name: str) -> StamperChain:
 def rules_of(policies: Policies, name: TopicName) -> TopicRules:
     """The rules that apply to a topic."""
     applied = policies.applied
-    delay = applied(name, DELAYED_DELIVERY)
-    quotas = applied(name, BACKLOG_QUOTAS) or {}
-    creation = applied(name, AUTO_SUBSCRIPTION_CREATION)
+    delay = applied(name, pulsars.DELAYED_DELIVERY)
+    quotas = applied(name, pulsars.BACKLOG_QUOTAS) or {}
+    creation = applied(name, pulsars.AUTO_SUBSCRIPTION_CREATION)
     return TopicRules(
-        max_producers=applied(name, MAX_PRODUCERS),
-        max_consumers=applied(name, MAX_CONSUMERS),
-        max_consumers_per_subscription=applied(name, MAX_CONSUMERS_PER_SUBSCRIPTION),
-        max_subscriptions=applied(name, MAX_SUBSCRIPTIONS),
-        max_unacked_per_consumer=applied(name, MAX_UNACKED_PER_CONSUMER) or UNLIMITED,
-        max_unacked_per_subscription=applied(name, MAX_UNACKED_PER_SUBSCRIPTION) or UNLIMITED,
-        max_message_size_bytes=applied(name, MAX_MESSAGE_SIZE),
-        needs_encryption=applied(name, ENCRYPTION),
-        deduplicates=applied(name, DEDUPLICATION),
+        max_producers=applied(name, pulsars.MAX_PRODUCERS),
+        max_consumers=applied(name, pulsars.MAX_CONSUMERS),
+        max_consumers_per_subscription=applied(name, pulsars.MAX_CONSUMERS_PER_SUBSCRIPTION),
+        max_subscriptions=applied(name, pulsars.MAX_SUBSCRIPTIONS),
+        max_unacked_per_consumer=applied(name, pulsars.MAX_UNACKED_PER_CONSUMER) or UNLIMITED,
+        max_unacked_per_subscription=applied(name, pulsars.MAX_UNACKED_PER_SUBSCRIPTION)
+        or UNLIMITED,
+        max_message_size_bytes=applied(name, pulsars.MAX_MESSAGE_SIZE),
+        needs_encryption=applied(name, pulsars.ENCRYPTION),
+        deduplicates=applied(name, pulsars.DEDUPLICATION),
         creates_subscriptions=creation["allowAutoSubscriptionCreation"],
         subscription_types=_types(policies, name),
         delays_delivery=delay["active"],
         max_delay_ms=max(delay["maxDeliveryDelayInMillis"], 0),
-        backlog_limit_bytes=quotas.get(STORAGE, {}).get("limitSize") or STANDALONE_BYTES,
-        backlog_limit_s=quotas.get(MESSAGE_AGE, {}).get("limitTime") or -1,
-        publish_rate=_rate(applied(name, PUBLISH_RATE)),
-        dispatch_rate=_rate(applied(name, DISPATCH_RATE)),
-        subscription_dispatch_rate=_rate(applied(name, SUBSCRIPTION_DISPATCH_RATE)),
+        backlog_limit_bytes=quotas.get(pulsars.STORAGE, {}).get("limitSize") or STANDALONE_BYTES,
+        backlog_limit_s=quotas.get(pulsars.MESSAGE_AGE, {}).get("limitTime") or -1,
+        publish_rate=_rate(applied(name, pulsars.PUBLISH_RATE)),
+        dispatch_rate=_rate(applied(name, pulsars.DISPATCH_RATE)),
+        subscription_dispatch_rate=_rate(applied(name, pulsars.SUBSCRIPTION_DISPATCH_RATE)),
         subscription_rates=_rates_of_subscriptions(policies, name),
-        subscribe_rate=_rate(applied(name, SUBSCRIBE_RATE)),
+        subscribe_rate=_rate(applied(name, pulsars.SUBSCRIBE_RATE)),
     )
 
 
 def _types(policies: Policies, name: TopicName) -> tuple[str, ...]:
     """The allowed types; an empty list is as if it were not set."""
-    levels = policies[SUBSCRIPTION_TYPES]
+    levels = policies[pulsars.SUBSCRIPTION_TYPES]
     found = levels.of_topic(name) or levels.of_namespace(name.namespace) or levels.default
-    return tuple(found) or TYPES
+    return tuple(found) or pulsars.TYPES
 
 
 def _rates_of_subscriptions(policies: Policies, name: TopicName) -> tuple[tuple[str, Rate], ...]:
     rates: dict[str, Any] = {}
-    for key in (f"global:{SUBSCRIPTION_RATES}", SUBSCRIPTION_RATES):
+    for key in (f"global:{pulsars.SUBSCRIPTION_RATES}", pulsars.SUBSCRIPTION_RATES):
         rates |= policies.in_topic(name, key) or {}
     return tuple((each, _rate(rate)) for each, rate in sorted(rates.items()))
 

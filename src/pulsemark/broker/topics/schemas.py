@@ -33,25 +33,10 @@ from ...records import record
 from ...wire import TopicName
 from ..cooperative import Background
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
-from ..policies.pulsar_policies import (
-    ALLOWS_AUTO_UPDATE,
-    AUTO_UPDATE_STRATEGIES,
-    AUTO_UPDATE_STRATEGY,
-    COMPATIBILITY_STRATEGY,
-    VALIDATION_ENFORCED,
-)
+from ..policies import pulsar_policies
 from ..storage import persisting
+from . import schema_definitions as definitions
 from .catalog_writer import Change
-from .schema_definitions import (
-    ALWAYS_COMPATIBLE,
-    AVRO_KINDS,
-    AvroDefinition,
-    Steps,
-    check_compatible,
-    check_consumer,
-    check_schema_data,
-    kind_of,
-)
 from .schema_ids import SUBJECT, Reference, SchemaIds
 
 if TYPE_CHECKING:
@@ -180,8 +165,8 @@ class Schemas:
         ``strategy``: instead of the topic's. ``text``, ``references``: as in `SchemaVersion`.
         """
         strategy = strategy or self.rules.strategy(name)
-        steps = Steps()
-        check = partial(check_compatible, new=schema, strategy=strategy, steps=steps)
+        steps = definitions.Steps()
+        check = partial(definitions.check_compatible, new=schema, strategy=strategy, steps=steps)
         known: int | None
         while True:
             versions = await self.versions(name)
@@ -279,12 +264,12 @@ class Schemas:
             await self.register(name, schema, topic)
             return
         strategy = self.rules.strategy(name)
-        if strategy == ALWAYS_COMPATIBLE:
+        if strategy == definitions.ALWAYS_COMPATIBLE:
             return
         if not versions:
             text = "Failed to add schema to an active topic with empty(BYTES) schema: "
-            raise IncompatibleSchemaError(f"{text}new schema type {kind_of(schema)}")
-        check = partial(check_consumer, new=schema, strategy=strategy)
+            raise IncompatibleSchemaError(f"{text}new schema type {definitions.kind_of(schema)}")
+        check = partial(definitions.check_consumer, new=schema, strategy=strategy)
         await self.compare(check, [one.schema for one in versions])
 
     # -- deleting -------------------------------------------------------------------------------
@@ -483,10 +468,10 @@ def _same_bytes(versions: Sequence[SchemaVersion], wanted: Schema) -> int | None
 
 
 def examine(
-    versions: Sequence[SchemaVersion], wanted: Schema, steps: Steps
+    versions: Sequence[SchemaVersion], wanted: Schema, steps: definitions.Steps
 ) -> tuple[str, int | None]:
     """In a thread: the fingerprint of a valid schema, and the version that is equal to it."""
-    check_schema_data(wanted)
+    definitions.check_schema_data(wanted)
     mark = _fingerprint(wanted, steps)
     for one in versions:
         if not mark or one.schema.type != wanted.type:
@@ -496,13 +481,15 @@ def examine(
     return mark, None
 
 
-def _fingerprint(schema: Schema, steps: Steps) -> str:
-    if kind_of(schema) not in AVRO_KINDS:
+def _fingerprint(schema: Schema, steps: definitions.Steps) -> str:
+    if definitions.kind_of(schema) not in definitions.AVRO_KINDS:
         return ""
     import hashlib
 
     try:
-        compared = AvroDefinition(schema.schema_data, kind_of(schema), steps).compared
+        compared = definitions.AvroDefinition(
+            schema.schema_data, definitions.kind_of(schema), steps
+        ).compared
     except InvalidSchemaError:
         return ""
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
@@ -523,20 +510,20 @@ class SchemaRules:
 
     def strategy(self, name: TopicName) -> str:
         """The compatibility strategy, one of `policies.pulsar_policies.STRATEGIES`."""
-        levels, namespace = self._policies[COMPATIBILITY_STRATEGY], name.namespace
-        older = self._policies[AUTO_UPDATE_STRATEGY].of_namespace(namespace)
+        levels, namespace = self._policies[pulsar_policies.COMPATIBILITY_STRATEGY], name.namespace
+        older = self._policies[pulsar_policies.AUTO_UPDATE_STRATEGY].of_namespace(namespace)
         return str(
             levels.of_topic(name)
             or levels.of_namespace(namespace)
-            or AUTO_UPDATE_STRATEGIES.get(older or "")
+            or pulsar_policies.AUTO_UPDATE_STRATEGIES.get(older or "")
             or levels.default
         )
 
     def allows_update(self, name: TopicName) -> bool:
         """Whether a producer or consumer may add a schema."""
-        return bool(self._policies.applied(name, ALLOWS_AUTO_UPDATE))
+        return bool(self._policies.applied(name, pulsar_policies.ALLOWS_AUTO_UPDATE))
 
     def is_enforced(self, name: TopicName) -> bool:
         """Whether a producer needs a schema where the topic has one."""
-        levels = self._policies[VALIDATION_ENFORCED]
+        levels = self._policies[pulsar_policies.VALIDATION_ENFORCED]
         return bool(levels.default or levels.applied(name))
