@@ -37,7 +37,6 @@ import logging
 import math
 import os
 import ssl
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -53,6 +52,7 @@ from ..ledger import FolderReader, TopicLog
 from ..ledger.tail_cache import Lru
 from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
 from ..maintenance.verify_catalog import follow_transactions
+from ..tls_files import Renewed
 from ..until_signal import stop_event
 from . import rpc
 from .arguments import is_loopback
@@ -283,10 +283,18 @@ class ServerTls:
 
 def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
     """What gRPC needs of the files. Raises OSError, also for files that do not fit."""
+    files = tls.certificate, tls.key, tls.client_ca
     interval_s = math.inf if tls.refresh_check_s is None else tls.refresh_check_s
-    return grpc.dynamic_ssl_server_credentials(
-        _configuration(tls), _renewing(tls, interval_s), tls.client_ca is not None
-    )
+    latest = Renewed("gRPC", files, partial(_configuration, tls), OSError, interval_s)
+    first = known = latest()
+
+    def renewed() -> Any:
+        """Called by gRPC at each handshake, on threads of its own: the new files, or None."""
+        nonlocal known
+        before, known = known, latest()
+        return None if known is before else known
+
+    return grpc.dynamic_ssl_server_credentials(first, renewed, tls.client_ca is not None)
 
 
 def _configuration(tls: ServerTls) -> Any:
@@ -299,41 +307,6 @@ def _configuration(tls: ServerTls) -> Any:
         [(Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes())],
         root_certificates=None if tls.client_ca is None else Path(tls.client_ca).read_bytes(),
     )
-
-
-def _renewing(tls: ServerTls, interval_s: float) -> Callable[[], Any]:
-    """Called by gRPC at each handshake, on threads of its own: the new files, or None."""
-    marks, checked_at_s = _look(tls), time.monotonic()
-
-    def renewed() -> Any:
-        nonlocal marks, checked_at_s
-        now_s = time.monotonic()
-        if now_s - checked_at_s < interval_s:
-            return None
-        checked_at_s = now_s
-        found = _look(tls)
-        if found == marks:
-            return None
-        try:
-            configuration = _configuration(tls)
-        except OSError as error:
-            _log.warning("gRPC: the new TLS certificate is not used, the old one stays: %s", error)
-            return None
-        marks = found
-        return configuration
-
-    return renewed
-
-
-def _look(tls: ServerTls) -> list[object]:
-    marks: list[object] = []
-    for path in (tls.certificate, tls.key, tls.client_ca):
-        try:
-            found = None if path is None else Path(path).stat()
-        except OSError:
-            found = None
-        marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))
-    return marks
 
 
 LogOf = Callable[[Any, str], Any]

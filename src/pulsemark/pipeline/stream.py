@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -481,11 +482,6 @@ def _cut_bytes(backlog: Backlog, budget: int) -> tuple[Backlog, int]:
 
 def _last_row_before(segment: Run, end_offset: int) -> Row | None:
     """The last row whose entry ends at or before an offset."""
-    low, high = 0, segment.entry_count
-    while low < high:
-        middle = (low + high) // 2
-        if segment.row(middle).end_offset <= end_offset:
-            low = middle + 1
-        else:
-            high = middle
-    return segment.row(low - 1) if low else None
+    rows = range(segment.entry_count)
+    count = bisect_right(rows, end_offset, key=lambda row: segment.row(row).end_offset)
+    return segment.row(count - 1) if count else None

@@ -11,17 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from pulsemark import tls_files
 from pulsemark.broker import ConfigError
 from pulsemark.broker.configuration.security_config import SecurityConfig
-from pulsemark.broker.security import tls
-from pulsemark.broker.security.tls import (
-    RenewedContext,
-    look_at_files,
-    make_context,
-    make_http_context,
-)
+from pulsemark.broker.security.tls import make_context, make_http_context, renewed_context
 from pulsemark.client.errors import RequestRefusedError
 from pulsemark.testing import RawClient, running_broker
+from pulsemark.tls_files import look_at_files
 from pulsemark.wire import commands
 
 TOPIC = "persistent://public/default/tls"
@@ -258,13 +254,13 @@ def test_files_are_looked_at_once_in_an_interval(certificates, monkeypatch):
     times = iter([0.0, 1.0, 299.0, 300.0, 301.0])
     looks: list[int] = []
     security = settings_of(certificates, tls_cert_refresh_check_s=300)
-    renewed = RenewedContext(security, make_context, lambda: next(times))
+    renewed = renewed_context(security, make_context, lambda: next(times))
 
-    def counting(config):
+    def counting(paths):
         looks.append(1)
-        return look_at_files(config)
+        return look_at_files(paths)
 
-    monkeypatch.setattr(tls, "look_at_files", counting)
+    monkeypatch.setattr(tls_files, "look_at_files", counting)
     for _ in range(4):
         renewed()
     assert len(looks) == 1

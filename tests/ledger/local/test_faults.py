@@ -240,6 +240,7 @@ def chosen(operation, total, ending):
 @pytest.mark.parametrize("operation", FAULTS)
 def test_any_single_failing_call_loses_nothing(memory_folder, counted, operation, ending):
     """Whichever call fails, in whatever way: what was acknowledged is there, in order."""
+    before = set(threading.enumerate())
     for number, (error, call) in enumerate(chosen(operation, counted.calls[operation], ending)):
         simulated = SimulatedStore(memory_folder / str(number), seed=number, options=OPTIONS)
         model, files = StoreModel(), simulated.files()
@@ -250,7 +251,8 @@ def test_any_single_failing_call_loses_nothing(memory_folder, counted, operation
             assert failures == [], (error, call)
         assert files.violations == [], (error, call)
         check_after(simulated, model)
-    assert not [t for t in threading.enumerate() if t.name.startswith("pulsemark-")]
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith("pulsemark-")]
 
 
 @pytest.mark.parametrize("ending", ["kill", "power_off"])

@@ -29,7 +29,7 @@ from ...records import record
 from ..configuration.config import BrokerConfig
 from ..errors import CannotListenError, PortInUseError
 from ..ownership import KafkaPlace
-from ..security.tls import RenewedContext, make_context, make_http_context
+from ..security.tls import make_context, make_http_context, renewed_context
 
 log = logging.getLogger(__name__)
 
@@ -315,9 +315,9 @@ class Listening:
         security = config.security
         tls = http_tls = None
         if security.tls_port is not None or security.kafka_tls_port is not None:
-            tls = Tls(RenewedContext(security, make_context), self.handshakes)
+            tls = Tls(renewed_context(security, make_context), self.handshakes)
         if security.http_tls_port is not None:
-            http_tls = Tls(RenewedContext(security, make_http_context), self.handshakes)
+            http_tls = Tls(renewed_context(security, make_http_context), self.handshakes)
         try:
             binary = (make_session, prepare, per_address)
             self.binary = self._bind(config.port, *binary)

@@ -16,22 +16,17 @@ Rules:
 
 from __future__ import annotations
 
-import logging
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from functools import partial
 from pathlib import Path
 
-from ...records import record
+from ...tls_files import Renewed
 from ..configuration.security_config import SecurityConfig
 from ..errors import ConfigError
 
-log = logging.getLogger(__name__)
-
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-#: The fields that name files.
-FILES = ("tls_certificate_file", "tls_key_file", "tls_trust_certs_file")
 #: The beginning of Java's names of ciphers.
 _SUITE = "TLS_"
 
@@ -137,52 +132,12 @@ def _check_readable(field: str, path: str) -> None:
         raise ConfigError(field, path, f"cannot be read: {error.strerror}") from error
 
 
-@record
-class RenewedContext:
-    """A context that is made again after its files changed. Call it for each connection."""
-
-    config: SecurityConfig
-    make: Callable[[SecurityConfig], ssl.SSLContext]
-    now_s: Callable[[], float] = time.monotonic
-    _context: ssl.SSLContext = field(init=False)
-    _marks: tuple[object, ...] = field(init=False)
-    _checked_at_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError."""
-        self._marks = look_at_files(self.config)
-        self._context = self.make(self.config)
-        self._checked_at_s = self.now_s()
-
-    def __call__(self) -> ssl.SSLContext:
-        """The context for a new connection."""
-        now_s = self.now_s()
-        if now_s - self._checked_at_s >= self.config.tls_cert_refresh_check_s:
-            self._checked_at_s = now_s
-            marks = look_at_files(self.config)
-            if marks != self._marks:
-                self._renew(marks)
-        return self._context
-
-    def _renew(self, marks: tuple[object, ...]) -> None:
-        try:
-            self._context = self.make(self.config)
-        except ConfigError as error:
-            # Tried again at the next check: files may be replaced one after the other.
-            log.warning("the new TLS certificate is not used, the old one stays: %s", error)
-            return
-        self._marks = marks
-        log.info("the TLS certificate was renewed from %s", self.config.tls_certificate_file)
-
-
-def look_at_files(config: SecurityConfig) -> tuple[object, ...]:
-    """What changes with the files."""
-    marks: list[object] = []
-    for name in FILES:
-        path = getattr(config, name)
-        try:
-            found = None if path is None else Path(path).stat()
-        except OSError:
-            found = None
-        marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))
-    return tuple(marks)
+def renewed_context(
+    config: SecurityConfig,
+    make: Callable[[SecurityConfig], ssl.SSLContext],
+    now_s: Callable[[], float] = time.monotonic,
+) -> Renewed[ssl.SSLContext]:
+    """A context that is made again after its files changed. Raises ConfigError."""
+    files = config.tls_certificate_file, config.tls_key_file, config.tls_trust_certs_file
+    interval_s = config.tls_cert_refresh_check_s
+    return Renewed("broker", files, partial(make, config), ConfigError, interval_s, now_s)

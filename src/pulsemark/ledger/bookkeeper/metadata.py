@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from ...coordination import (
-    ConnectionLossError,
     Coordination,
     CoordinationError,
     Create,
@@ -26,11 +25,12 @@ from ...coordination import (
     NodeExistsError,
     NodeMissingError,
     Operation,
-    SessionExpiredError,
     Set,
 )
 from ..errors import CatalogError
 from ..store import MetadataStore
+from .client.ledger_nodes import retried
+from .client.options import ClientOptions
 from .loop_thread import LoopThread
 from .nodes import text_of
 from .owned_tree import OwnedTree
@@ -41,8 +41,6 @@ _TOPICS_AT_ONCE = 2000
 """So many topics are created in one change: more might be above ZooKeeper's limit."""
 MAX_ID = 2**31 - 2
 """Above this BookKeeper's clients take ids from another generator, which is not used here."""
-_PAUSE_S = 0.2
-_LIMIT_S = 30.0
 WAIT_S = 2.0
 """So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer. A
 silent bookie takes a quarter of it.
@@ -67,8 +65,9 @@ class LedgerIds:
     async def reserve(self, count: int) -> int:
         """Take ``count`` ids that follow one another; returns the first. Raises CatalogError."""
         while True:
-            first = await self._take(count)
             try:
+                # At worst some ids are left out.
+                first = await retried(lambda: self._take(count), ClientOptions())
                 if not await self._has_any(range(first, first + count)):
                     return first
             except CoordinationError as error:
@@ -83,20 +82,12 @@ class LedgerIds:
     async def _take(self, count: int) -> int:
         folder = f"{self._root}/idgen"
         create = Create(f"{folder}/ID-", b"", True, True)
-        limit_s = asyncio.get_running_loop().time() + _LIMIT_S
-        while True:
-            try:
-                made = await self._coordination.transaction([create] * count)
-                break
-            except NodeMissingError:
-                await self._make(folder)
-            except (ConnectionLossError, SessionExpiredError) as error:
-                # At worst some ids are left out.
-                if asyncio.get_running_loop().time() > limit_s:
-                    raise self._error("no ledger ids: ZooKeeper does not answer") from error
-                await asyncio.sleep(_PAUSE_S)
-            except CoordinationError as error:
-                raise self._error(str(error)) from error
+        try:
+            made = await self._coordination.transaction([create] * count)
+        except NodeMissingError:
+            with suppress(NodeExistsError):
+                await self._coordination.create(folder, make_parents=True)
+            return await self._take(count)
         paths = [str(path) for path in made]
         ids = [int(path.rpartition("-")[2]) for path in paths]
         if ids != list(range(ids[0], ids[0] + count)) or ids[-1] > MAX_ID:
@@ -104,14 +95,6 @@ class LedgerIds:
         with suppress(CoordinationError):  # they are ephemeral, and go with the session
             await self._coordination.transaction([Delete(path) for path in paths])
         return ids[0]
-
-    async def _make(self, folder: str) -> None:
-        try:
-            await self._coordination.create(folder, make_parents=True)
-        except NodeExistsError:
-            return
-        except CoordinationError as error:
-            raise self._error(str(error)) from error
 
     def _error(self, reason: str) -> CatalogError:
         return CatalogError(Path(self._root), reason)

@@ -26,11 +26,12 @@ from ...coordination import (
     VersionConflictError,
 )
 from ..errors import CatalogError, OwnershipLostError, UnsupportedVersionError
+from .client.ledger_nodes import retried
+from .client.options import ClientOptions
 from .nodes import FORMAT, MAX_CHANGE_BYTES, Paths
 
 T = TypeVar("T")
 _PAUSE_S = 0.05
-_PAUSE_MAX_S = 1.0
 _OF_OPERATION_BYTES = 64
 
 
@@ -45,6 +46,7 @@ class OwnedTree:
         self.paths = Paths(root)
         self._owner_id = owner_id
         self._limit_s = limit_s
+        self._retries = ClientOptions(metadata_limit_ms=int(limit_s * 1000), metadata_retry_ms=50)
         self._lock = asyncio.Lock()
         self._version = -1
         self._made = 0
@@ -78,20 +80,12 @@ class OwnedTree:
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What the service answers, once it does. Raises NodeMissingError, CatalogError."""
-        limit = asyncio.get_running_loop().time() + self._limit_s
-        pause_s = _PAUSE_S
-        while True:
-            try:
-                return await ask()
-            except (ConnectionLossError, SessionExpiredError) as error:
-                if asyncio.get_running_loop().time() > limit:
-                    raise self._error(str(error)) from error
-            except NodeMissingError:
-                raise
-            except CoordinationError as error:
-                raise self._error(str(error)) from error
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        try:
+            return await retried(ask, self._retries)
+        except NodeMissingError:
+            raise
+        except CoordinationError as error:
+            raise self._error(str(error)) from error
 
     # Owning
 

@@ -35,7 +35,6 @@ from pulsemark.ledger.bookkeeper.client.errors import (
 from pulsemark.ledger.bookkeeper.client.frames import START_TLS, read_request
 from pulsemark.ledger.bookkeeper.client.options import ClientOptions
 from pulsemark.ledger.bookkeeper.client.registry import BookieRegistry
-from pulsemark.ledger.bookkeeper.client.tls import TlsContexts
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.proto.bookkeeper_wire_pb2 import Request, Response
@@ -118,7 +117,7 @@ async def connected(bookie: SecuredBookie, tls: BookieTls) -> AsyncIterator[Book
     async def resolve(name: str) -> tuple[str, int]:
         return address
 
-    bookies = Bookies(resolve, OPTIONS, TlsContexts(tls))
+    bookies = Bookies(resolve, OPTIONS, tls.renewed())
     try:
         async with asyncio.timeout(60):
             yield bookies
@@ -249,14 +248,14 @@ def test_files_that_cannot_be_used(bookie_certificates: Path, tmp_path: Path) ->
         ),
     ):
         with pytest.raises(TlsFilesError):
-            TlsContexts(tls)
+            tls.renewed()
     with_password = BookieTls(
         trust_certs_file=str(folder / "ca.pem"),
         certificate_file=str(folder / "client.pem"),
         key_file=str(folder / "locked.key"),
         key_password_file=str(folder / "password"),
     )
-    assert TlsContexts(with_password)().verify_mode is ssl.CERT_REQUIRED
+    assert with_password.renewed()().verify_mode is ssl.CERT_REQUIRED
 
 
 def test_changed_files_are_read_again(bookie_certificates: Path, tmp_path: Path) -> None:
@@ -264,7 +263,7 @@ def test_changed_files_are_read_again(bookie_certificates: Path, tmp_path: Path)
     for name in ("ca.pem", "client.pem", "client.key"):
         shutil.copy(bookie_certificates / name, tmp_path)
     now_s = 0.0
-    contexts = TlsContexts(files(tmp_path), lambda: now_s)
+    contexts = files(tmp_path).renewed(lambda: now_s)
     first = contexts()
     shutil.copy(bookie_certificates / "other.pem", tmp_path / "ca.pem")
     assert contexts() is first

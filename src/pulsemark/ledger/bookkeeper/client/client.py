@@ -18,7 +18,7 @@ from .options import ClientOptions
 from .reader import LedgerReader, read_last_confirmed
 from .recovery import RecoveryRules, recover
 from .registry import BookieRegistry, ClientCore, new_ensemble
-from .tls import BookieTls, TlsContexts
+from .tls import BookieTls
 from .writer import LedgerWriter
 
 _KNOWN_MS = 500
@@ -49,7 +49,7 @@ class BookKeeperClient:
         self._core = ClientCore(
             nodes=LedgerNodes(coordination, root, options, chance),
             registry=registry,
-            bookies=Bookies(registry.address, options, TlsContexts(tls) if tls else None),
+            bookies=Bookies(registry.address, options, tls.renewed() if tls else None),
             options=options,
             random=chance,
         )

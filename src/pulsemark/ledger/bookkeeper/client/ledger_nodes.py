@@ -159,11 +159,7 @@ class LedgerNodes:
 
     async def read(self, ledger_id: int) -> VersionedMetadata:
         """A ledger's metadata. Raises LedgerMissingError, MetadataError."""
-        path = ledger_path(self._root, ledger_id)
-        try:
-            data, version = await retried(lambda: self._coordination.get(path), self._options)
-        except NodeMissingError:
-            raise LedgerMissingError(ledger_id=ledger_id) from None
+        data, version = await self._found(ledger_path(self._root, ledger_id), ledger_id)
         return VersionedMetadata(decode_metadata(ledger_id, data), version)
 
     async def change(

@@ -9,7 +9,7 @@ PerChannelBookieClient and TLSContextFactory.
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import ssl
 import time
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from ....tls_files import Renewed
 from .connection import BookieConnection
 from .errors import (
     BookieError,
@@ -27,7 +28,6 @@ from .errors import (
 )
 from .frames import START_TLS, FrameReader, frame_start, parse_response, start_tls_request
 
-_log = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES = 64 * 1024
 _NUMBER = 1
 
@@ -79,42 +79,13 @@ class BookieTls:
         except (OSError, ValueError) as error:
             raise TlsFilesError(self.key_password_file, _said(error)) from error
 
-    def marks(self) -> tuple[object, ...]:
-        """What changes with the files."""
-        marks: list[object] = []
-        for path in (
+    def renewed(self, now_s: Callable[[], float] = time.monotonic) -> Renewed[ssl.SSLContext]:
+        """The context for each new connection, of files that are read again. As `context`."""
+        files = (
             self.trust_certs_file, self.certificate_file, self.key_file, self.key_password_file,
-        ):  # fmt: skip
-            try:
-                found = Path(path).stat() if path is not None else None
-            except OSError:
-                found = None
-            marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))
-        return tuple(marks)
-
-
-class TlsContexts:
-    """The context for each new connection, of files that are read again. Raises TlsFilesError."""
-
-    def __init__(self, tls: BookieTls, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._tls = tls
-        self._now_s = now_s
-        self._marks = tls.marks()
-        self._context = tls.context()
-        self._looked_s = now_s()
-
-    def __call__(self) -> ssl.SSLContext:
-        """The context for a new connection."""
-        now_s = self._now_s()
-        if self._tls.refresh_s and now_s - self._looked_s >= self._tls.refresh_s:
-            self._looked_s = now_s
-            marks = self._tls.marks()
-            if marks != self._marks:
-                try:
-                    self._context, self._marks = self._tls.context(), marks
-                except TlsFilesError as error:
-                    _log.warning("the old files for TLS to bookies stay in use: %s", error)
-        return self._context
+        )  # fmt: skip
+        interval_s = self.refresh_s or math.inf
+        return Renewed("bookies", files, self.context, TlsFilesError, interval_s, now_s)
 
 
 class _Asking(asyncio.Protocol):
