@@ -28,7 +28,6 @@ from .errors import (
 
 #: Refusals that pass: the topic moves, the connection of an earlier mirror is not gone yet, or the
 #: disk fails. What was refused is sent again after the topic was opened again.
-COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)
 _MISSING = (pb.TopicNotFound, pb.InvalidTopicName)
 LOOK = "pulsemark-mirror-look"
 
@@ -88,7 +87,7 @@ class BrokerTarget(Target):
                 gathers=True,
             )
         except RequestRefusedError as error:
-            if error.error in COME_AGAIN:
+            if error.may_pass:
                 raise
             if error.error in _MISSING:
                 raise TopicMissingError(self.endpoint, topic, str(error)) from error
@@ -137,7 +136,7 @@ class BrokerTopic(TopicTarget):
             self._refused(error)
 
     def _refused(self, error: EntryRefusedError | SendRefusedError) -> NoReturn:
-        if isinstance(error, SendRefusedError) and error.error in COME_AGAIN:
+        if error.may_pass:
             raise error
         raise TargetRefusedError(self._target.endpoint, self._producer.topic, str(error)) from error
 

@@ -20,7 +20,6 @@ from ..client import (
     UnreachableError,
     WaitTimeoutError,
 )
-from .broker_target import COME_AGAIN
 from .endpoints import Selection
 from .entries import Source, Target
 from .errors import LostError, MirrorError, NoTopicsError, PartitionCountError, TopicMissingError
@@ -40,11 +39,6 @@ DRAIN_S = 30.0
 #: After so long without work both sides must answer a PING, within the second time.
 PING_S, PING_TIMEOUT_S = 15.0, 10.0
 _LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
-
-
-def _passes(error: ClientError) -> bool:
-    """Whether a failure may pass: a connection is lost, or the broker says to come again."""
-    return isinstance(error, _LOST) or getattr(error, "error", None) in COME_AGAIN
 
 
 def until_back(
@@ -116,7 +110,7 @@ class MirrorRun:
                     if self._turn():
                         return True
                 except ClientError as error:
-                    if not _passes(error):
+                    if not error.may_pass:
                         raise
                     self._begin_again(error)
             return self._drain()
@@ -218,7 +212,7 @@ class MirrorRun:
                 self._open(is_first=True)
             except RequestRefusedError as error:
                 waited_s = self.clock() - began_s
-                if error.error not in COME_AGAIN or waited_s > min(BUSY_S, self.reconnect_s):
+                if not error.may_pass or waited_s > min(BUSY_S, self.reconnect_s):
                     raise
             else:
                 return
@@ -242,7 +236,7 @@ class MirrorRun:
         try:
             self._open()
         except ClientError as error:
-            if not _passes(error):
+            if not error.may_pass:
                 raise
             self._close()
             return error
@@ -259,7 +253,7 @@ class MirrorRun:
                 self._wait()
             self._carry()
         except ClientError as error:
-            if not _passes(error):
+            if not error.may_pass:
                 raise
             return False
         return not dropped and self._is_caught_up()

@@ -52,7 +52,6 @@ from ...client import (
 from ...ledger import FolderReader, TopicLog
 from ...maintenance.verify_catalog import follow_transactions
 from ...metadata import MessageFormatError, read_message_metadata
-from ...proto import pulsar_api_pb2 as pb
 from ..errors import ReplayError
 from ..options import ReadOptions
 from ..plan import Slice, slice_between
@@ -124,10 +123,8 @@ class PartReplay:
             before = self._progress.next_index
             try:
                 self._go_on(paces)
-            except _LOST as error:
-                lost: Exception = error
-            except (RequestRefusedError, SendRefusedError) as error:
-                if error.error not in COME_AGAIN:
+            except (*_LOST, RequestRefusedError, SendRefusedError) as error:
+                if not error.may_pass:
                     reason = f"the target {self.part.target_topic} refuses: {error}"
                     raise ReplayError(self.part.topic, reason) from error
                 lost = error
@@ -305,11 +302,6 @@ def replay_parts(parts: Sequence[PartReplay]) -> Iterator[tuple[int, Progress]]:
         yield part.number, part.run(paces)
 
 
-COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)
-"""Refusals that pass: the topic moves, the connection of an earlier run is not gone yet, or the
-disk fails."""
-
-
 class TargetTopic:
     """The target's side of one part, over one connection.
 
@@ -338,7 +330,7 @@ class TargetTopic:
                 reconnect_attempts=0,
             )
         except RequestRefusedError as error:
-            if error.error in COME_AGAIN:
+            if error.may_pass:
                 raise
             raise self._refused(error) from error
 
@@ -431,7 +423,7 @@ class TargetTopic:
             self._raise(error)
 
     def _raise(self, error: SendRefusedError | ValueError) -> None:
-        if isinstance(error, SendRefusedError) and error.error in COME_AGAIN:
+        if isinstance(error, SendRefusedError) and error.may_pass:
             raise error
         raise self._refused(error) from error
 
