@@ -81,7 +81,7 @@ def switch(broker, topic, stampers):
 
     async def work(running):
         topics = running.services.topics
-        await topics.policies[STAMPS].set_for_topic(topics.parse(topic), policy)
+        await topics.policies[STAMPS].set(topics.parse(topic), policy)
 
     broker.call(work)
 

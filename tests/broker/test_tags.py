@@ -159,7 +159,7 @@ class TestDelivery:
             name = topics.parse(topic)
             await topics.open(name, create=True)
             value = {"stampers": EVERYTHING, "delivered": list(self.FIELDS)}
-            await topics.policies[STAMPS].set_for_topic(name, value)
+            await topics.policies[STAMPS].set(name, value)
             return topics.policies.applied(name, STAMPS) == value
 
         assert exposing.call(set_it)

@@ -92,5 +92,6 @@ class FaultyCoordination(MemoryCoordination):
             raise ConnectionLossError(path)
 
     def _report_all(self) -> None:
-        for watch in tuple(self._watches):
-            self._call(watch.run)
+        for watches in tuple(self._watches.values()):
+            for watch in tuple(watches):
+                self._call(watch.run)

@@ -143,25 +143,38 @@ class CoordinationUnavailableError(
     """No session could be opened."""
 
 
-class Watch(Protocol):
-    """A watch that goes on until it is closed. It may report more often than things change."""
+class Watch:
+    """What is called at changes of one place, until it is closed.
+
+    It may be called more often than things change.
+    """
+
+    def __init__(self, holders: Watches, place: Place, call: Callable[..., object]) -> None:
+        """`holders` has it under its place."""
+        self.place = place
+        self._call = call
+        self._holders = holders
+        holders.setdefault(place, []).append(self)
+
+    def run(self, *arguments: object) -> None:
+        """Call, unless it was closed meanwhile."""
+        if self in self._holders.get(self.place, ()):
+            self._call(*arguments)
 
     def close(self) -> None:
         """Report nothing more, from now on."""
+        watches = self._holders.get(self.place, [])
+        if self in watches:
+            watches.remove(self)
+            if not watches:
+                del self._holders[self.place]
 
 
-class Listener:
-    """A `Watch` of a session's state, among the session's others."""
-
-    def __init__(self, holders: list[Listener], changed: Callable[[State], None]) -> None:
-        self.changed = changed
-        self._holders = holders
-        holders.append(self)
-
-    def close(self) -> None:
-        """Report nothing more."""
-        if self in self._holders:
-            self._holders.remove(self)
+Place = tuple[str, bool]
+"""A node's path, and whether the list of its children is watched."""
+Watches = dict[Place, list[Watch]]
+OF_STATE: Place = "", False
+"""The place of what listens to the session's state."""
 
 
 class Coordination(Protocol):

@@ -24,18 +24,19 @@ from typing import Any, Self
 
 from . import (
     ANY_VERSION,
+    OF_STATE,
     ConnectionLossError,
     Coordination,
     CoordinationClosedError,
     CoordinationError,
     CoordinationUnavailableError,
-    Listener,
     Operation,
     SessionExpiredError,
     Stat,
     State,
     Versioned,
     Watch,
+    Watches,
 )
 from .memory import MemoryCoordination, MemoryTree
 
@@ -85,7 +86,7 @@ class LocalCoordination(Coordination):
         self.session_timeout_ms = SESSION_TIMEOUT_MS
         self._waiting: dict[int, tuple[asyncio.Future[Any], str]] = {}
         self._looks: dict[int, Callable[[], None]] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: Watches = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -159,7 +160,7 @@ class LocalCoordination(Coordination):
             self._writer.write(line_of(self._number, "unwatch", (number,), {}))
 
     def listen(self, changed: Callable[[State], None]) -> Watch:
-        return Listener(self._listeners, changed)
+        return Watch(self._listeners, OF_STATE, changed)
 
     async def close(self) -> None:
         if self._is_closed:
@@ -229,11 +230,11 @@ class LocalCoordination(Coordination):
             if not answer.done():
                 answer.set_exception(ConnectionLossError(path))
         self._waiting.clear()
-        for listener in tuple(self._listeners):
-            listener.changed(State.LOST)
+        for listener in tuple(self._listeners.get(OF_STATE, ())):
+            listener.run(State.LOST)
 
 
-class _Watch:
+class _Watch(Watch):
     def __init__(self, session: LocalCoordination, number: int) -> None:
         self._session = session
         self._number = number

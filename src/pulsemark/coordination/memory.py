@@ -22,13 +22,13 @@ from typing import TypeVar
 from ..sqlite_transactions import DoubtfulCommitError, transaction
 from . import (
     ANY_VERSION,
+    OF_STATE,
     Check,
     Coordination,
     CoordinationClosedError,
     CoordinationUnavailableError,
     Create,
     Delete,
-    Listener,
     NodeExistsError,
     NodeMissingError,
     NotEmptyError,
@@ -41,6 +41,7 @@ from . import (
     VersionConflictError,
     Versioned,
     Watch,
+    Watches,
     parent_of,
 )
 
@@ -232,29 +233,6 @@ class MemoryTree:
             session.report(path, is_list=is_list)
 
 
-class _MemoryWatch:
-    """One callback, and what it is to be called for."""
-
-    def __init__(
-        self, holders: list[_MemoryWatch], path: str, is_list: bool, call: Callable[[], None]
-    ) -> None:
-        self.path = path
-        self.is_list = is_list
-        self._holders = holders
-        holders.append(self)
-        self.call = call
-
-    def run(self) -> None:
-        """Call it, unless it was closed meanwhile."""
-        if self in self._holders:
-            self.call()
-
-    def close(self) -> None:
-        """Report nothing more."""
-        if self in self._holders:
-            self._holders.remove(self)
-
-
 class MemoryCoordination(Coordination):
     """A session with a `MemoryTree`."""
 
@@ -264,8 +242,8 @@ class MemoryCoordination(Coordination):
         self.state = State.CONNECTED
         self.session_timeout_ms = tree.session_timeout_ms
         self._is_closed = False
-        self._watches: list[_MemoryWatch] = []
-        self._listeners: list[Listener] = []
+        self._watches: Watches = {}
+        self._listeners: Watches = {}
         self._session_id = tree.admit(self)
 
     @property
@@ -323,13 +301,13 @@ class MemoryCoordination(Coordination):
         def add() -> Watch:
             if children:
                 self._tree.node(path)
-            return _MemoryWatch(self._watches, path, children, look_again)
+            return Watch(self._watches, (path, children), look_again)
 
         return await self._request("watch", path, add)
 
     def listen(self, changed: Callable[[State], None]) -> Watch:
         self._loop = self._loop or asyncio.get_running_loop()
-        return Listener(self._listeners, changed)
+        return Watch(self._listeners, OF_STATE, changed)
 
     async def close(self) -> None:
         if self._is_closed:
@@ -357,16 +335,15 @@ class MemoryCoordination(Coordination):
         """From the tree, in any thread: call the watches of this path."""
         if self.state is not State.CONNECTED:
             return
-        for watch in tuple(self._watches):
-            if watch.path == path and watch.is_list == is_list:
-                self._call(watch.run)
+        for watch in tuple(self._watches.get((path, is_list), ())):
+            self._call(watch.run)
 
     def _become(self, state: State) -> None:
         if state is self.state:
             return
         self.state = state
-        for listener in tuple(self._listeners):
-            self._call(listener.changed, state)
+        for listener in tuple(self._listeners.get(OF_STATE, ())):
+            self._call(listener.run, state)
 
     def _call(self, function: Callable[..., None], *arguments: State) -> None:
         if self._loop is not None and not self._loop.is_closed():

@@ -22,6 +22,7 @@ from typing import Any, Self
 from ..extras import install_command
 from . import (
     ANY_VERSION,
+    OF_STATE,
     ConnectionLossError,
     Coordination,
     CoordinationClosedError,
@@ -29,12 +30,12 @@ from . import (
     CoordinationUnavailableError,
     Create,
     Delete,
-    Listener,
     NodeExistsError,
     NodeMissingError,
     NotEmptyError,
     Operation,
     ParentEphemeralError,
+    Place,
     SessionExpiredError,
     Set,
     Stat,
@@ -42,6 +43,7 @@ from . import (
     VersionConflictError,
     Versioned,
     Watch,
+    Watches,
     parent_of,
 )
 
@@ -61,8 +63,6 @@ ERRORS: dict[str, type[CoordinationError]] = {
     "ConnectionClosedError": CoordinationClosedError,
 }
 """By kazoo's names, because kazoo is imported only to connect."""
-_Place = tuple[str, bool]
-"""A node's path, and whether the list of its children is watched."""
 SAID = {
     State.CONNECTED: "connected again",
     State.SUSPENDED: "the connection is lost",
@@ -82,9 +82,9 @@ class ZooKeeperCoordination(Coordination):
         self.session_timeout_ms = session_timeout_ms
         self.state = State.CONNECTED
         self._is_closed = False
-        self._listeners: list[Listener] = []
-        self._watches: dict[_Place, list[_Watch]] = {}
-        self._reports: dict[_Place, Callable[[object], None]] = {}
+        self._listeners: Watches = {}
+        self._watches: Watches = {}
+        self._reports: dict[Place, Callable[[object], None]] = {}
         """The function that kazoo calls, for each watch that is set at the server."""
         self._arming: set[asyncio.Task[None]] = set()
 
@@ -135,7 +135,7 @@ class ZooKeeperCoordination(Coordination):
         return 0 if identity is None else int(identity[0])
 
     def listen(self, changed: Callable[[State], None]) -> Watch:
-        return Listener(self._listeners, changed)
+        return Watch(self._listeners, OF_STATE, changed)
 
     def _on_kazoo_state(self, kazoo_state: str) -> None:
         """In kazoo's thread."""
@@ -151,8 +151,8 @@ class ZooKeeperCoordination(Coordination):
         if state is State.CONNECTED:
             for place in tuple(self._watches):
                 self._arm_later(place)
-        for listener in tuple(self._listeners):
-            listener.changed(state)
+        for listener in tuple(self._listeners.get(OF_STATE, ())):
+            listener.run(state)
 
     def _on_loop(self, function: Callable[..., object], *arguments: object) -> None:
         if not self._loop.is_closed():
@@ -245,15 +245,16 @@ class ZooKeeperCoordination(Coordination):
     async def watch(
         self, path: str, look_again: Callable[[], None], *, children: bool = False
     ) -> Watch:
-        watch = _Watch(self._watches, (path, children), look_again)
+        place = path, children
+        watch = Watch(self._watches, place, look_again)
         try:
-            await self._arm(watch.place)
+            await self._arm(place)
         except BaseException:
             watch.close()
             raise
         return watch
 
-    async def _arm(self, place: _Place) -> None:
+    async def _arm(self, place: Place) -> None:
         """Have ZooKeeper report the next change."""
         report = self._reports.get(place)
         if report is None:
@@ -266,20 +267,20 @@ class ZooKeeperCoordination(Coordination):
         path, is_list = place
         await self._ask(path, "get_children_async" if is_list else "exists_async", path, report)
 
-    def _on_report(self, place: _Place) -> None:
+    def _on_report(self, place: Place) -> None:
         if place not in self._watches:
             self._reports.pop(place, None)
         elif self.state is State.CONNECTED:
             self._arm_later(place)
 
-    def _arm_later(self, place: _Place) -> None:
+    def _arm_later(self, place: Place) -> None:
         if place not in self._watches or self._is_closed:
             return
         task = self._loop.create_task(self._arm_and_look(place))
         self._arming.add(task)
         task.add_done_callback(self._arming.discard)
 
-    async def _arm_and_look(self, place: _Place) -> None:
+    async def _arm_and_look(self, place: Place) -> None:
         try:
             await self._arm(place)
         except CoordinationError as error:
@@ -303,28 +304,6 @@ class ZooKeeperCoordination(Coordination):
     def _stop(self) -> None:
         self._client.stop()
         self._client.close()
-
-
-class _Watch:
-    def __init__(
-        self, holders: dict[_Place, list[_Watch]], place: _Place, look_again: Callable[[], None]
-    ) -> None:
-        self.place = place
-        self._look_again = look_again
-        self._holders = holders
-        holders.setdefault(place, []).append(self)
-
-    def run(self) -> None:
-        """Have the user look, unless the watch was closed meanwhile."""
-        if self in self._holders.get(self.place, ()):
-            self._look_again()
-
-    def close(self) -> None:
-        watches = self._holders.get(self.place, [])
-        if self in watches:
-            watches.remove(self)
-            if not watches:
-                del self._holders[self.place]
 
 
 def _kazoo_log() -> logging.Logger:

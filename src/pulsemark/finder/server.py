@@ -141,27 +141,18 @@ class SeekServer:
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._port = self._tls_port = 0
-
-    @property
-    def port(self) -> int:
-        """The port that the server listens on, after `start`."""
-        return self._port
-
-    @property
-    def tls_port(self) -> int:
-        """The additional port with TLS."""
-        return self._tls_port
+        #: The port that the server listens on, and the additional one with TLS, after `start`.
+        self.port = self.tls_port = 0
 
     @property
     def target(self) -> str:
         """`host:port`, as a client needs it."""
-        return _address(self._options.host, self._port)
+        return _address(self._options.host, self.port)
 
     @property
     def tls_target(self) -> str:
         """The same for the additional port with TLS."""
-        return _address(self._options.host, self._tls_port)
+        return _address(self._options.host, self.tls_port)
 
     async def start(self) -> None:
         """Listen and serve.
@@ -192,10 +183,10 @@ class SeekServer:
         )
         if options.tls_port is not None:
             assert credentials is not None, "a port with TLS needs `tls`"
-            self._tls_port = _bind(server, options.host, options.tls_port, credentials)
+            self.tls_port = _bind(server, options.host, options.tls_port, credentials)
             credentials = None
         if options.port is not None:
-            self._port = _bind(server, options.host, options.port, credentials)
+            self.port = _bind(server, options.host, options.port, credentials)
         self._threads = ThreadPoolExecutor(options.search_threads, "pulsemark-seek")
         await self._register(server)
         await server.start()

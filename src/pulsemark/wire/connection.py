@@ -523,12 +523,12 @@ class Connection:
 
     __slots__ = (
         "_ahead",
-        "_error",
-        "_established",
         "_fast_parsers",
         "_frames",
         "_max_command_size_bytes",
         "_max_message_size_bytes",
+        "error",
+        "established",
         "last_command_size_bytes",
         "role",
     )
@@ -546,23 +546,15 @@ class Connection:
         self._max_command_size_bytes = max_command_size_bytes
         #: The size of the latest command that `_decode_any` read, as it reads every request.
         self.last_command_size_bytes = 0
-        self._established = False
-        self._error: ProtocolError | None = None
+        #: Whether the handshake's command (CONNECT or CONNECTED) was received.
+        self.established = False
+        #: The error that ended this connection; None while it is alive.
+        self.error: ProtocolError | None = None
         self._fast_parsers = _FAST_PARSERS[role]
         self._frames = FrameBuffer(0, 0)
         #: Runs that were read together with the one before them, and are still to be yielded.
         self._ahead: deque[Sends] = deque()
         self._set_limits(max_message_size_bytes)
-
-    @property
-    def established(self) -> bool:
-        """Whether the handshake's command (CONNECT or CONNECTED) was received."""
-        return self._established
-
-    @property
-    def error(self) -> ProtocolError | None:
-        """The error that ended this connection; None while it is alive."""
-        return self._error
 
     @property
     def pending_bytes(self) -> int:
@@ -585,12 +577,12 @@ class Connection:
 
     def withdraw_handshake(self) -> None:
         """The handshake needs another answer: go on as before it, until `finish_handshake`."""
-        self._established = False
+        self.established = False
         self._set_limits(self._max_message_size_bytes)
 
     def finish_handshake(self) -> None:
         """The handshake is done: from now on all commands are allowed, at full size."""
-        self._established = True
+        self.established = True
         self._set_limits(self._max_message_size_bytes)
 
     def receive_data(self, data: Buffer) -> None:
@@ -618,7 +610,7 @@ class Connection:
         next_frame = self._frames.next_frame
         decode = self._decode
         head, parse, event = _HOT[self.role]
-        is_hot = self._established
+        is_hot = self.established
         try:
             while (frame := next_frame()) is not None:
                 command, payload = frame
@@ -634,7 +626,7 @@ class Connection:
                 else:
                     yield decode(command, payload)
         except ProtocolError as error:
-            self._error = error
+            self.error = error
             raise
 
     def runs(self) -> Iterator[RunEvent]:
@@ -650,7 +642,7 @@ class Connection:
                 while ahead:
                     yield ahead.popleft()
                 # Before the handshake, and for what is not an ordinary SEND, there is no run.
-                if self._established:
+                if self.established:
                     matching = frames.next_matching(_ORDINARY_SEND, RUN_MAX)
                     if matching[0]:
                         ahead.extend(_runs(*matching))
@@ -661,18 +653,18 @@ class Connection:
                 event = decode(*frame)
                 yield _whole_send(event) if type(event) is Send else event  # type: ignore[misc]
         except ProtocolError as error:
-            self._error = error
+            self.error = error
             raise
 
     def _raise_if_dead(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def _set_limits(self, max_message_size_bytes: int) -> None:
         """Apply the limits of the connection's present state."""
         self._max_message_size_bytes = max_message_size_bytes
         frame_size = max_message_size_bytes + FRAME_PADDING_BYTES
-        if not self._established:
+        if not self.established:
             frame_size = min(frame_size, HANDSHAKE_FRAME_SIZE_BYTES)
         command_size = self._max_command_size_bytes
         self._frames.max_frame_size_bytes = frame_size
@@ -681,7 +673,7 @@ class Connection:
     def _decode(self, command: bytearray, payload: memoryview) -> Event:
         """One frame's event. The most frequent commands are parsed by a fast parser."""
         size = len(command)
-        if 4 < size < 132 and command[3] == size - 4 and self._established:
+        if 4 < size < 132 and command[3] == size - 4 and self.established:
             kind = command[1]
             parse = self._fast_parsers.get(kind)
             if parse is not None and command[0] == 0x08 and command[2] == kind << 3 | 2:
@@ -728,7 +720,7 @@ class Connection:
         name = TYPE_NAMES[kind]
         if kind not in _ADMITTED[self.role]:
             raise ProtocolError(f"{name} must not be sent to a {self.role.value}")
-        if not self._established:
+        if not self.established:
             if kind not in _BEFORE_HANDSHAKE[self.role]:
                 raise ProtocolError(f"{name} came before the handshake")
         elif kind == _HANDSHAKE[self.role]:

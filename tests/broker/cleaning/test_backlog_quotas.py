@@ -35,7 +35,7 @@ class Place:
         async def work(running: Any) -> None:
             topics = running.services.topics
             levels = topics.policies[BACKLOG_QUOTAS]
-            await levels.set_for_topic(topics.parse(TOPIC), {kind: value})
+            await levels.set(topics.parse(TOPIC), {kind: value})
 
         self.broker.call(work)
         self.check()

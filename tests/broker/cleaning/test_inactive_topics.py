@@ -43,7 +43,7 @@ def set_policy(broker: BrokerThread, policy: Any, value: Any) -> None:
     """For the namespace."""
 
     async def run(running: Any) -> None:
-        await running.services.topics.policies[policy].set_for_namespace("public/default", value)
+        await running.services.topics.policies[policy].set("public/default", value)
 
     broker.call(run)
 

@@ -171,7 +171,7 @@ def test_a_killed_client_that_had_published_too_fast(broker, raw, topic):
 
     async def set_limit(running):
         topics = running.services.topics
-        await topics.policies[PUBLISH_RATE].set_for_topic(topics.parse(topic), limit)
+        await topics.policies[PUBLISH_RATE].set(topics.parse(topic), limit)
 
     broker.call(set_limit)
     for _ in range(5_000):

@@ -54,7 +54,7 @@ def apply(broker: BrokerThread, policy: Any, value: Any) -> None:
 
     async def run(running: Any) -> None:
         topics = running.services.topics
-        await topics.policies[policy].set_for_topic(topics.parse(FULL), value)
+        await topics.policies[policy].set(topics.parse(FULL), value)
 
     broker.call(run)
 
@@ -175,7 +175,7 @@ def test_a_topic_that_wants_encryption_takes_no_records(
 
         async def run(running: Any, needs: bool = needs) -> None:
             policy = running.services.topics.policies[ENCRYPTION]
-            await policy.set_for_namespace("public/default", needs)
+            await policy.set("public/default", needs)
 
         broker.call(run)
         assert client.produce("t", record_set([b"x"])).error_code == code

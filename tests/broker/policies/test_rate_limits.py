@@ -73,7 +73,7 @@ def set_policy(broker: BrokerThread, policy: Any, value: Any) -> None:
 
     async def run(running: Any) -> None:
         topics = running.services.topics
-        await topics.policies[policy].set_for_topic(topics.parse(TOPIC), value)
+        await topics.policies[policy].set(topics.parse(TOPIC), value)
 
     broker.call(run)
 

@@ -166,8 +166,8 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
             changes += [
                 topics.namespaces.put_tenant("tenant", {"number": number}),
                 topics.namespaces.put("public/other", {"number": number}),
-                topics.policies[STAMPS].set_for_topic(NAME, policy),
-                topics.policies[STAMPS].set_for_namespace("public/default", policy),
+                topics.policies[STAMPS].set(NAME, policy),
+                topics.policies[STAMPS].set("public/default", policy),
                 topics.partitioned.put(many, number + 1),
                 topic.producers._store_epoch(number),
             ]
@@ -177,7 +177,7 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         assert topics.namespaces.tenants["tenant"] == {"number": 4}
         assert topics.namespaces["public/other"] == {"number": 4}
         assert topics.partitioned.count_of(many) == 5
-        assert topics.policies[STAMPS].of_topic(NAME) == {"stampers": []}
+        assert topics.policies[STAMPS].of(NAME) == {"stampers": []}
         again, _ = await start(store)
         assert again.namespaces.tenants == topics.namespaces.tenants
         assert dict(again.namespaces) == dict(topics.namespaces)
@@ -185,8 +185,8 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         assert again.partitioned.count_of(many) == 5
         assert again.marks._epochs[str(NAME)] == 4
         for policies in (topics.policies[STAMPS], again.policies[STAMPS]):
-            assert policies.of_namespace("public/default") == {"stampers": []}
-            assert policies.of_topic(NAME) == {"stampers": []}
+            assert policies.of("public/default") == {"stampers": []}
+            assert policies.of(NAME) == {"stampers": []}
 
     asyncio.run(run())
 
@@ -205,8 +205,8 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
             lambda: topics.namespaces.put_tenant("tenant", {}),
             lambda: topics.namespaces.put("public/other", {}),
             lambda: topics.delete_namespace("public/empty"),
-            lambda: topics.policies[STAMPS].set_for_topic(NAME, policy),
-            lambda: topics.policies[STAMPS].set_for_namespace("public/default", policy),
+            lambda: topics.policies[STAMPS].set(NAME, policy),
+            lambda: topics.policies[STAMPS].set("public/default", policy),
             lambda: topics.partitioned.put(NAME, 3),
             lambda: topic.producers._store_epoch(1),
             lambda: schemas.register(NAME, schema(0), topic),

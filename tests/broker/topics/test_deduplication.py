@@ -398,7 +398,7 @@ def test_it_goes_with_its_policy_and_its_topic(deduplicating):
             from pulsemark.broker.policies.pulsar_policies import DEDUPLICATION
 
             levels = topics.policies[DEDUPLICATION]
-            await levels.set_for_topic(topics.parse(TOPIC), value)
+            await levels.set(topics.parse(TOPIC), value)
             await topics.policies.background.settled()
 
         broker.call(lambda running: switch(running, False))

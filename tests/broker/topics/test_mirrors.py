@@ -151,7 +151,7 @@ def test_the_policy_is_asked(broker: BrokerThread, raw: RawClient, topic: str) -
     async def allow(running: Broker, value: list[str] | None) -> None:
         name = running.services.topics.parse(topic)
         await running.services.topics.open(name, create=True)
-        await running.services.topics.policies[MIRRORS].set_for_topic(name, value)
+        await running.services.topics.policies[MIRRORS].set(name, value)
 
     broker.call(lambda running: allow(running, ["east"]))
     mirror = open_mirror(raw, topic, "east")

@@ -258,12 +258,12 @@ def test_changes_beside_a_deletion_leave_nothing_behind(broker, http, raw, topic
             topics = running.services.topics
             name = topics.parse(topic)
             await asyncio.gather(
-                topics.policies[STAMPS].set_for_topic(name, policy),
+                topics.policies[STAMPS].set(name, policy),
                 topics.delete(name),
-                topics.policies[STAMPS].set_for_topic(name, policy),
-                topics.policies[STAMPS].set_for_namespace(namespace, policy),
+                topics.policies[STAMPS].set(name, policy),
+                topics.policies[STAMPS].set(namespace, policy),
                 topics.delete_namespace(namespace),
-                topics.policies[STAMPS].set_for_namespace(namespace, policy),
+                topics.policies[STAMPS].set(namespace, policy),
                 return_exceptions=True,
             )
             catalog = topics.catalog
@@ -364,7 +364,7 @@ def test_off_by_configuration_and_on_by_policy(topic, tmp_path):
 
         async def switch_on(running):
             topics = running.services.topics
-            await topics.policies[STAMPS].set_for_namespace("public/default", ON)
+            await topics.policies[STAMPS].set("public/default", ON)
 
         broker.call(switch_on)
         producer.send(b"x")
@@ -447,7 +447,7 @@ def change(broker, topic, value):
 
     async def work(running):
         topics = running.services.topics
-        await topics.policies[STAMPS].set_for_topic(topics.parse(topic), value)
+        await topics.policies[STAMPS].set(topics.parse(topic), value)
 
     broker.call(work)
 

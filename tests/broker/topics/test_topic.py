@@ -179,7 +179,7 @@ def test_a_forged_batch_does_not_stop_a_topic_with_a_publish_rate(raw, broker, t
 
     async def set_limit(running):
         topics = running.services.topics
-        await topics.policies[PUBLISH_RATE].set_for_topic(topics.parse(topic), limit)
+        await topics.policies[PUBLISH_RATE].set(topics.parse(topic), limit)
 
     broker.call(set_limit)
     producer.send_raw(FORGED, num_messages=1_000_000)

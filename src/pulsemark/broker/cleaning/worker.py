@@ -159,7 +159,7 @@ class Cleaning:
     def _opened(self, name: TopicName) -> Topic | None:
         """Open a topic for cleaning, if there is work for it, and no other broker serves it."""
         policies, retention = self._topics.policies, self.retention_of(name)
-        settings = policies.in_topic(name, KAFKA_POLICY)
+        settings = policies.value_of(name, KAFKA_POLICY)
         is_cleaned = settings is not None and cleaner_rules_of(settings) is not None
         is_limited = not (retention.is_unlimited or retention.is_at_once)
         others = (policies.applied(name, each) for each in (MESSAGE_TTL, COMPACTION_THRESHOLD))

@@ -270,7 +270,7 @@ async def quotas(request: Request, *where: Any) -> Response:
     found = policy_of(request, BACKLOG_QUOTAS, where)
     if found.topic is not None and request.flag("applied"):
         levels = found.levels
-        is_set = levels.of_topic(found.topic) or levels.of_namespace(found.namespace)
+        is_set = levels.of(found.topic) or levels.of(found.namespace)
         shown = levels.applied(found.topic) if is_set else default_quotas(request.services.config)
         return Response.of_json(shown)
     return Response.of_json(found.value or {})
@@ -287,9 +287,9 @@ async def set_quota(request: Request, *where: Any) -> Response:
     quota = read_quota(request.json(), found.namespace)
     limits = request.services.topics.policies[RETENTION]
     if found.topic is None:
-        _check(quota, limits.of_namespace(found.namespace), "namespace")
+        _check(quota, limits.of(found.namespace), "namespace")
     else:
-        _check(quota, limits.of_topic(found.topic), "topic")
+        _check(quota, limits.of(found.topic), "topic")
     await found.revise(lambda before: {**(before or {}), kind: quota})
     return Response()
 

@@ -64,20 +64,19 @@ class PolicyOf:
     @property
     def value(self) -> Any:
         """The value that is set; None: it is not."""
-        if self.topic is None:
-            return self.levels.of_namespace(self.namespace)
-        return self.levels.of_topic(self.topic, is_global=self.is_global)
+        return self.levels.of(self._place, is_global=self.is_global)
+
+    @property
+    def _place(self) -> str | TopicName:
+        return self.topic or self.namespace
 
     async def set(self, value: Any) -> None:
         """Set the value; None unsets it."""
-        if self.topic is None:
-            await self.levels.set_for_namespace(self.namespace, value)
-        else:
-            await self.levels.set_for_topic(self.topic, value, is_global=self.is_global)
+        await self.levels.set(self._place, value, is_global=self.is_global)
 
     async def revise(self, change: Callable[[Any], Any]) -> None:
         """Set the value to what `change` makes of the one that is set then."""
-        await self.levels.revise(self.topic or self.namespace, change, is_global=self.is_global)
+        await self.levels.revise(self._place, change, is_global=self.is_global)
 
 
 def policy_of(
@@ -123,7 +122,7 @@ async def change(policy: Policy, place: Place, request: Request, *where: Any) ->
     if policy is RETENTION and value is not None:
         quotas = request.services.topics.policies[BACKLOG_QUOTAS]
         if found.topic is None:
-            _check_retention(value, quotas.of_namespace(found.namespace) or {}, "namespace")
+            _check_retention(value, quotas.of(found.namespace) or {}, "namespace")
         else:
             _check_retention(value, quotas.applied(found.topic), "topic")
     await found.set(value)
@@ -207,7 +206,7 @@ async def rate_of(request: Request, path: TopicPath, subscription: str) -> Respo
     if is_applied:
         keys = [SUBSCRIPTION_RATES, f"global:{SUBSCRIPTION_RATES}"]
     for key in keys:
-        found = (topics.policies.in_topic(name, key) or {}).get(subscription)
+        found = (topics.policies.value_of(name, key) or {}).get(subscription)
         if found is not None:
             return Response.of_json(found)
     if is_applied:
@@ -243,7 +242,7 @@ async def _revise(request: Request, name: Any, subscription: str, rate: Any) -> 
             left[subscription] = rate
         return left or None
 
-    await request.services.topics.policies.revise_in_topic(name, _key(request), revise)
+    await request.services.topics.policies.revise(name, _key(request), revise)
 
 
 def _key(request: Request) -> str:
@@ -272,7 +271,7 @@ async def delete_policies(request: Request, path: TopicPath) -> Response:
 async def entry_format(request: Request, path: TopicPath) -> Response:
     """A topic's settings of its own."""
     name = policy_topic(request, path)
-    settings = request.services.topics.policies.in_topic(name, KAFKA_POLICY)
+    settings = request.services.topics.policies.value_of(name, KAFKA_POLICY)
     return Response(200) if settings is None else Response.of_json(settings)
 
 
@@ -308,7 +307,7 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
     """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
     namespace = existing_namespace(request, tenant, name)
     store = request.services.topics.policies
-    settings = store.in_namespace(namespace, KAFKA_POLICY)
+    settings = store.value_of(namespace, KAFKA_POLICY)
     if request.method in ("GET", "HEAD"):
         return Response(200) if settings is None else Response.of_json(settings)
 
@@ -316,7 +315,7 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
         gone = request.method == "DELETE"
         return None if gone else _changed_settings(request, before or {}) or None
 
-    await store.revise_in_namespace(namespace, KAFKA_POLICY, revise)
+    await store.revise(namespace, KAFKA_POLICY, revise)
     return Response()
 
 
@@ -378,7 +377,7 @@ async def properties_of_topic(request: Request, path: TopicPath) -> Response:
 
 def properties_of(topics: Topics, name: TopicName) -> dict[str, str]:
     """A topic's properties."""
-    return topics.policies[PROPERTIES].of_topic(name) or {}
+    return topics.policies[PROPERTIES].of(name) or {}
 
 
 def text_properties(value: object) -> dict[str, str]:

@@ -653,10 +653,10 @@ async def _set(request: Request, found: _Subject | None, policy: str, value: Any
         namespace, need = _namespace(request), NEEDS["Administer"]
         if not services.authorizer.allows(request.principal, need, Target.of_namespace(namespace)):
             raise RegistryError(40301, "User is denied operation Administer on all subjects")
-        await services.topics.policies.set_in_namespace(namespace, policy, value)
+        await services.topics.policies.set(namespace, policy, value)
     elif found.topic is not None:
         try:
-            await services.topics.policies.set_in_topic(found.topic, policy, value)
+            await services.topics.policies.set(found.topic, policy, value)
         except RefusedError as error:
             raise RegistryError(40401, f"Subject '{found.name}': {error.message}") from error
     else:

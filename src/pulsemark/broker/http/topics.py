@@ -61,7 +61,7 @@ async def create_topic(request: Request, path: TopicPath) -> Response:
         _check_partition(request, name)
         await topics.open(name, create=True, explicit=True)
         if given:
-            await topics.policies[PROPERTIES].set_for_topic(name, given)
+            await topics.policies[PROPERTIES].set(name, given)
     return Response()
 
 

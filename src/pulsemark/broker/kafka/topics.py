@@ -189,7 +189,7 @@ class KafkaTopics:
         What `settings` leave open is the namespace's `entryFormat`, else the broker's setting. The
         topic keeps it: a later change of these concerns later topics.
         """
-        wider = self._policies.in_namespace(self._namespace, KAFKA_POLICY) or {}
+        wider = self._policies.value_of(self._namespace, KAFKA_POLICY) or {}
         settings = {FORMAT_VERSION: self._format_version, **wider, **settings}
         if settings[FORMAT_VERSION] == SETTINGS[FORMAT_VERSION].default:
             del settings[FORMAT_VERSION]

@@ -118,13 +118,11 @@ class Policies:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def in_namespace(self, namespace: str, policy: str) -> Any:
-        """The policy set for a namespace; None if none is set."""
-        return self._namespaces.get(namespace, {}).get(policy)
-
-    def in_topic(self, name: TopicName, policy: str) -> Any:
-        """The policy set for a topic; None if none is set."""
-        return self.of_topics.get(str(name.partitioned), {}).get(policy)
+    def value_of(self, place: str | TopicName, policy: str) -> Any:
+        """The policy set for a namespace or topic; None if none is set."""
+        if isinstance(place, str):
+            return self._namespaces.get(place, {}).get(policy)
+        return self.policies_of_topic(place).get(policy)
 
     def policies_of_topic(self, name: TopicName) -> Mapping[str, Any]:
         """All policies set for a topic; those of a partition are the partitioned topic's."""
@@ -159,43 +157,37 @@ class Policies:
                 levels.default = default
                 self.announce(key, lambda _: True)
 
-    async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:
-        """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self.revise_in_namespace(namespace, policy, lambda _: value)
-
-    async def revise_in_namespace(
-        self, namespace: str, policy: str, revise: Callable[[Any], Any]
-    ) -> None:
-        """As `revise_in_topic`, for a namespace's policy."""
-        await self._namespaces.change(
-            namespace, lambda old: _with(old, policy, revise(old.get(policy)))
-        )
-        self.announce(policy, lambda name: name.namespace == namespace)
-        await self.background.settle_running()
-
-    async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
-        """Set a topic's policy, not a partition's; None unsets it.
+    async def set(self, place: str | TopicName, policy: str, value: Any) -> None:
+        """Set the policy of a namespace or topic, not a partition's; None unsets it.
 
         Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
-        await self.change_in_topic(name, lambda: {policy: value})
+        await self.revise(place, policy, lambda _: value)
+
+    async def revise(
+        self, place: str | TopicName, policy: str, change: Callable[[Any], Any]
+    ) -> None:
+        """Set the policy to what `change` makes of its value, which may be None; as `set`."""
+        if isinstance(place, TopicName):
+            name = place
+            await self.change_in_topic(name, lambda: {policy: change(self.value_of(name, policy))})
+            return
+        await self._namespaces.change(
+            place, lambda old: _with(old, policy, change(old.get(policy)))
+        )
+        self.announce(policy, lambda name: name.namespace == place)
+        await self.background.settle_running()
 
     async def change_in_topic(
         self, name: TopicName, changes: Callable[[], Mapping[str, Any]]
     ) -> None:
-        """As `set_in_topic`, for several policies at once.
+        """As `set`, for several policies of a topic at once.
 
         Changes are made one after the other, and each is asked for when its turn has come. Raises
         also as `changes`.
         """
         await self._writer.revising(lambda: self._change(name, changes))
         await self.background.settle_running()
-
-    async def revise_in_topic(
-        self, name: TopicName, policy: str, revise: Callable[[Any], Any]
-    ) -> None:
-        """Set a topic's policy to what `revise` makes of its value, which may be None."""
-        await self.change_in_topic(name, lambda: {policy: revise(self.in_topic(name, policy))})
 
     async def _change(self, name: TopicName, changes: Callable[[], Mapping[str, Any]]) -> None:
         if not self._exists(name):
@@ -277,16 +269,12 @@ class Levels:
         self.default = default
         self._policies = policies
 
-    def of_namespace(self, namespace: str) -> Any:
-        """The value set for a namespace; None if none is set."""
-        return self._policies.in_namespace(namespace, self.policy.key)
-
-    def of_topic(self, name: TopicName, *, is_global: bool = False) -> Any:
-        """The value set for a topic; None if none is set.
+    def of(self, place: str | TopicName, *, is_global: bool = False) -> Any:
+        """The value set for a namespace or topic; None if none is set.
 
         A topic may have a second, global value (PIP-92). It applies if the first one is not set.
         """
-        return self._policies.in_topic(name, self._key(is_global))
+        return self._policies.value_of(place, self._key(is_global))
 
     def _key(self, is_global: bool) -> str:
         return f"global:{self.policy.key}" if is_global else self.policy.key
@@ -299,30 +287,23 @@ class Levels:
         if stored is None:
             stored = policies.get(f"global:{key}")
         if stored is None:
-            stored = self.of_namespace(name.namespace)
+            stored = self.of(name.namespace)
         if stored is None and KAFKA_POLICY in policies:
             stored = self.policy.default_of_kafkas
         return self.default if stored is None else stored
 
-    async def set_for_namespace(self, namespace: str, value: Any) -> None:
-        """Set a namespace's value; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._policies.set_in_namespace(namespace, self.policy.key, value)
-
-    async def set_for_topic(self, name: TopicName, value: Any, *, is_global: bool = False) -> None:
-        """Set a topic's value, not a partition's; None unsets it.
+    async def set(self, place: str | TopicName, value: Any, *, is_global: bool = False) -> None:
+        """Set the value of a namespace or topic, not a partition's; None unsets it.
 
         Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
-        await self._policies.set_in_topic(name, self._key(is_global), value)
+        await self._policies.set(place, self._key(is_global), value)
 
     async def revise(
-        self, place: str | TopicName, revise: Callable[[Any], Any], *, is_global: bool = False
+        self, place: str | TopicName, change: Callable[[Any], Any], *, is_global: bool = False
     ) -> None:
-        """Set a namespace's or topic's value to what `revise` makes of it, one after the other."""
-        if isinstance(place, str):
-            await self._policies.revise_in_namespace(place, self.policy.key, revise)
-        else:
-            await self._policies.revise_in_topic(place, self._key(is_global), revise)
+        """Set the value to what `change` makes of it, one change after the other; as `set`."""
+        await self._policies.revise(place, self._key(is_global), change)
 
 
 @lru_cache(maxsize=256)
@@ -365,14 +346,14 @@ def rules_of(policies: Policies, name: TopicName) -> TopicRules:
 def _types(policies: Policies, name: TopicName) -> tuple[str, ...]:
     """The allowed types; an empty list is as if it were not set."""
     levels = policies[pulsars.SUBSCRIPTION_TYPES]
-    found = levels.of_topic(name) or levels.of_namespace(name.namespace) or levels.default
+    found = levels.of(name) or levels.of(name.namespace) or levels.default
     return tuple(found) or pulsars.TYPES
 
 
 def _rates_of_subscriptions(policies: Policies, name: TopicName) -> tuple[tuple[str, Rate], ...]:
     rates: dict[str, Any] = {}
     for key in (f"global:{pulsars.SUBSCRIPTION_RATES}", pulsars.SUBSCRIPTION_RATES):
-        rates |= policies.in_topic(name, key) or {}
+        rates |= policies.value_of(name, key) or {}
     return tuple((each, _rate(rate)) for each, rate in sorted(rates.items()))
 
 
@@ -442,7 +423,7 @@ class RuleKeeping:
         topic.ledger.stampers = _at_broker(stamps.chain, self._broker_name)
         topic.delivered_fields = stamps.delivered_fields
         topic.tombstone_property = stamps.chain.tombstone_property
-        apply_settings(topic, policies.in_topic(topic.topic_name, KAFKA_POLICY) or {})
+        apply_settings(topic, policies.value_of(topic.topic_name, KAFKA_POLICY) or {})
 
     def _apply(self, topic: Topic) -> None:
         self._format(topic)

@@ -427,7 +427,7 @@ def is_beyond_partitions(topics: Topics, name: TopicName) -> bool:
 def check_room(topics: Topics, namespace: str, more: int) -> None:
     """Raise `LimitReachedError` if a namespace may not have so many more topics."""
     levels = topics.policies[MAX_TOPICS]
-    most = levels.of_namespace(namespace)
+    most = levels.of(namespace)
     most = levels.default if most is None else most
     if most and topics.names.count_of(namespace) + more > most:
         reason = "Exceed maximum number of topics in namespace."

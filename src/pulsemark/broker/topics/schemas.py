@@ -511,10 +511,10 @@ class SchemaRules:
     def strategy(self, name: TopicName) -> str:
         """The compatibility strategy, one of `policies.pulsar_policies.STRATEGIES`."""
         levels, namespace = self._policies[pulsar_policies.COMPATIBILITY_STRATEGY], name.namespace
-        older = self._policies[pulsar_policies.AUTO_UPDATE_STRATEGY].of_namespace(namespace)
+        older = self._policies[pulsar_policies.AUTO_UPDATE_STRATEGY].of(namespace)
         return str(
-            levels.of_topic(name)
-            or levels.of_namespace(namespace)
+            levels.of(name)
+            or levels.of(namespace)
             or pulsar_policies.AUTO_UPDATE_STRATEGIES.get(older or "")
             or levels.default
         )
