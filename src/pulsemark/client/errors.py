@@ -6,22 +6,13 @@ from typing import Any
 
 from ..proto import pulsar_api_pb2 as pb
 
-_COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)
-
 
 class ClientError(Exception):
     """Base of a client's errors, except ProtocolError for frames that are not valid."""
 
-    may_pass = False
-    """Whether it may go well later on: a connection is lost, a topic moves, a disk fails, or the
-    broker has not noticed yet that an earlier connection is gone.
-    """
-
 
 class WaitTimeoutError(ClientError, TimeoutError):
     """`what` did not arrive within `timeout_s` seconds."""
-
-    may_pass = True
 
     def __init__(self, what: str, timeout_s: float) -> None:
         super().__init__(f"no {what} within {timeout_s:g} s")
@@ -32,8 +23,6 @@ class WaitTimeoutError(ClientError, TimeoutError):
 class ConnectionLostError(ClientError, ConnectionError):
     """The peer closed the connection while this side waited for `what`."""
 
-    may_pass = True
-
     def __init__(self, what: str) -> None:
         super().__init__(f"the connection was closed while waiting for {what}")
         self.what = what
@@ -41,8 +30,6 @@ class ConnectionLostError(ClientError, ConnectionError):
 
 class UnreachableError(ClientError, ConnectionError):
     """No connection to `url` could be made, for the `reason`."""
-
-    may_pass = True
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"cannot connect to {url}: {reason}")
@@ -86,7 +73,6 @@ class RequestRefusedError(ClientError):
         super().__init__(f"{name}: {message}")
         self.request_id = request_id
         self.error = error
-        self.may_pass = error in _COME_AGAIN
         self.error_name = name
         self.message = message
 
@@ -109,6 +95,16 @@ class SendRefusedError(ClientError):
         self.producer_id = body.producer_id
         self.sequence_id = body.sequence_id
         self.error = int(body.error)
-        self.may_pass = self.error in _COME_AGAIN
         self.error_name = name
         self.message = body.message
+
+
+LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
+_COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether it may go well later on: a connection is lost, a topic moves, a disk fails, or the
+    broker has not noticed yet that an earlier connection is gone.
+    """
+    return isinstance(error, LOST) or getattr(error, "error", None) in _COME_AGAIN

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ..client import EntryRefusedError, RawProducer, RequestRefusedError, SendRefusedError, Service
+from ..client.errors import may_pass
 from ..client.service import authentication
 from ..metadata import strip
 from ..metadata.source_stamp import MIRROR_PRODUCER_PREFIX, MIRROR_PROPERTY, position_of_sequence_id
@@ -87,7 +88,7 @@ class BrokerTarget(Target):
                 gathers=True,
             )
         except RequestRefusedError as error:
-            if error.may_pass:
+            if may_pass(error):
                 raise
             if error.error in _MISSING:
                 raise TopicMissingError(self.endpoint, topic, str(error)) from error
@@ -136,7 +137,7 @@ class BrokerTopic(TopicTarget):
             self._refused(error)
 
     def _refused(self, error: EntryRefusedError | SendRefusedError) -> NoReturn:
-        if error.may_pass:
+        if may_pass(error):
             raise error
         raise TargetRefusedError(self._target.endpoint, self._producer.topic, str(error)) from error
 

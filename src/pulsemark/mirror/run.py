@@ -12,14 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..client import (
-    ClientError,
-    ConnectionLostError,
-    Pace,
-    RequestRefusedError,
-    UnreachableError,
-    WaitTimeoutError,
-)
+from ..client import ClientError, Pace, RequestRefusedError
+from ..client.errors import LOST, may_pass
 from .endpoints import Selection
 from .entries import Source, Target
 from .errors import LostError, MirrorError, NoTopicsError, PartitionCountError, TopicMissingError
@@ -38,7 +32,6 @@ BUSY_S = 10.0
 DRAIN_S = 30.0
 #: After so long without work both sides must answer a PING, within the second time.
 PING_S, PING_TIMEOUT_S = 15.0, 10.0
-_LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
 
 
 def until_back(
@@ -110,7 +103,7 @@ class MirrorRun:
                     if self._turn():
                         return True
                 except ClientError as error:
-                    if not error.may_pass:
+                    if not may_pass(error):
                         raise
                     self._begin_again(error)
             return self._drain()
@@ -212,7 +205,7 @@ class MirrorRun:
                 self._open(is_first=True)
             except RequestRefusedError as error:
                 waited_s = self.clock() - began_s
-                if not error.may_pass or waited_s > min(BUSY_S, self.reconnect_s):
+                if not may_pass(error) or waited_s > min(BUSY_S, self.reconnect_s):
                     raise
             else:
                 return
@@ -236,7 +229,7 @@ class MirrorRun:
         try:
             self._open()
         except ClientError as error:
-            if not error.may_pass:
+            if not may_pass(error):
                 raise
             self._close()
             return error
@@ -253,7 +246,7 @@ class MirrorRun:
                 self._wait()
             self._carry()
         except ClientError as error:
-            if not error.may_pass:
+            if not may_pass(error):
                 raise
             return False
         return not dropped and self._is_caught_up()
@@ -270,7 +263,7 @@ class MirrorRun:
         for topic in self._topics.values():
             try:
                 topic.close()
-            except _LOST:
+            except LOST:
                 continue
         self.source.close()
         self.target.close()

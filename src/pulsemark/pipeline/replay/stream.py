@@ -37,7 +37,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...client import (
-    ConnectionLostError,
     Pace,
     RateLimit,
     RawProducer,
@@ -46,9 +45,8 @@ from ...client import (
     RequestRefusedError,
     SendRefusedError,
     Service,
-    UnreachableError,
-    WaitTimeoutError,
 )
+from ...client.errors import LOST, may_pass
 from ...ledger import FolderReader, TopicLog
 from ...maintenance.verify_catalog import follow_transactions
 from ...metadata import MessageFormatError, read_message_metadata
@@ -65,7 +63,6 @@ SAVE_S = 1.0
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 5.0
 _ATTEND_S = 0.25
 """How often receipts are looked for, and PINGs answered, while the rate limit holds."""
-_LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
 
 _log = logging.getLogger(__name__)
 
@@ -123,8 +120,8 @@ class PartReplay:
             before = self._progress.next_index
             try:
                 self._go_on(paces)
-            except (*_LOST, RequestRefusedError, SendRefusedError) as error:
-                if not error.may_pass:
+            except (*LOST, RequestRefusedError, SendRefusedError) as error:
+                if not may_pass(error):
                     reason = f"the target {self.part.target_topic} refuses: {error}"
                     raise ReplayError(self.part.topic, reason) from error
                 lost = error
@@ -330,7 +327,7 @@ class TargetTopic:
                 reconnect_attempts=0,
             )
         except RequestRefusedError as error:
-            if error.may_pass:
+            if may_pass(error):
                 raise
             raise self._refused(error) from error
 
@@ -423,7 +420,7 @@ class TargetTopic:
             self._raise(error)
 
     def _raise(self, error: SendRefusedError | ValueError) -> None:
-        if isinstance(error, SendRefusedError) and error.may_pass:
+        if isinstance(error, SendRefusedError) and may_pass(error):
             raise error
         raise self._refused(error) from error
 
