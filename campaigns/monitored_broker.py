@@ -25,9 +25,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from pulsemark.broker import Broker, BrokerConfig
+from pulsemark.broker import Broker, BrokerConfig, new_event_loop
 from pulsemark.broker.configuration.security_config import SecurityConfig
-from pulsemark.broker.embed import new_event_loop
 from pulsemark.broker.gc_tuning import Collector
 from pulsemark.cluster.member import bookkeeper_member
 

@@ -42,12 +42,16 @@ store.close()
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from pulsemark.finder.server import serve_folder
+from pulsemark.finder.server import folder_server
+from pulsemark.until_signal import stop_event
 
-def started(server):
-    print(server.target, flush=True)
+async def serve():
+    stop = stop_event()
+    async with folder_server(Path(sys.argv[1])) as server:
+        print(server.target, flush=True)
+        await stop.wait()
 
-asyncio.run(serve_folder(Path(sys.argv[1]), on_started=started))
+asyncio.run(serve())
 """
 
 

@@ -7,9 +7,10 @@ Providers of own authentication and authorisation implement `AuthenticationProvi
 `AuthorizationProvider` (docs/embedding.md).
 """
 
+from ..ledger.bookkeeper.loop_thread import new_event_loop
 from .configuration.config import BrokerConfig
 from .configuration.security_config import SecurityConfig
-from .embed import BrokerThread, new_event_loop
+from .embed import BrokerThread
 from .errors import (
     BrokerError,
     BrokerStateError,

@@ -15,20 +15,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
+from ..ledger.bookkeeper.loop_thread import new_event_loop
 from .configuration.config import BrokerConfig
 from .errors import BrokerStateError, OwnLoopError
 from .server import Addresses, Broker
 
 T = TypeVar("T")
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop event loop if uvloop is installed, else asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class BrokerThread(Addresses):

@@ -31,6 +31,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -163,6 +164,47 @@ class Addresses(ABC):
         broker = self._addressed()
         listening = broker.listening
         return listening.url(scheme, getattr(listening, which), broker.advertised_host())
+
+
+PORTS = {
+    "port": "service_url",
+    "http_port": "http_url",
+    "grpc_port": "grpc_url",
+    "kafka_port": "kafka_url",
+    "schema_registry_port": "schema_registry_url",
+}
+"""The settings of ports, with the names of the URLs (`Addresses`) that a broker then has."""
+TLS_PORTS = {
+    "tls_port": "service_url_tls",
+    "http_tls_port": "http_url_tls",
+    "grpc_tls_port": "grpc_url_tls",
+    "kafka_tls_port": "kafka_url_tls",
+}
+"""Those of `SecurityConfig`."""
+
+
+def with_ports(
+    config: BrokerConfig, change: Callable[[str, int | None], int | None]
+) -> BrokerConfig:
+    """The configuration with other ports: ``change`` gets each URL's name and its port."""
+    security: Any = config.security
+    plain: dict[str, Any] = {
+        name: change(url, getattr(config, name)) for name, url in PORTS.items()
+    }
+    tls: dict[str, Any] = {
+        name: change(url, getattr(security, name)) for name, url in TLS_PORTS.items()
+    }
+    return replace(config, security=replace(security, **tls), **plain)
+
+
+def with_used_ports(config: BrokerConfig, url_of: Callable[[str], str | None]) -> BrokerConfig:
+    """The configuration with the ports that are used, so that a restart has the same."""
+
+    def used(name: str, port: int | None) -> int | None:
+        url = url_of(name)
+        return int(url.rpartition(":")[2]) if url else port
+
+    return with_ports(config, used)
 
 
 class Broker(Addresses):

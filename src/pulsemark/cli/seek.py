@@ -30,6 +30,7 @@ from ..finder import Found, IndexOutOfRangeError, IndexPlace, SearchMethod
 from ..finder.errors import BindError, InvalidFieldError, NotPossibleError, SeekCallError
 from ..finder.search import finder_of
 from ..ledger import LedgerError, Position
+from ..until_signal import stop_event
 from ..wire import TopicName
 from . import options, stores
 from .brokers import DEFAULT_ADMIN_URL, REQUEST, seek_service
@@ -161,7 +162,7 @@ def _as_text(topic: str, asked: int, found: Place) -> str:
 def _serve(args: argparse.Namespace) -> int:
     """Serve. An orderly stop is exit code 0."""
     from ..compaction.current_view import log_of_folder
-    from ..finder.server import serve_folder
+    from ..finder.server import folder_server
 
     folder, served = args.data_dir or options.DEFAULT_DATA_DIR, _server_options(args)
 
@@ -180,9 +181,13 @@ def _serve(args: argparse.Namespace) -> int:
         def full(topic: str) -> str:
             return str(TopicName.parse(topic))  # raises a ValueError, as the server expects
 
-        asyncio.run(
-            serve_folder(source, served, normalise=full, log_of=log_of, on_started=announce)
-        )
+        async def serve() -> None:
+            stop = stop_event()
+            async with folder_server(source, served, normalise=full, log_of=log_of) as server:
+                announce(server)
+                await stop.wait()
+
+        asyncio.run(serve())
     except ssl.SSLError as error:  # its text does not name the file
         files = [str(path) for path in (args.tls_cert, args.tls_key, args.tls_client_ca) if path]
         raise CliError(f"cannot serve TLS with {', '.join(files)}: {error}") from error

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..broker import BrokerConfig
+from ..broker.server import PORTS, TLS_PORTS, with_ports, with_used_ports
 from ..coordination import Create, Delete
 from ..coordination.local import LOOKS, SESSION_TIMEOUT_MS, SILENT_LOOKS, LocalServer, Silence
 from ..coordination.memory import DurableTree, MemoryCoordination
 from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import make_folder_durably
 from .placement import AWAY
-from .worker import PORTS, TLS_PORTS, WorkerSpec, with_ports
+from .worker import WorkerSpec
 
 log = logging.getLogger(__name__)
 
@@ -268,17 +269,9 @@ class _Running:
             code = await process.wait()
             raise WorkersError(f"worker {self.number} ended at its start, with {code}: see the log")
         self.facts = json.loads(line)
-        self._keep_ports()
+        # The next process gets the same ports, so that clients find it again.
+        self._config = with_used_ports(self._config, self.facts.__getitem__)
         self._supervisor.show(self.number, None)
-
-    def _keep_ports(self) -> None:
-        """The next process gets the same ports, so that clients find it again."""
-
-        def used(url: str, port: int | None) -> int | None:
-            text = self.facts[url]
-            return int(text.rpartition(":")[2]) if text else port
-
-        self._config = with_ports(self._config, used)
 
     def watch(self) -> None:
         """Restart the process whenever it dies."""

@@ -12,50 +12,19 @@ import logging
 import os
 import pickle
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..broker import Broker, BrokerConfig, new_event_loop
 from ..broker.errors import BrokerError
 from ..broker.gc_tuning import Collector
+from ..broker.server import PORTS, TLS_PORTS
 from ..coordination import CoordinationError, State
 from ..ledger import LedgerError
 from ..until_signal import stop_event
 from .member import ClusterMember, worker_member
 
 log = logging.getLogger(__name__)
-
-PORTS = {
-    "port": "service_url",
-    "http_port": "http_url",
-    "grpc_port": "grpc_url",
-    "kafka_port": "kafka_url",
-    "schema_registry_port": "schema_registry_url",
-}
-"""The settings of ports, with the names of the URLs that a broker then has."""
-TLS_PORTS = {
-    "tls_port": "service_url_tls",
-    "http_tls_port": "http_url_tls",
-    "grpc_tls_port": "grpc_url_tls",
-    "kafka_tls_port": "kafka_url_tls",
-}
-"""Those of `SecurityConfig`."""
-
-
-def with_ports(
-    config: BrokerConfig, change: Callable[[str, int | None], int | None]
-) -> BrokerConfig:
-    """The configuration with other ports: ``change`` gets each URL's name and its port."""
-    security: Any = config.security
-    plain: dict[str, Any] = {
-        name: change(url, getattr(config, name)) for name, url in PORTS.items()
-    }
-    tls: dict[str, Any] = {
-        name: change(url, getattr(security, name)) for name, url in TLS_PORTS.items()
-    }
-    return replace(config, security=replace(security, **tls), **plain)
 
 
 @dataclass(frozen=True, slots=True)

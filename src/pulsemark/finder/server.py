@@ -1,7 +1,7 @@
 """The gRPC server of the seek service: port, TLS, token, health, reflection, orderly stop.
 
 A `SeekServer` belongs to the asyncio loop on which it is started (uvloop or the standard one). The
-loop may do other work too; `serve_folder` runs the server on its own loop.
+loop may do other work too.
 
 - Health (grpc.health.v1) answers for "" and for the service. It changes to NOT_SERVING when the
   server begins to stop. It is the only call that needs no token, because probes cannot send one.
@@ -53,7 +53,6 @@ from ..ledger.tail_cache import Lru
 from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
 from ..maintenance.verify_catalog import follow_transactions
 from ..tls_files import Renewed
-from ..until_signal import stop_event
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError
@@ -393,25 +392,6 @@ async def folder_server(
             yield server
     finally:
         await asyncio.to_thread(source.close)
-
-
-async def serve_folder(
-    folder: Path | BookKeeperReader,
-    options: ServerOptions | None = None,
-    *,
-    normalise: Callable[[str], str] = full_name,
-    log_of: LogOf | None = None,
-    on_started: Callable[[SeekServer], None] = lambda _: None,
-) -> None:
-    """Serve a data folder until SIGINT or SIGTERM, then stop in an orderly way.
-
-    `on_started` is called when clients can connect. For a program's main thread:
-    `asyncio.run(serve_folder(...))`.
-    """
-    stop = stop_event()
-    async with folder_server(folder, options, normalise=normalise, log_of=log_of) as server:
-        on_started(server)
-        await stop.wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ..client import EntryRefusedError, RawProducer, RequestRefusedError, SendRefusedError, Service
+from ..client.errors import may_pass
 from ..client.service import authentication
 from ..metadata import strip
 from ..metadata.source_stamp import MIRROR_PRODUCER_PREFIX, MIRROR_PROPERTY, position_of_sequence_id
@@ -28,7 +29,6 @@ from .errors import (
 
 #: Refusals that pass: the topic moves, the connection of an earlier mirror is not gone yet, or the
 #: disk fails. What was refused is sent again after the topic was opened again.
-COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)
 _MISSING = (pb.TopicNotFound, pb.InvalidTopicName)
 LOOK = "pulsemark-mirror-look"
 
@@ -88,7 +88,7 @@ class BrokerTarget(Target):
                 gathers=True,
             )
         except RequestRefusedError as error:
-            if error.error in COME_AGAIN:
+            if may_pass(error):
                 raise
             if error.error in _MISSING:
                 raise TopicMissingError(self.endpoint, topic, str(error)) from error
@@ -137,7 +137,7 @@ class BrokerTopic(TopicTarget):
             self._refused(error)
 
     def _refused(self, error: EntryRefusedError | SendRefusedError) -> NoReturn:
-        if isinstance(error, SendRefusedError) and error.error in COME_AGAIN:
+        if may_pass(error):
             raise error
         raise TargetRefusedError(self._target.endpoint, self._producer.topic, str(error)) from error
 

@@ -12,15 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..client import (
-    ClientError,
-    ConnectionLostError,
-    Pace,
-    RequestRefusedError,
-    UnreachableError,
-    WaitTimeoutError,
-)
-from .broker_target import COME_AGAIN
+from ..client import ClientError, Pace, RequestRefusedError
+from ..client.errors import LOST, may_pass
 from .endpoints import Selection
 from .entries import Source, Target
 from .errors import LostError, MirrorError, NoTopicsError, PartitionCountError, TopicMissingError
@@ -39,12 +32,6 @@ BUSY_S = 10.0
 DRAIN_S = 30.0
 #: After so long without work both sides must answer a PING, within the second time.
 PING_S, PING_TIMEOUT_S = 15.0, 10.0
-_LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
-
-
-def _passes(error: ClientError) -> bool:
-    """Whether a failure may pass: a connection is lost, or the broker says to come again."""
-    return isinstance(error, _LOST) or getattr(error, "error", None) in COME_AGAIN
 
 
 def until_back(
@@ -116,7 +103,7 @@ class MirrorRun:
                     if self._turn():
                         return True
                 except ClientError as error:
-                    if not _passes(error):
+                    if not may_pass(error):
                         raise
                     self._begin_again(error)
             return self._drain()
@@ -218,7 +205,7 @@ class MirrorRun:
                 self._open(is_first=True)
             except RequestRefusedError as error:
                 waited_s = self.clock() - began_s
-                if error.error not in COME_AGAIN or waited_s > min(BUSY_S, self.reconnect_s):
+                if not may_pass(error) or waited_s > min(BUSY_S, self.reconnect_s):
                     raise
             else:
                 return
@@ -242,7 +229,7 @@ class MirrorRun:
         try:
             self._open()
         except ClientError as error:
-            if not _passes(error):
+            if not may_pass(error):
                 raise
             self._close()
             return error
@@ -259,7 +246,7 @@ class MirrorRun:
                 self._wait()
             self._carry()
         except ClientError as error:
-            if not _passes(error):
+            if not may_pass(error):
                 raise
             return False
         return not dropped and self._is_caught_up()
@@ -276,7 +263,7 @@ class MirrorRun:
         for topic in self._topics.values():
             try:
                 topic.close()
-            except _LOST:
+            except LOST:
                 continue
         self.source.close()
         self.target.close()

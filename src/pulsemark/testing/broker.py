@@ -15,12 +15,14 @@ import threading
 import unittest
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..broker import Broker, BrokerConfig, BrokerThread
 from ..broker.connection.services import Services
 from ..broker.errors import BrokerStateError
 from ..broker.handlers.authenticating import check_credentials
+from ..broker.server import with_used_ports
 from ..broker.subscriptions.shared_dispatcher import SharedDispatcher
 from ..broker.topics.topic import Topic
 from ..ledger import MemoryFolder, TopicLog
@@ -110,7 +112,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
         BrokerThread.__init__(self, config, make_broker=FaultyBroker)
         BrokerThread.start(self)
         self.is_running = True
-        self.config = _with_ports(self, config)
+        self.config = with_used_ports(config, partial(getattr, self))
 
     def stop(self) -> None:
         """Stop in order; the data is kept, and `start` goes on with it."""
@@ -210,33 +212,6 @@ async def messages_of_topic(broker: Broker, topic: str) -> list[StoredMessage]:
 
 def _all_messages(log: TopicLog) -> list[StoredMessage]:
     return list(messages_in(log))
-
-
-def _with_ports(broker: PulsarBroker, config: BrokerConfig) -> BrokerConfig:
-    """The settings with the ports that were chosen, so that a restart has the same."""
-    plain = (
-        ("port", broker.service_url),
-        ("http_port", broker.http_url),
-        ("grpc_port", broker.grpc_url),
-        ("kafka_port", broker.kafka_url),
-        ("schema_registry_port", broker.schema_registry_url),
-    )
-    with_tls = (
-        ("tls_port", broker.service_url_tls),
-        ("http_tls_port", broker.http_url_tls),
-        ("grpc_tls_port", broker.grpc_url_tls),
-        ("kafka_tls_port", broker.kafka_url_tls),
-    )
-    security = replace(config.security, **_chosen(config.security, with_tls))
-    return replace(config, security=security, **_chosen(config, plain))
-
-
-def _chosen(settings: object, urls: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    return {
-        name: int(url.rpartition(":")[2])
-        for name, url in urls
-        if url and getattr(settings, name) == 0
-    }
 
 
 async def before_clock_moves(services: Services) -> None:

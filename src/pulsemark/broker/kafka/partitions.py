@@ -316,7 +316,8 @@ MAX_BYTES = 64 * 1024 * 1024
 #: So many producer ids are taken from the broker at once.
 BLOCK = 1_000
 #: Where the catalog has the next one: the kind of properties that only this endpoint uses.
-PROPERTY_KIND, NEXT_ID = "kafka", "next-producer-id"
+PROPERTY_KIND = "kafka"
+NEXT_ID = "next-producer-id"
 
 
 class Stored(NamedTuple):

@@ -636,10 +636,7 @@ def non_persistent_stats(topic: NonPersistentTopic, wanted: StatsOptions) -> Pie
     rows: dict[str, Any] = {}
     for subscription in topic.listeners:
         rows[subscription.name] = yield from _listener(subscription, wanted)
-    publishers = []
-    for producer in tuple(topic.producers.by_name.values()):
-        publishers.append({**publisher_stats(topic, producer, wanted), "msgDropRate": 0.0})
-        yield None
+    publishers = yield from _publishers(topic, wanted)
     epoch = topic.producers.topic_epoch
     dropped = {"msgDropCounter": topic.messages_dropped}
     return {
@@ -653,52 +650,41 @@ def non_persistent_stats(topic: NonPersistentTopic, wanted: StatsOptions) -> Pie
         "compaction": compaction_stats(CompactionFigures()),
         "ownerBroker": wanted.owner,
         "msgDropRate": topic.drops.messages_per_s,
-        "publishers": publishers,
+        "publishers": [{**row, "msgDropRate": 0.0} for row in publishers],
         "subscriptions": rows,
         "replication": {},
         **(dropped if wanted.own else {}),
     }
 
 
-#: The figures of a subscription about what waits in it.
+#: The figures of a subscription about what waits in it, and what it has stored.
 NOTHING_WAITS = {
     **dict.fromkeys(
         ("msgBacklog", "backlogSize", "earliestMsgPublishTimeInBacklog", "msgBacklogNoDelayed"), 0
     ),
-    "blockedSubscriptionOnUnackedMsgs": False,
-    **dict.fromkeys(("msgDelayed", "msgInReplay", "unackedMessages"), 0),
+    **dict.fromkeys(("msgDelayed", "msgInReplay", "unackedMessages", "totalMsgExpired"), 0),
+    **dict.fromkeys(("lastExpireTimestamp", "lastConsumedFlowTimestamp"), 0),
+    **dict.fromkeys((*LAST_TIMES, "lastMarkDeleteAdvancedTimestamp"), 0),
+    "msgRateExpired": 0.0,
+    **dict.fromkeys(("blockedSubscriptionOnUnackedMsgs", "allowOutOfOrderDelivery"), False),
+    **dict.fromkeys(("isDurable", "isReplicated", "durable", "replicated"), False),
 }
 
 
 def _listener(subscription: NonPersistentSubscription, wanted: StatsOptions) -> Pieces:
-    consumers = []
-    for consumer in tuple(subscription.consumers):
-        consumers.append(consumer_stats(subscription, consumer))
-        yield None
+    consumers = yield from _consumers(subscription)
     dropped = {"msgDropCounter": subscription.messages_dropped}
     return {
         **_sent(subscription, subscription.topic),
         **NOTHING_WAITS,
         "type": subscription.type_name,
-        "msgRateExpired": 0.0,
-        "totalMsgExpired": 0,
-        "lastExpireTimestamp": 0,
-        "lastConsumedFlowTimestamp": 0,
-        "lastConsumedTimestamp": 0,
-        "lastAckedTimestamp": 0,
-        "lastMarkDeleteAdvancedTimestamp": 0,
         "consumers": consumers,
-        "isDurable": False,
-        "isReplicated": False,
-        "allowOutOfOrderDelivery": False,
         "consumersAfterMarkDeletePosition": {},
         **NOT_DRAINING,
         **NO_RANGES,
         "subscriptionProperties": subscription.properties,
         **NOT_FILTERED,
         **NOT_THROTTLED,
-        "durable": False,
-        "replicated": False,
         "msgDropRate": subscription.drops.messages_per_s,
         **(dropped if wanted.own else {}),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ...ledger import CatalogError
@@ -81,31 +82,19 @@ class Namespaces(Mapping[str, Settings]):
 
     async def put_tenant(self, tenant: str, settings: Settings) -> None:
         """Create a tenant, or change its settings."""
-
-        def show() -> None:
-            self.tenants[tenant] = settings
-            self._notify(None)
-
-        await self._writer.put(TENANT_KIND, tenant, _stored(settings), show)
+        await self._put(TENANT_KIND, tenant, _stored(settings))
 
     async def delete_tenant(self, tenant: str) -> None:
         """Delete a tenant that has no namespaces."""
-
-        def show() -> None:
-            self.tenants.pop(tenant, None)
-            self._notify(None)
-
-        await self._writer.put(TENANT_KIND, tenant, None, show)
+        await self._put(TENANT_KIND, tenant, None)
 
     async def put(self, namespace: str, settings: Settings) -> None:
         """Create a namespace, or change its settings."""
         check_namespace_or_older(namespace)
+        await self._put(NAMESPACE_KIND, namespace, _stored(settings))
 
-        def show() -> None:
-            self._settings[namespace] = settings
-            self._notify(namespace)
-
-        await self._writer.put(NAMESPACE_KIND, namespace, _stored(settings), show)
+    async def _put(self, kind: str, key: str, value: bytes | None) -> None:
+        await self._writer.put(kind, key, value, partial(self.take, kind, key, value))
 
     async def change(self, namespace: str, change: Callable[[Settings], Settings]) -> None:
         """Store what `change` makes of a namespace's present settings.
@@ -126,7 +115,7 @@ class Namespaces(Mapping[str, Settings]):
         await self._writer.revising(turn)
 
     def take(self, kind: str, key: str, value: bytes | None) -> None:
-        """Show what another broker has stored under (kind, key); None: it has removed it."""
+        """Show what is stored under (kind, key); None: it was removed."""
         shown = self.tenants if kind == TENANT_KIND else self._settings
         if value is None:
             shown.pop(key, None)

@@ -92,11 +92,8 @@ class TopicMarks:
 
     async def store_epoch(self, name: str, epoch: int) -> None:
         """Store a topic's epoch; durable on return."""
-
-        def show() -> None:
-            self._epochs[name] = epoch
-
-        await self._writer.put(EPOCH_KIND, name, str(epoch).encode(), show)
+        value = str(epoch).encode()
+        await self._writer.put(EPOCH_KIND, name, value, partial(self.take, EPOCH_KIND, name, value))
 
     async def take_over(self, topic: Topic) -> None:
         """A topic is being opened: it stays terminated, if it was."""

@@ -18,7 +18,7 @@ class LoopThread:
     """An event loop in a daemon thread, until ``stop``; other threads run coroutines on it."""
 
     def __init__(self, name: str) -> None:
-        self.loop = _new_loop()
+        self.loop = new_event_loop()
         self._name = name
         self._lock = threading.Lock()
         self._is_ending = False
@@ -72,7 +72,7 @@ class LoopThread:
         return self._is_ending
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop's if it is installed: a request of a bookie costs it much less; else asyncio's own."""
     try:
         import uvloop

@@ -37,7 +37,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...client import (
-    ConnectionLostError,
     Pace,
     RateLimit,
     RawProducer,
@@ -46,13 +45,11 @@ from ...client import (
     RequestRefusedError,
     SendRefusedError,
     Service,
-    UnreachableError,
-    WaitTimeoutError,
 )
+from ...client.errors import LOST, may_pass
 from ...ledger import FolderReader, TopicLog
 from ...maintenance.verify_catalog import follow_transactions
 from ...metadata import MessageFormatError, read_message_metadata
-from ...proto import pulsar_api_pb2 as pb
 from ..errors import ReplayError
 from ..options import ReadOptions
 from ..plan import Slice, slice_between
@@ -66,7 +63,6 @@ SAVE_S = 1.0
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 5.0
 _ATTEND_S = 0.25
 """How often receipts are looked for, and PINGs answered, while the rate limit holds."""
-_LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
 
 _log = logging.getLogger(__name__)
 
@@ -124,10 +120,8 @@ class PartReplay:
             before = self._progress.next_index
             try:
                 self._go_on(paces)
-            except _LOST as error:
-                lost: Exception = error
-            except (RequestRefusedError, SendRefusedError) as error:
-                if error.error not in COME_AGAIN:
+            except (*LOST, RequestRefusedError, SendRefusedError) as error:
+                if not may_pass(error):
                     reason = f"the target {self.part.target_topic} refuses: {error}"
                     raise ReplayError(self.part.topic, reason) from error
                 lost = error
@@ -305,11 +299,6 @@ def replay_parts(parts: Sequence[PartReplay]) -> Iterator[tuple[int, Progress]]:
         yield part.number, part.run(paces)
 
 
-COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)
-"""Refusals that pass: the topic moves, the connection of an earlier run is not gone yet, or the
-disk fails."""
-
-
 class TargetTopic:
     """The target's side of one part, over one connection.
 
@@ -338,7 +327,7 @@ class TargetTopic:
                 reconnect_attempts=0,
             )
         except RequestRefusedError as error:
-            if error.error in COME_AGAIN:
+            if may_pass(error):
                 raise
             raise self._refused(error) from error
 
@@ -431,7 +420,7 @@ class TargetTopic:
             self._raise(error)
 
     def _raise(self, error: SendRefusedError | ValueError) -> None:
-        if isinstance(error, SendRefusedError) and error.error in COME_AGAIN:
+        if isinstance(error, SendRefusedError) and may_pass(error):
             raise error
         raise self._refused(error) from error
 
