@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
@@ -82,13 +83,13 @@ def report(
         if name not in trail.grouping.tags:
             kept = ", ".join(trail.grouping.tags) or "none"
             raise AuditInputError("by", name, f"is not a tag that is counted by ({kept})")
+    from_ms = -math.inf if starting_time_ms is None else starting_time_ms
+    to_ms = math.inf if ending_time_ms is None else ending_time_ms
     rows: list[AuditRow] = []
     # A log of which nothing can be read has no bucket.
     missing = 0 if counts.buckets else trail.missing
     for start_ms, gaps, found in _buckets(trail, by, labels or Labels()):
-        if (starting_time_ms is None or start_ms + counts.bucket_ms > starting_time_ms) and (
-            ending_time_ms is None or start_ms < ending_time_ms
-        ):
+        if from_ms < start_ms + counts.bucket_ms and start_ms < to_ms:
             rows += found
             missing += sum(gaps)
     return Report(
