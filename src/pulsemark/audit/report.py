@@ -79,10 +79,6 @@ def report(
     A bucket is in the report if it overlaps [starting time, ending time).
     """
     counts = trail.counts
-    for name in by:
-        if name not in trail.grouping.tags:
-            kept = ", ".join(trail.grouping.tags) or "none"
-            raise AuditInputError("by", name, f"is not a tag that is counted by ({kept})")
     from_ms = -math.inf if starting_time_ms is None else starting_time_ms
     to_ms = math.inf if ending_time_ms is None else ending_time_ms
     rows: list[AuditRow] = []
@@ -113,7 +109,14 @@ def report(
 def _buckets(
     trail: Trail, by: Sequence[str], labels: Labels
 ) -> Iterator[tuple[int, tuple[int, int, int], list[AuditRow]]]:
-    """Each bucket's start, what is missing in, before and after it, and its rows."""
+    """Each bucket's start, what is missing in, before and after it, and its rows.
+
+    Raises AuditInputError.
+    """
+    for name in by:
+        if name not in trail.grouping.tags:
+            kept = ", ".join(trail.grouping.tags) or "none"
+            raise AuditInputError("by", name, f"is not a tag that is counted by ({kept})")
     places = [trail.grouping.tags.index(name) for name in by]
     missing = _Missing(trail)
     starts = sorted(trail.counts.buckets)
