@@ -271,7 +271,7 @@ class SharedCatalog(MetadataStore):
     # -- following --------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Read what the records since the last look name."""
+        """Read the values whose changes were recorded since the last call."""
         async with self._following:
             numbers = sorted(_number(name) for name in await self._session.children(CHANGES))
             new = [number for number in numbers if number > self._seen[0]]

@@ -307,9 +307,7 @@ class _Running:
         return process is not None and process.pid == pid and process.returncode is None
 
     def heard_nothing(self, silence: Silence) -> None:
-        """The process hangs, or does no longer. Where that took too long, it is killed, and its
-        restart follows.
-        """
+        """Log that the worker is silent, or is heard again. Kill it after too long a silence."""
         name = f"worker {self.number} (process {self._process.pid})" if self._process else ""
         if silence is Silence.OVER:
             log.warning("%s was heard again", name)

@@ -258,7 +258,7 @@ def _decoded(frame: bytes, request: Any, version: int) -> tuple[int, Any]:
 
 
 def only(topics: Any, of_topic: str = "partitions") -> Any:
-    """The one partition of an answer. Raises ConnectionLostError: it does not have one."""
+    """The single partition of an answer. Raises ConnectionLostError if it has none or several."""
     try:
         ((partition,),) = (getattr(topic, of_topic) for topic in topics)
     except (TypeError, ValueError) as error:

@@ -422,7 +422,7 @@ class FollowRun:
         return common_end(topic.ledger.ledger_extents(), ledgers) is not None
 
     def _take_ids(self, state: StoreState) -> None:
-        """Keep this folder's own ledgers apart from those of the source, now and as a leader."""
+        """Reserve ledger ids above the source's, also for when this folder leads."""
         at_least = (state.next_ledger_id // GENERATION_IDS + 1) * GENERATION_IDS
         if self.store.catalog.next_ledger_id() < at_least:
             self.store.skip_ledger_ids(at_least)

@@ -56,7 +56,7 @@ TERMINATED_KIND = "terminated-topic"
 
 
 class TopicMarks:
-    """The epochs and the ends of one registry's topics."""
+    """The leader epochs of topics, and the last positions of terminated topics."""
 
     def __init__(self, writer: CatalogWriter, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._writer = writer
@@ -65,7 +65,7 @@ class TopicMarks:
         self._ends: dict[str, Position] = {}
 
     def load(self, catalog: MetadataStore, names: TopicNames) -> None:
-        """Read the catalog; what a crash has left of deleted topics is removed. Blocks."""
+        """Read the catalog. Remove marks of deleted topics that a crash left. Blocks."""
         for kind in (EPOCH_KIND, TERMINATED_KIND):
             for key, value in catalog.items(kind):
                 if key not in names:

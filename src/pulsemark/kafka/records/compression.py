@@ -179,7 +179,7 @@ def _bounded(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
 
 
 def _is_full(failure: Exception) -> bool:
-    """Whether only the buffer was too small. cramjam has one class for all failures."""
+    """Whether decompression failed because the buffer is too small. cramjam has one error class."""
     return "whole buffer" in str(failure)
 
 

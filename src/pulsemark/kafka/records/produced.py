@@ -222,7 +222,7 @@ def _produced(
 
 
 def _inner_base_of(body: Buffer, rules: EntryRules) -> int | None:
-    """The offset that a set of magic 0 has inside; None: it is no wrapper."""
+    """The base offset inside a compressed set of magic 0; None for an uncompressed one."""
     return rules.base_offset if body[layout.MESSAGE_ATTRIBUTES_AT] & CODEC_MASK else None
 
 

@@ -151,5 +151,5 @@ def to_old(record: Record) -> Record:
 
 
 def to_new(record: Record) -> Record:
-    """A record of magic 0 or 1 as one of magic 2: a null value with the flag."""
+    """Convert a record of magic 0 or 1 to magic 2. A null value sets the tombstone flag."""
     return record if record.value is not None else record._replace(attributes=TOMBSTONE_FLAG)
