@@ -75,14 +75,27 @@ def test_rows_of_a_folder(pulsemark: Command, folder: Any) -> None:
     assert rows == []
 
 
-def test_a_missing_entry_makes_exit_code_1(pulsemark: Command, folder: Any) -> None:
-    """Its head cannot be read."""
+@pytest.mark.parametrize("options", [(), ("--by", "producer")])
+def test_a_missing_entry_makes_exit_code_1(
+    pulsemark: Command, folder: Any, options: tuple[str, ...]
+) -> None:
+    """Its head cannot be read; also by tags, whose rows have no column for what is missing."""
     path = folder.segment()
     data = bytearray(path.read_bytes())
     at = data.index(folder.bodies[4]) - 10
     data[at] ^= 1
     path.write_bytes(data)
-    assert pulsemark("audit", "orders", "--data-dir", folder.path).status == 1
+    ran = pulsemark("audit", "orders", "--data-dir", folder.path, *options)
+    assert ran.status == 1
+    assert f"missing: {folder.counts[4]} messages" in ran.err
+
+
+def test_a_log_without_a_readable_entry_makes_exit_code_1(pulsemark: Command, folder: Any) -> None:
+    """It has no rows, and its index file still knows how much it had."""
+    folder.segment().write_bytes(b"")
+    ran = pulsemark("audit", "orders", "--data-dir", folder.path)
+    assert ran.status == 1
+    assert f"missing: {sum(folder.counts)} messages" in ran.err
 
 
 def test_tiers_that_agree(pulsemark: Command, broker: BrokerThread) -> None:

@@ -220,6 +220,7 @@ def test_a_report_goes_through_its_message() -> None:
         dropped_messages=7,
         kept_from_ms=8,
         recounts=9,
+        missing=10,
         rows=rows,
     )
     assert report_of("t", report_message(made)) == made

@@ -77,14 +77,20 @@ def test_times_of_the_standard_library():
         ("now", TypeError),
         (True, TypeError),
         (datetime(2026, 3, 1), ValueError),  # noqa: DTZ001 - that is what is wrong
+        (-1, ValueError),
+        (2**63, ValueError),
     ],
 )
 def test_other_times_are_refused(wrong, error):
-    """At once, with the value in the error."""
-    with pytest.raises(error, match="time zone" if error is ValueError else "milliseconds"):
+    """At once, with the value in the error; a broker can keep no time below 0 or above 2^63."""
+    clock = SettableClock(5)
+    with pytest.raises(error, match=r"time zone|milliseconds|ms since 1970"):
         SettableClock(wrong)
     with pytest.raises(error):
-        SettableClock(5).set(wrong)
+        clock.set(wrong)
+    with pytest.raises(ValueError, match="ms since 1970"):
+        clock.advance(by_ms=-6)
+    assert clock.now_ms() == 5
 
 
 @pytest.mark.parametrize("wrong", [5, 1.5, "1h", None, True])

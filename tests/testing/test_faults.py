@@ -10,7 +10,7 @@ import pulsar
 import pytest
 
 from pulsemark.client import ConnectionLostError, SendRefusedError
-from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing import BrokerProcess, RawClient, running_broker
 from pulsemark.testing.raw_client import RawTimeoutError
 from pulsemark.testing.raw_messages import unbatched_message
 
@@ -65,6 +65,24 @@ def test_refused_connections(broker):
     with broker.faults.refusing_connections(), pytest.raises((ConnectionLostError, OSError)):
         RawClient.from_url(broker.service_url, timeout_s=5)
     RawClient.from_url(broker.service_url, timeout_s=5).close()
+
+
+def test_a_fault_ends_with_its_broker():
+    """The end of its block is no error then, which would hide the test's own."""
+    with running_broker(storage="memory") as broker:
+        with broker.faults.refusing_connections():
+            broker.restart()
+            RawClient.from_url(broker.service_url, timeout_s=5).close()
+
+        def fails() -> None:
+            with broker.faults.full_disk():
+                broker.kill()
+                raise KeyError("the test's own")
+
+        with pytest.raises(KeyError, match="the test's own"):
+            fails()
+    with BrokerProcess(test_controls=True) as process, process.faults.full_disk():
+        process.kill()
 
 
 def test_failing_sends_are_refused_and_not_stored(broker, raw):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
@@ -52,6 +53,8 @@ class Report:
     kept_from_ms: int
     #: How often counting started again because the log's tail was cut off.
     recounts: int
+    #: Messages that should be in these buckets of the log and are not, whatever their tags were.
+    missing: int = 0
     rows: list[AuditRow] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
@@ -76,17 +79,15 @@ def report(
     A bucket is in the report if it overlaps [starting time, ending time).
     """
     counts = trail.counts
-    for name in by:
-        if name not in trail.grouping.tags:
-            kept = ", ".join(trail.grouping.tags) or "none"
-            raise AuditInputError("by", name, f"is not a tag that is counted by ({kept})")
-    labels = labels or Labels()
-    rows = [
-        row
-        for row in _rows(trail, by, labels)
-        if (starting_time_ms is None or row.bucket_end_ms > starting_time_ms)
-        and (ending_time_ms is None or row.bucket_start_ms < ending_time_ms)
-    ]
+    from_ms = -math.inf if starting_time_ms is None else starting_time_ms
+    to_ms = math.inf if ending_time_ms is None else ending_time_ms
+    rows: list[AuditRow] = []
+    # A log of which nothing can be read has no bucket.
+    missing = 0 if counts.buckets else trail.missing
+    for start_ms, gaps, found in _buckets(trail, by, labels or Labels()):
+        if from_ms < start_ms + counts.bucket_ms and start_ms < to_ms:
+            rows += found
+            missing += sum(gaps)
     return Report(
         topic=topic,
         bucket_ms=counts.bucket_ms,
@@ -100,26 +101,41 @@ def report(
         dropped_messages=counts.dropped_messages,
         kept_from_ms=counts.kept_from_ms,
         recounts=trail.recounts,
+        missing=missing,
         rows=rows,
     )
 
 
-def _rows(trail: Trail, by: Sequence[str], labels: Labels) -> Iterator[AuditRow]:
+def _buckets(
+    trail: Trail, by: Sequence[str], labels: Labels
+) -> Iterator[tuple[int, tuple[int, int, int], list[AuditRow]]]:
+    """Each bucket's start, what is missing in, before and after it, and its rows.
+
+    Raises AuditInputError.
+    """
+    for name in by:
+        if name not in trail.grouping.tags:
+            kept = ", ".join(trail.grouping.tags) or "none"
+            raise AuditInputError("by", name, f"is not a tag that is counted by ({kept})")
     places = [trail.grouping.tags.index(name) for name in by]
     missing = _Missing(trail)
     starts = sorted(trail.counts.buckets)
     for number, start_ms in enumerate(starts):
         merged: dict[Key, Tally] = {}
+        whole = Tally()
         for key, tally in trail.counts.buckets[start_ms].items():
             # Without tags there is only one row, and the rest belongs to it.
             short = None if key is None and by else tuple(key[p] for p in places) if key else ()
             merged.setdefault(short, Tally()).add(tally)
-        gaps = missing.of(merged[()], number + 1 == len(starts)) if not by else (None, None, None)
+            whole.add(tally)
+        gaps = missing.of(whole, number + 1 == len(starts))
+        rows = []
         for short, tally in sorted(merged.items(), key=lambda item: order(item[0])):
             tags = dict(zip(by, short or (None,) * len(by), strict=True))
-            yield row_of(
-                labels, start_ms, trail.counts.bucket_ms, tags, tally, gaps, is_rest=short is None
-            )
+            shown = (None, None, None) if by else gaps
+            width_ms, is_rest = trail.counts.bucket_ms, short is None
+            rows.append(row_of(labels, start_ms, width_ms, tags, tally, shown, is_rest=is_rest))
+        yield start_ms, gaps, rows
 
 
 def order(key: Key) -> tuple[bool, list[tuple[bool, str]]]:

@@ -412,7 +412,7 @@ class AuditRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., by: _Optional[_Iterable[str]] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ...) -> None: ...
 
 class AuditResponse(_message.Message):
-    __slots__ = ("tags", "bucket_ms", "counted_from_index", "next_index", "log_first_index", "left", "uncounted", "dropped_rows", "dropped_messages", "kept_from_ms", "recounts", "rows")
+    __slots__ = ("tags", "bucket_ms", "counted_from_index", "next_index", "log_first_index", "left", "uncounted", "dropped_rows", "dropped_messages", "kept_from_ms", "recounts", "rows", "missing")
     TAGS_FIELD_NUMBER: _ClassVar[int]
     BUCKET_MS_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FROM_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -425,6 +425,7 @@ class AuditResponse(_message.Message):
     KEPT_FROM_MS_FIELD_NUMBER: _ClassVar[int]
     RECOUNTS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     tags: _containers.RepeatedScalarFieldContainer[str]
     bucket_ms: int
     counted_from_index: int
@@ -437,7 +438,8 @@ class AuditResponse(_message.Message):
     kept_from_ms: int
     recounts: int
     rows: _containers.RepeatedCompositeFieldContainer[AuditRow]
-    def __init__(self, tags: _Optional[_Iterable[str]] = ..., bucket_ms: _Optional[int] = ..., counted_from_index: _Optional[int] = ..., next_index: _Optional[int] = ..., log_first_index: _Optional[int] = ..., left: _Optional[int] = ..., uncounted: _Optional[int] = ..., dropped_rows: _Optional[int] = ..., dropped_messages: _Optional[int] = ..., kept_from_ms: _Optional[int] = ..., recounts: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[AuditRow, _Mapping[str, object]]]] = ...) -> None: ...
+    missing: int
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., bucket_ms: _Optional[int] = ..., counted_from_index: _Optional[int] = ..., next_index: _Optional[int] = ..., log_first_index: _Optional[int] = ..., left: _Optional[int] = ..., uncounted: _Optional[int] = ..., dropped_rows: _Optional[int] = ..., dropped_messages: _Optional[int] = ..., kept_from_ms: _Optional[int] = ..., recounts: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[AuditRow, _Mapping[str, object]]]] = ..., missing: _Optional[int] = ...) -> None: ...
 
 class AuditRow(_message.Message):
     __slots__ = ("tier", "bucket_start_ms", "bucket_end_ms", "tags", "is_rest", "host", "count", "doubtful_count", "control_count", "bytes", "min_index", "max_index", "missing", "missing_before", "missing_after", "out_of_order")

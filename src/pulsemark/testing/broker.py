@@ -99,6 +99,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
 
     def start(self) -> None:
         """Start, and return when it serves. Raises BrokerStateError, and as `Broker.start`."""
+        self._check_open()
         if self.is_running:
             raise BrokerStateError("not running", "running")
         if not self._needs_folder:
@@ -182,7 +183,8 @@ class _LocalFaults(Faults):
         async def remove(broker: Broker) -> None:
             _faulty(broker).remove(number)
 
-        self._broker.call(remove)
+        if self._broker.is_running:  # else the fault has ended with its broker
+            self._broker.call(remove)
 
     def drop_connections(self) -> int:
         async def drop(broker: Broker) -> int:

@@ -25,6 +25,8 @@ from typing import Protocol
 
 #: A fixed time in 2023, for tests whose bytes must be the same in each run.
 A_TIME_MS = 1_700_000_000_000
+#: The end of the year 9998.
+MAX_TIME_MS = 253_370_764_799_999
 
 
 class ClockWatcher(Protocol):
@@ -57,7 +59,7 @@ class MovableClock(ABC):
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.now_ms())
 
     def set(self, now: int | datetime) -> None:
-        """Set the time. Raises TypeError, or ValueError for a datetime without a time zone."""
+        """Set the time. Raises TypeError, or ValueError: no time zone, before 1970, after 9998."""
         self._set_ms(_time_ms(now))
 
     def advance(
@@ -74,7 +76,7 @@ class MovableClock(ABC):
         """Move the clock (backwards if negative), and return the new time in milliseconds.
 
         All arguments are added up. No step is lost if several threads advance at the same time.
-        Raises TypeError: `by` is no timedelta, or `by_ms` no whole number.
+        Raises TypeError: `by` is no timedelta, or `by_ms` no whole number; ValueError as `set`.
         """
         if not isinstance(by, timedelta):
             raise TypeError(f"advance({by!r}) has no unit: write seconds={by!r} or by_ms={by!r}")
@@ -91,7 +93,7 @@ class SettableClock(MovableClock):
     """A `Clock` that the test sets. `running` it goes on with the machine's clock.
 
     `now` is the first time, in milliseconds or a datetime with a time zone; None: the present one.
-    Raises TypeError for another type, ValueError for a datetime without a time zone.
+    Raises TypeError for another type, ValueError as `set`.
     """
 
     __slots__ = ("_lock", "_now_ms", "_running", "watchers")
@@ -101,7 +103,7 @@ class SettableClock(MovableClock):
         self._running = running
         #: Called after each move.
         self.watchers: list[ClockWatcher] = []
-        first_ms = _machine_ms() if now is None else _time_ms(now)
+        first_ms = _machine_ms() if now is None else _checked(_time_ms(now))
         #: The time; for a running clock, its difference from the machine's clock.
         self._now_ms = first_ms - self._base_ms()
 
@@ -116,6 +118,7 @@ class SettableClock(MovableClock):
         self._move(lambda: self._now_ms + step_ms)
 
     def _move(self, to: Callable[[], int]) -> None:
+        _checked(to() + self._base_ms())
         watchers = tuple(self.watchers)
         for watcher in watchers:
             watcher.before_move()
@@ -133,6 +136,12 @@ class SettableClock(MovableClock):
 
 def _machine_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _checked(now_ms: int) -> int:
+    if not 0 <= now_ms <= MAX_TIME_MS:
+        raise ValueError(f"{now_ms} ms since 1970: must be from 0 to {MAX_TIME_MS}")
+    return now_ms
 
 
 def _time_ms(time: object) -> int:

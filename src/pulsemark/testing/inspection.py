@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
+from ..broker.errors import BrokerStateError
 from ..client.errors import AdminError
 from ..ledger import EARLIEST, Entry, EntryKind, Position, TopicLog
 from ..metadata import Message, MessageFormatError, messages_of, peek
@@ -267,10 +268,15 @@ class BrokerLife(ABC):
     """Starting again, closing, and the temporary folder."""
 
     _temporary: TemporaryDirectory[str] | None = None
+    _is_closed = False
 
     @abstractmethod
     def start(self) -> None:
-        """Start, and return when the broker serves."""
+        """Start, and return when the broker serves. Raises BrokerStateError after `close`."""
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise BrokerStateError("open", "closed")
 
     @abstractmethod
     def stop(self) -> None:
@@ -283,6 +289,7 @@ class BrokerLife(ABC):
 
     def close(self) -> None:
         """Stop in order, and remove a temporary data folder. A second call does nothing."""
+        self._is_closed = True
         try:
             self.stop()
         finally:

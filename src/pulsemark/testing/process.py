@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError, BrokerStateError
-from ..client.errors import AdminError
+from ..client.errors import AdminError, UnreachableError
 from ..ledger import FolderReader
 from .clock import MovableClock
 from .faults import TEST_PATH, Fault, Faults
@@ -122,6 +122,7 @@ class BrokerProcess(BrokerLife, Inspection):
 
     def start(self) -> None:
         """Start, and return when it serves. Raises BrokerStateError, BrokerProcessError."""
+        self._check_open()
         if self._process is not None:
             raise BrokerStateError("not running", "running")
         if self._data_dir is not None:
@@ -226,6 +227,8 @@ class _RemoteFaults(Faults):
     def _remove(self, number: int) -> None:
         try:
             self._admin.request("DELETE", f"{TEST_PATH}/faults/{number}")
+        except UnreachableError:
+            pass  # the fault has ended with its broker
         except AdminError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise

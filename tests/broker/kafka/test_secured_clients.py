@@ -15,6 +15,7 @@ import confluent_kafka
 import kafka
 import kafka.errors
 import pytest
+from confluent_kafka.admin import AdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pulsemark.broker import BrokerThread
@@ -221,3 +222,36 @@ def test_clients_see_what_they_may_not_do(secured: BrokerThread, topic: str) -> 
     producer.close()
     stats = rest(secured, "GET", f"/admin/v2/persistent/acme/ns/{topic}/stats", boss).json
     assert stats["msgInCounter"] == 0
+
+
+def test_a_group_does_not_show_topics_that_a_client_may_not_see(
+    secured: BrokerThread, topic: str
+) -> None:
+    """ConsumerGroupDescribe refuses the whole group then, as Kafka does."""
+    boss, other = token_of("boss"), f"public-{topic}"
+    for name in (topic, other):
+        path = f"/admin/v2/persistent/acme/ns/{name}"
+        assert rest(secured, "PUT", path, boss).status == 204
+    permissions = f"/admin/v2/persistent/acme/ns/{other}/permissions/guest"
+    assert rest(secured, "POST", permissions, boss, ["consume"]).status == 204
+    options = {**LIBRDKAFKA["PLAIN"], "bootstrap.servers": secured.kafka_url}
+    group = "g" + topic
+    consumer = confluent_kafka.Consumer(
+        {**options, "group.id": group, "group.protocol": "consumer"}
+    )
+    consumer.subscribe([topic])
+    until_s = time.monotonic() + WAIT_S
+    while not consumer.assignment():
+        assert time.monotonic() < until_s
+        consumer.poll(0.1)
+
+    def described(role: str) -> Any:
+        as_role = {"sasl.username": role, "sasl.password": plain(role)["password"]}
+        admin = AdminClient({**options, **as_role})
+        return admin.describe_consumer_groups([group])[group].result(WAIT_S)
+
+    (member,) = described("both").members
+    assert [each.topic for each in member.assignment.topic_partitions] == [topic]
+    with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+        described("guest")
+    consumer.close()

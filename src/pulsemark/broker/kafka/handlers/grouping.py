@@ -706,6 +706,9 @@ def _consumer_group(session: KafkaSession, name: str) -> Any:
         code, reason = Code.INVALID_GROUP_ID, "GroupId can't be empty."
     elif code is Code.NONE and group is None:
         code, reason = Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group."
+    elif group is not None and not _may_see(session, group):
+        code = Code.TOPIC_AUTHORIZATION_FAILED
+        group, reason = None, "The group has topics that the client is not allowed to describe."
     if group is None:
         return _ConsumerGroup(error_code=code, error_message=reason, group_id=name)
     return _ConsumerGroup(
@@ -718,6 +721,15 @@ def _consumer_group(session: KafkaSession, name: str) -> Any:
         assignor_name=group.assignor,
         members=[_consumer(session, group, each) for each in group.members.values()],
     )
+
+
+def _may_see(session: KafkaSession, group: ConsumerGroup) -> bool:
+    """Whether a client may describe all topics that a group's members have or ask for."""
+    topics = set[str]()
+    for member in group.members.values():
+        target = group.target.get(member.member_id, frozenset())
+        topics.update(member.topics, by_topic(member.assigned | member.revoking | target))
+    return all(session.access.may(Operation.DESCRIBE, topic) for topic in topics)
 
 
 def _consumer(session: KafkaSession, group: ConsumerGroup, member: ConsumerMember) -> Any:
