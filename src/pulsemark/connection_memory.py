@@ -1,4 +1,4 @@
-"""What connections hold of a broker's memory: input, output and publishes in flight.
+"""Limits of the memory that connections hold: input, output and publishes in flight.
 
 Each kind has a limit over all connections, those of Pulsar's and Kafka's clients together:
 
@@ -6,8 +6,8 @@ Each kind has a limit over all connections, those of Pulsar's and Kafka's client
   connection whose frame began first. Frames of normal clients end soon, so this is the slowest.
 - **Output**: answers and messages that the sockets have not accepted yet. Above half of the limit
   only connections with little unsent data get more. At the limit the broker closes the
-  connections that have read nothing for the longest time. Who reads entries to send them reserves
-  the memory before: many readers that come at once get no more than those that come one by one.
+  connections that have read nothing for the longest time. Readers of entries reserve the memory
+  before they read: many readers at once get no more than readers one by one.
 - **Publishes in flight**: the bytes between a publish and its receipt. Above the limit a connection
   is not read until half of them are durable.
 
@@ -24,7 +24,7 @@ from typing import Protocol
 SHARE_BYTES = 64 * 1024
 #: How often all connections are measured, at most, to decide whether output memory is scarce.
 MEASURE_INTERVAL_S = 0.05
-#: What a reader gets at least while output memory is scarce.
+#: The least that a reader can reserve while output memory is scarce.
 LEAST_READ_BYTES = 1024 * 1024
 #: How many readers that wait for memory try again when some is given back.
 WOKEN_AT_ONCE = 8
@@ -45,7 +45,7 @@ class Holder(Protocol):
         """Data written that the socket has not accepted yet."""
 
     def held_output_bytes(self) -> int:
-        """The memory of that data. A buffer is held until its last byte is sent."""
+        """The memory of unsent data. A buffer is held until its last byte is sent."""
 
     def output_freed(self) -> None:
         """Output memory is free again."""
@@ -62,10 +62,10 @@ class Throttled(Protocol):
     """A connection that can be paused."""
 
     def throttle(self) -> None:
-        """Take nothing until `unthrottle`."""
+        """Stop reading until `unthrottle`."""
 
     def unthrottle(self) -> None:
-        """Go on."""
+        """Read again."""
 
 
 class InputMemory:
@@ -78,7 +78,7 @@ class InputMemory:
         self._held: dict[Holder, int] = {}
 
     def hold(self, holder: Holder, size_bytes: int, *, begins: bool) -> None:
-        """A connection now holds `size_bytes`. `begins`: its frame has just begun to arrive."""
+        """Set the bytes that a connection holds. `begins`: its frame has just begun to arrive."""
         held = self._held
         before = held.pop(holder, 0) if begins else held.get(holder, 0)
         if size_bytes:
@@ -92,7 +92,7 @@ class InputMemory:
             oldest.give_up_input()
 
     def forget(self, holder: Holder) -> None:
-        """A connection holds nothing any more."""
+        """Remove a connection that holds no input."""
         self.total_bytes -= self._held.pop(holder, 0)
 
 
@@ -111,7 +111,7 @@ class OutputMemory:
         #: Bytes by connection; first those that have read nothing for the longest time.
         self._held: dict[Holder, int] = {}
         self._waiting: dict[Holder, None] = {}
-        #: Of the sum, what connections hold that were closed for it and are not gone yet.
+        #: The part of the sum that belongs to connections which are being closed.
         self._closing: dict[Holder, int] = {}
         self._closing_bytes = 0
         #: Set aside for entries that are being read, and not written yet.
@@ -139,13 +139,13 @@ class OutputMemory:
         return False
 
     def _has_room(self, holder: Holder) -> bool:
-        """While memory is scarce for those with little unsent data; beyond the limit for nobody."""
+        """Always without scarcity; else only below the limit and with little unsent data."""
         if not self.is_scarce:
             return True
         return self.total_bytes <= self.limit_bytes and holder.unsent_bytes() <= SHARE_BYTES
 
     def forget(self, holder: Holder) -> None:
-        """The connection is gone."""
+        """Remove a connection that has ended."""
         self._waiting.pop(holder, None)
         closing_bytes = self._closing.pop(holder, 0)
         self._closing_bytes -= closing_bytes
@@ -165,18 +165,18 @@ class OutputMemory:
         return granted
 
     def room_freed(self) -> asyncio.Future[None]:
-        """A future that is done when it is worth to try `reserve` again."""
+        """A future that is done when `reserve` may succeed again."""
         freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._readers.append(freed)
         self._measure_if_due()
         return freed
 
     def reserve_more(self, size_bytes: int) -> None:
-        """What was read is larger than what was reserved: an entry is sent as a whole."""
+        """Reserve more, unconditionally: an entry is larger than expected, and sent whole."""
         self.reserved_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """What was reserved is needed no longer."""
+        """Release reserved memory."""
         self.reserved_bytes -= size_bytes
         self._wake_readers()
 
@@ -281,5 +281,5 @@ class PublishBudget:
                 session.publishes_changed()
 
     def forget(self, session: Publisher) -> None:
-        """The session is gone."""
+        """Remove a session that has ended."""
         self._paused.discard(session)

@@ -1,4 +1,4 @@
-"""What TLS takes from files, which is made again after they were replaced by renewed ones."""
+"""Objects made of TLS files, which are made again when the files are renewed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class Renewed(Generic[T]):
-    """What ``make`` makes of the files; call it for each new connection.
+    """The object that ``make`` makes of the files, up to date. Call it for each new connection.
 
-    Changed files are looked for once in ``interval_s``. If they cannot be used (``make`` raises
-    ``refusal``), the old ones stay in use; it is tried again at the next look, because files may be
-    replaced one after the other. ``whose`` is for the log.
+    Changes are looked for once in ``interval_s``. If changed files cannot be used (``make`` raises
+    ``refusal``), the old object stays in use until a later look: files may be replaced one after
+    the other. ``whose`` names the owner in the log.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Renewed(Generic[T]):
         self._looked_s = now_s()
 
     def __call__(self) -> T:
-        """What the files hold now."""
+        """Return the present object."""
         now_s = self._now_s()
         if now_s - self._looked_s >= self._interval_s:
             self._looked_s = now_s
@@ -63,7 +63,7 @@ class Renewed(Generic[T]):
 
 
 def look_at_files(paths: Iterable[str | os.PathLike[str]]) -> object:
-    """What changes with the files."""
+    """A value that differs when a file changes: each file's time, size and inode number."""
     marks: list[object] = []
     for path in paths:
         try:

@@ -38,16 +38,16 @@ class Stores(Protocol):
     """Whether another broker can take a bundle over."""
 
     async def open(self, bundle: str) -> TopicStore:
-        """The store of a bundle; from now on no other broker can write to it."""
+        """Open a bundle's store. From now on no other broker can write to it."""
 
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
-        """The bundle is not this broker's any more; `is_lost`: it is another one's already."""
+        """Close a bundle's store. `is_lost`: another broker owns the bundle already."""
 
     def finish(self) -> None:
-        """Close at the broker's end what `close` leaves open. Blocks."""
+        """Close what `close` leaves open, when the broker ends. Blocks."""
 
     def bad_copies(self) -> dict[str, int]:
-        """How many damaged copies of entries each bookie has sent."""
+        """The number of damaged copies of entries that each bookie has sent."""
 
 
 CloseTopics = Callable[[str, bool], Awaitable[int]]
@@ -55,7 +55,7 @@ CloseTopics = Callable[[str, bool], Awaitable[int]]
 
 
 class BundleOwnership:
-    """What this broker owns. On the event loop."""
+    """The bundles that this broker owns. On the event loop."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class BundleOwnership:
         shown: dict[str, TopicStore],
         close_topics: CloseTopics,
     ) -> None:
-        """`shown` has the store of each bundle that is owned."""
+        """`shown` holds the store of each owned bundle."""
         self.me = me
         self._session = session
         self._stores = stores
@@ -108,7 +108,7 @@ class BundleOwnership:
                 ServerError.ServiceNotReady, f"Namespace bundle {bundle} is being unloaded"
             )
         if stat.ephemeral_owner == self._session.session_id:
-            # Being taken over, or left by an attempt of unknown outcome.
+            # This broker's node, without an open store: a takeover runs, or has failed.
             return self.me
         url = node.get("httpUrl") or node.get("nativeUrl") or ""
         return Found(
@@ -122,10 +122,10 @@ class BundleOwnership:
     # -- taking -----------------------------------------------------------------------------------
 
     async def take(self, bundle: str) -> Found:
-        """Own a bundle that no broker owns; returns its owner, which may be another broker.
+        """Take over a bundle without an owner. Return its owner, which may be another broker.
 
-        It goes on if the caller is cancelled, as a client's lookup when the client disconnects: a
-        store that is being opened must not be left behind. Raises RefusedError (ServiceNotReady).
+        It runs to its end if the caller is cancelled, such as a client's lookup: a store that is
+        being opened must not be left behind. Raises RefusedError (ServiceNotReady).
         """
         return await self._background.run_to_end(self._take(bundle))
 
@@ -196,7 +196,7 @@ class BundleOwnership:
         log.info("%s owns bundle %s", self.me.broker_id, bundle)
 
     async def _withdraw(self, bundle: str, store: TopicStore) -> None:
-        """Close a store that was opened, and is not served: another broker may have the bundle."""
+        """Close a store that was opened and not yet served, since the bundle may be lost."""
         log.warning("%s has lost %s while it took it over", self.me.broker_id, bundle)
         await self._close_store(bundle, store, is_lost=True)
         await self._delete_node(bundle)
@@ -204,17 +204,17 @@ class BundleOwnership:
     # -- giving -----------------------------------------------------------------------------------
 
     async def give(self, bundle: str) -> None:
-        """Give a bundle away in good order, if this broker owns it. As `take` it ends always."""
+        """Give a bundle away in good order, if this broker owns it. Runs to its end."""
         await self._background.run_to_end(self._leave(bundle, is_lost=False))
 
     async def give_all(self) -> None:
-        """Give everything away, also what is being taken now. Call it when `is_over` is set."""
+        """Give all bundles away, also those being taken. Call it when `is_over` is set."""
         for _ in range(2):
             await asyncio.gather(*(self.give(bundle) for bundle in self.bundles()))
             await self._background.settled()
 
     async def lose(self, bundle: str) -> None:
-        """Another broker owns the bundle, or may: close what is open, and store nothing."""
+        """Close a bundle that another broker owns or may own, and store nothing."""
         await self._background.run_to_end(self._leave(bundle, is_lost=True))
 
     async def _leave(self, bundle: str, *, is_lost: bool) -> None:
@@ -257,7 +257,7 @@ class BundleOwnership:
             )
 
     async def _delete_node(self, bundle: str) -> None:
-        """Delete the node, if it is this session's."""
+        """Delete the bundle's node, if it belongs to this session."""
         try:
             stat = await self._session.exists(_path(bundle))
             if stat is not None and stat.ephemeral_owner == self._session.session_id:
@@ -269,7 +269,7 @@ class BundleOwnership:
             self._stale.discard(bundle)
 
     async def forget_stale(self) -> None:
-        """Delete the nodes of bundles that this broker does not own, so that others can."""
+        """Delete this broker's nodes of bundles that it does not own."""
         for bundle in tuple(self._stale):
             async with self._locks.held(bundle):
                 if bundle in self._owned:
@@ -279,7 +279,7 @@ class BundleOwnership:
 
 
 def with_redirect(found: Found, *, authoritative: bool) -> Found:
-    """The answer that sends a client to that broker with its lookup."""
+    """Make the lookup answer that sends a client to that broker."""
     return replace(found, redirect=True, authoritative=authoritative)
 
 

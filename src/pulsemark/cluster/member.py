@@ -1,4 +1,4 @@
-"""One broker of a cluster: joins it, answers lookups, takes bundles over and gives them away."""
+"""One broker of a cluster: it joins, answers lookups, takes bundles over and gives them away."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ClusterMember(Membership, Cluster):
     # -- joining ----------------------------------------------------------------------------------
 
     async def open_store(self, broker: Broker, notify: Notify) -> ClusterStore:
-        """Connect, read shared settings, make the stores. Raises CoordinationError."""
+        """Connect, read the shared settings and make the stores. Raises CoordinationError."""
         self.session = await self._connect()
         self.catalog = SharedCatalog(self.session)
         await self.catalog.load()
@@ -144,7 +144,7 @@ class ClusterMember(Membership, Cluster):
             raise _refusal(error) from error
 
     async def _living_owner(self, bundle: str) -> Found | None:
-        """The owner of a bundle; one that has died is waited for until its session has ended."""
+        """The owner of a bundle. If the owner has died, wait until its session has ended."""
         loop = asyncio.get_running_loop()
         limit_s = loop.time() + 2 * self.session.session_timeout_ms / 1000
         while True:
@@ -246,7 +246,7 @@ class ClusterMember(Membership, Cluster):
             try:
                 await self.serve(name)
             except NotOwnedError:
-                # Its owner has heard that it is to be deleted, and needs no credentials for it.
+                # Its owner follows the deletion's record, and needs no credentials for it.
                 if loop.time() > limit_s:
                     text = f"{name} is not deleted yet by the broker that serves it; ask once more"
                     raise RefusedError(ServerError.ServiceNotReady, text) from None
@@ -255,7 +255,7 @@ class ClusterMember(Membership, Cluster):
                 await self._delete_if_there(name)
 
     def _partitions_retired(self, full: str, value: bytes | None) -> None:
-        """Another broker has begun to delete a partitioned topic: delete this broker's part."""
+        """Delete this broker's part of a topic that another began to delete."""
         if value is not None:
             self._background.start(_logged(self._delete_partitions(TopicName.parse(full))))
 
@@ -263,7 +263,7 @@ class ClusterMember(Membership, Cluster):
         topics = self._services.topics
         for index in range(topics.partitioned.count_of(name)):
             part = name.partition(index)
-            # What no broker serves is for the one that was asked. Among workers only its own can.
+            # The broker that was asked deletes topics without an owner; a worker only its own.
             if not topics.exists(part) or not (
                 self.owns(part) or self.placement.worker is not None
             ):
@@ -304,7 +304,7 @@ class ClusterMember(Membership, Cluster):
             self._background.start(_logged(self._return()))
 
     async def _return(self) -> None:
-        """Connected again: in the old session, or in a new one without this broker's nodes."""
+        """Go on after a reconnect, in the old session or in a new one without our nodes."""
         if self._returning is not None:
             self._returning.cancel()  # it may have made nodes in the session before
         self._returning = asyncio.current_task()
@@ -316,11 +316,11 @@ class ClusterMember(Membership, Cluster):
     async def _check_for_ever(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
-            # The checks go on whatever one of them meets.
+            # Go on after any error: the checks must not end.
             await _logged(self._check())
 
     async def _check(self) -> None:
-        """Close what another broker has fenced, or may have taken over meanwhile."""
+        """Close bundles that another broker has fenced, or may have taken over."""
         since_s = self._suspended_at_s
         if since_s is not None:
             silent_ms = (asyncio.get_running_loop().time() - since_s) * 1000
@@ -339,7 +339,7 @@ class ClusterMember(Membership, Cluster):
     # -- leaving ----------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """Give everything away, in good order. Clients are disconnected, and look up elsewhere."""
+        """Give all bundles away in good order. Clients are disconnected, and look up again."""
         if not self._is_ready:
             return
         self._is_ready = False
@@ -372,7 +372,7 @@ def _refusal(error: CoordinationError) -> RefusedError:
 
 @contextmanager
 def _as_refusal() -> Iterator[None]:
-    """Raises RefusedError instead of CoordinationError."""
+    """Turn CoordinationError into RefusedError."""
     try:
         yield
     except CoordinationError as error:
@@ -401,13 +401,13 @@ CONNECT_LIMIT_S = 1.0
 
 
 class Reaching:
-    """Asks brokers for a connection, each at most every two seconds."""
+    """Tests whether brokers accept connections, each at most every two seconds."""
 
     def __init__(self) -> None:
         self._reached_at_s: dict[str, float] = {}
 
     async def is_refused(self, owner: Found) -> bool:
-        """Whether no process listens where the owner did. False if that is not certain."""
+        """Whether no process listens at the owner's port. False if that is not certain."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._reached_at_s.get(owner.broker_id, -KNOWN_FOR_S) < KNOWN_FOR_S:
             return False
@@ -431,7 +431,7 @@ CACHES = 8
 
 
 def worker_member(socket: Path, worker: int, workers: int) -> ClusterMember:
-    """One of several workers, whose data folder is its own; the supervisor serves ``socket``."""
+    """Make a worker with a data folder of its own; the supervisor serves ``socket``."""
 
     async def connecting() -> Coordination:
         return await LocalCoordination.connect(socket)
@@ -448,7 +448,7 @@ def worker_member(socket: Path, worker: int, workers: int) -> ClusterMember:
 def bookkeeper_member(
     address: str, *, session_timeout_ms: int = 4_000, shedding_interval_ms: int = 30_000
 ) -> ClusterMember:
-    """One of the brokers that keep their ledgers in BookKeeper, at `zk://HOST:PORT/ledgers`.
+    """Make a broker that keeps its ledgers in BookKeeper, at `zk://HOST:PORT/ledgers`.
 
     Raises StoreAddressError. Opening its store raises CatalogError if no BookKeeper is there.
     """
@@ -492,7 +492,7 @@ def bookkeeper_member(
 
 
 async def _check_cluster(session: Coordination, root: str) -> None:
-    """Raises CatalogError if there is no BookKeeper at that path, so that no broker starts."""
+    """Raise CatalogError if there is no BookKeeper at that path, so that no broker starts."""
     from ..ledger.bookkeeper.client import BookKeeperClient
     from ..ledger.bookkeeper.client.errors import BookKeeperError
 

@@ -1,8 +1,8 @@
-"""Which broker gets a bundle without an owner, and when a broker gives one away.
+"""The choice of the broker that gets a bundle without an owner, and of bundles to give away.
 
-`Balanced`: the leader gives it to the broker with the fewest bundles, as Pulsar's simple placement
-does; and while one broker has at least two more than another, it is asked to give one away.
-`Fixed`: each bundle stays with one worker, because its data are in that worker's folder.
+`Balanced`: the leader gives a bundle to the broker with the fewest, as Pulsar's simple placement
+does. While one broker has at least two more than another, it is asked to give one away. `Fixed`:
+each bundle stays with one worker, because its data are in that worker's folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Balanced:
-    """Bundles are spread evenly over the brokers."""
+    """Spreads bundles evenly over the brokers."""
 
     worker: int | None = None
 
@@ -59,14 +59,14 @@ class Balanced:
         self._shedding = asyncio.get_running_loop().create_task(self._shed_for_ever(member))
 
     async def stop(self) -> None:
-        """Balance no more."""
+        """Stop balancing."""
         if self._watch is not None:
             self._watch.close()
         if self._shedding is not None:
             self._shedding.cancel()
 
     async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
-        """As Pulsar: this broker if another has chosen it, else the leader's choice."""
+        """As in Pulsar: this broker if another has chosen it, else the leader's choice."""
         if authoritative:
             return member.me
         if not member.registration.is_leader:
@@ -79,15 +79,15 @@ class Balanced:
         return with_redirect(chosen, authoritative=True)
 
     def may_take(self, bundle: str) -> bool:
-        """Any bundle."""
+        """Always true."""
         return True
 
     def problem_of(self, bundle: str) -> str | None:
-        """Not known here: the session of a broker that hangs ends."""
+        """Always None: the session of a broker that hangs ends."""
         return None
 
     def problems(self) -> dict[int, str]:
-        """None: there are no workers."""
+        """Always empty: there are no workers."""
         return {}
 
     async def chosen(self, member: ClusterMember, bundle: str) -> Found:
@@ -120,7 +120,7 @@ class Balanced:
                 log.warning("bundles could not be balanced; the next round tries again: %s", error)
 
     async def shed(self, member: ClusterMember) -> str | None:
-        """As leader: ask the broker with the most bundles to give one away; returns the bundle."""
+        """As leader: ask the broker with the most bundles to give one away. Return the bundle."""
         if not member.registration.is_leader:
             return None
         brokers = await member.registration.brokers()
@@ -139,7 +139,7 @@ class Balanced:
 
 
 async def _give_asked(member: ClusterMember, path: str) -> None:
-    """Give away what the leader asks for."""
+    """Give away the bundle that the leader's request names."""
     session: Coordination = member.session
     try:
         for name in await session.children(path):
@@ -153,7 +153,7 @@ async def _give_asked(member: ClusterMember, path: str) -> None:
 
 
 class Fixed:
-    """Each bundle has its worker."""
+    """Assigns each bundle to its worker."""
 
     def __init__(self, worker: int, workers: int) -> None:
         self.worker: int | None = worker
@@ -163,7 +163,7 @@ class Fixed:
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self, member: ClusterMember) -> None:
-        """Follow which workers hang or do not run."""
+        """Follow the reports about workers that hang or do not run."""
         session = member.session
         with suppress(NodeExistsError):
             await session.create(AWAY, make_parents=True)
@@ -188,18 +188,18 @@ class Fixed:
             self._away = found
 
     async def stop(self) -> None:
-        """Follow the workers no more."""
+        """Stop following the reports."""
         if self._watch is not None:
             self._watch.close()
         if self._looking is not None:
             self._looking.cancel()
 
     def problem_of(self, bundle: str) -> str | None:
-        """That its worker hangs or does not run."""
+        """The reason why the bundle's worker cannot be used; None if it can."""
         return self.problems().get(worker_of(bundle, self.workers))
 
     def problems(self) -> dict[int, str]:
-        """Workers that hang or do not run, as far as the supervisor knows."""
+        """The supervisor's reasons why workers cannot be used, by worker."""
         return {
             number: f"worker {number} of {self.workers} {reason}"
             for number, reason in self._away.items()
@@ -207,7 +207,7 @@ class Fixed:
         }
 
     async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
-        """The bundle's worker. Raises RefusedError while that one does not run."""
+        """The bundle's worker. Raises RefusedError while it does not run."""
         found = await self.chosen(member, bundle)
         if found is None:
             wanted = worker_of(bundle, self.workers)
@@ -217,7 +217,7 @@ class Fixed:
         return found if found is member.me else with_redirect(found, authoritative=True)
 
     async def chosen(self, member: ClusterMember, bundle: str) -> Found | None:
-        """The bundle's worker; None while that one does not run."""
+        """The bundle's worker; None while it does not run."""
         wanted = worker_of(bundle, self.workers)
         if wanted == self.worker:
             return member.me
@@ -227,14 +227,14 @@ class Fixed:
         return None
 
     def may_take(self, bundle: str) -> bool:
-        """Those of this worker."""
+        """Whether the bundle is this worker's."""
         return worker_of(bundle, self.workers) == self.worker
 
 
 def worker_of(bundle: str, workers: int) -> int:
-    """The worker of a bundle: the ranges are dealt out in equal parts of all hashes.
+    """The worker of a bundle: each worker has an equal part of all hashes.
 
-    It depends on the range's begin alone, so splitting a bundle within a worker's part moves none.
+    Only the range's begin counts, so splitting a bundle within a worker's part moves none.
     """
     low = int(bundle.rpartition("/")[2].partition("_")[0], 16)
     return low * workers >> 32

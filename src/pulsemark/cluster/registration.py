@@ -1,9 +1,9 @@
-"""Which brokers run, and which of them is the leader: ephemeral nodes, as in Pulsar.
+"""The brokers that run, and their leader: ephemeral nodes, as in Pulsar.
 
 /loadbalance/brokers/HOST:PORT   the broker's URLs, and the bundles that it owns
 /loadbalance/leader              the broker that chooses owners
 
-Where Kafka's clients reach a broker is also kept after the broker has gone, for a while.
+A broker's addresses for Kafka's clients are kept for a while after it has gone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KEPT_NUMBERS = 1_000
 
 
 async def kafka_node_id(services: Services, broker_id: str, worker: int | None) -> int:
-    """This broker's number. Raises CatalogError."""
+    """This broker's number in Kafka's protocol. Raises CatalogError."""
     if worker is not None:
         return worker + 1
     writer = services.topics.catalog_writer
@@ -59,7 +59,7 @@ SECRET_KEY = "inner-calls"  # noqa: S105 - where it is kept
 
 
 async def inner_secret(services: Services) -> bytes:
-    """What the brokers' calls to each other are signed with. Raises CatalogError."""
+    """The secret that signs the brokers' calls to each other. Raises CatalogError."""
     writer = services.topics.catalog_writer
 
     async def take() -> bytes:
@@ -76,7 +76,7 @@ BROKERS = "/loadbalance/brokers"
 LEADER = "/loadbalance/leader"
 KAFKA = "/pulsemark/kafka"
 """Below it are the places of brokers with a Kafka port, by number: those that run or have gone."""
-#: So long Kafka's clients are told of a broker that was found to have gone, as by Kafka
+#: How long Kafka's clients are told of a broker that has gone, as by Kafka
 #: (broker.session.timeout.ms). Those with librdkafka 2.10 and newer may never find a coordinator or
 #: leader again that was missing once.
 GONE_NAMED_S = 9.0
@@ -89,7 +89,7 @@ FIELDS = {
 }
 #: How long after a request without an answer the next attempt is made.
 AGAIN_S = 0.5
-#: So long a broker's node of another session may stay: that of its last run ends before.
+#: How long a broker's node of another session may stay; its last run's session ends before.
 LEFT_LIMIT_S = 30.0
 LOOK_S = 0.1
 
@@ -110,7 +110,7 @@ class Registered:
 
 
 class Registration:
-    """This broker's nodes, and what it knows of the others. On the event loop."""
+    """This broker's nodes, and its view of the other brokers. On the event loop."""
 
     def __init__(self, session: coordination.Coordination, me: Found, worker: int | None) -> None:
         self.me = me
@@ -136,8 +136,8 @@ class Registration:
     async def register(self) -> None:
         """Make this broker known, and take part in the election. Raises CoordinationError.
 
-        A node that this broker's last run has left goes when that run's session ends, and is waited
-        for. One that stays is another broker's: that is a NodeExistsError.
+        Waits for the end of the session of this broker's last run, which may have left a node. A
+        node that stays belongs to another broker: NodeExistsError.
         """
         await self._wait_for_last_run()
         if self.kafka is not None:
@@ -149,10 +149,10 @@ class Registration:
         await self._elect()
 
     async def again(self) -> None:
-        """A new session has begun: its nodes are gone. Returns once they are there again.
+        """Create the nodes again in a new session. Returns once they are there.
 
-        A request without an answer need not come with a change of the session's state, after which
-        this would be called again: so it tries again itself.
+        It retries by itself: a failed request need not change the session's state, which would call
+        this again.
         """
         self.is_leader = False
         await self._until_done(self.register, f"{self.me.broker_id} is not registered yet")
@@ -167,7 +167,7 @@ class Registration:
             await asyncio.sleep(AGAIN_S)
 
     async def show_bundles(self, bundles: list[str]) -> None:
-        """Say which bundles this broker owns."""
+        """Publish the bundles that this broker owns."""
         self._bundles = tuple(sorted(bundles))
         await self._put_me()
 
@@ -194,7 +194,7 @@ class Registration:
             await self._session.create(path, data, ephemeral=ephemeral, make_parents=True)
 
     async def _is_mine(self) -> bool | None:
-        """Whether this broker's node is of this session; None if there is no node."""
+        """Whether this broker's node belongs to this session; None without a node."""
         stat = await self._session.exists(self._path)
         return None if stat is None else stat.ephemeral_owner == self._session.session_id
 
@@ -207,7 +207,7 @@ class Registration:
             await asyncio.sleep(LOOK_S)
 
     async def withdraw(self) -> None:
-        """Let no bundle be given to this broker any more."""
+        """Stop being a candidate for bundles."""
         self._is_over = True
         for watch in self._watches:
             watch.close()
@@ -278,16 +278,16 @@ class Registration:
         )
 
     async def kafka_nodes(self) -> dict[int, KafkaPlace]:
-        """The brokers with a Kafka port, by number: those that run, and those that went just now.
+        """The brokers with a Kafka port, by number: running ones, and those that just went.
 
-        It is not known when a broker went, so the time counts from when this broker misses it.
+        The time counts from the moment when this broker missed it.
         """
         brokers = (await self.brokers()).values()
         nodes = {one.kafka.node_id: one.kafka for one in brokers if one.kafka is not None}
         now_s = asyncio.get_running_loop().time()
         gone_since_s: dict[tuple[str, int], float] = {}
         for name in set(await self._children(KAFKA)) - set(map(str, nodes)):
-            # Another broker may remove it, or that one be back, at any time.
+            # Another broker may remove the node, or the broker may return, at any time.
             with suppress(coordination.NodeMissingError, coordination.VersionConflictError):
                 data, version = await self._session.get(f"{KAFKA}/{name}")
                 since_s = self._gone_since_s.get((name, version), now_s)

@@ -99,7 +99,7 @@ class SharedCatalog(MetadataStore):
         self.on_change: list[Hearer] = []
 
     async def load(self) -> None:
-        """Read everything, and follow the changes from now on. Raises CoordinationError."""
+        """Read all values, and follow changes from now on. Raises CoordinationError."""
         for path in (ROOT, CHANGES):
             await _ensure(self._session, path)
 
@@ -111,7 +111,7 @@ class SharedCatalog(MetadataStore):
             await self._read_all()
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop following changes."""
         if self._watch is not None:
             self._watch.close()
         self._background.cancel()
@@ -119,7 +119,7 @@ class SharedCatalog(MetadataStore):
     # -- reading ----------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, int]:
-        """None: topics' ids are a matter of the stores."""
+        """Always empty: the stores keep topics' ids."""
         return {}
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -136,19 +136,19 @@ class SharedCatalog(MetadataStore):
     # -- changing ---------------------------------------------------------------------------------
 
     def create_topics(self, names: Sequence[str]) -> dict[str, int]:
-        """Not for this catalog."""
+        """Not available here."""
         raise NotImplementedError("topics' ids are a matter of the stores")
 
     def reserve_ledger_ids(self, count: int) -> int:
-        """Not for this catalog."""
+        """Not available here."""
         raise NotImplementedError("ledgers' ids are a matter of the stores")
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Store or remove (None) several values at once, whatever is there. As `write_since`."""
+        """Store or remove (None) values at once, whatever is stored now. As `write_since`."""
         self.write_since(self.moment(), changes)
 
     def moment(self) -> int:
-        """As `MetadataStore.moment`. On the loop all that was heard before is shown."""
+        """As `MetadataStore.moment`. On the loop, all earlier changes are visible."""
         with self._lock:
             return self._moment
 
@@ -170,7 +170,7 @@ class SharedCatalog(MetadataStore):
             raise CatalogError(self.name, str(error)) from error
 
     def _known(self, places: Iterable[Place], moment: int) -> dict[Place, Known]:
-        """These values at a moment. Raises ChangedElsewhereError if one is not known any more."""
+        """These values at a moment. Raises ChangedElsewhereError if one is no longer known."""
         with self._lock:
             for place in places:
                 if self._changed_at.get(place, self._forgotten) > moment:
@@ -210,7 +210,7 @@ class SharedCatalog(MetadataStore):
     async def _try(
         self, wanted: dict[Place, bytes | None], known: dict[Place, Known]
     ) -> CoordinationError | None:
-        """Make the change if the values' versions are those; the error if they are not."""
+        """Write if the values have these versions. Return the error if they have not."""
         operations = {
             place: _operation(place, value, known[place][1])
             for place, value in wanted.items()
@@ -228,7 +228,7 @@ class SharedCatalog(MetadataStore):
         except (VersionConflictError, NodeExistsError, NodeMissingError) as error:
             return error
         except ConnectionLossError as error:
-            # If the change was made after all, its record is to count as another broker's.
+            # If the change was made after all, treat its record as another broker's.
             self._origin = os.urandom(8).hex()
             await self._find_out(wanted, error)
             return None
@@ -240,7 +240,7 @@ class SharedCatalog(MetadataStore):
     async def _find_out(
         self, wanted: dict[Place, bytes | None], error: ConnectionLossError
     ) -> None:
-        """The change may have been made or not: read what is stored now."""
+        """Read the stored values after a change of unknown outcome."""
         for place, value in wanted.items():
             stored, version = await self._stored(place)
             if stored != value:
@@ -248,7 +248,7 @@ class SharedCatalog(MetadataStore):
             self._take(place, value, version)
 
     def _trim(self, number: int) -> None:
-        """Now and then remove the oldest records."""
+        """Remove the oldest records, from time to time."""
         if number % (KEPT_CHANGES // 4) == 0 and number:
             self._background.start(_logged(self._remove_before(number - KEPT_CHANGES)))
 
@@ -262,7 +262,7 @@ class SharedCatalog(MetadataStore):
                     await self._session.delete(f"{CHANGES}/{name}")
 
     async def _remove_node(self, place: Place) -> None:
-        """Remove the node of a value that was removed, if there is no other value since."""
+        """Remove the node of a removed value, unless it has a value again."""
         value, version = await self._stored(place)
         if value is None and version >= 0:
             with suppress(NodeMissingError, VersionConflictError):
@@ -271,7 +271,7 @@ class SharedCatalog(MetadataStore):
     # -- following --------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Read what the records since the last look name."""
+        """Read the values whose changes were recorded since the last call."""
         async with self._following:
             numbers = sorted(_number(name) for name in await self._session.children(CHANGES))
             new = [number for number in numbers if number > self._seen[0]]
@@ -293,7 +293,7 @@ class SharedCatalog(MetadataStore):
                 self._seen = number, mark
 
     async def _mark_of(self, number: int) -> str | None:
-        """The mark of a record; None without that record."""
+        """The mark of a record; None if the record is gone."""
         try:
             data, _ = await self._session.get(_record(number))
         except NodeMissingError:
@@ -322,7 +322,7 @@ class SharedCatalog(MetadataStore):
         return None if value == REMOVED else value, version
 
     async def _read(self, places: Iterable[Place]) -> None:
-        """Take over what is stored under these places; report what others have changed."""
+        """Read these values, and report those that others have changed."""
         await asyncio.gather(*(self._read_one(place) for place in places))
 
     async def _read_one(self, place: Place) -> None:
@@ -335,7 +335,7 @@ class SharedCatalog(MetadataStore):
     def _take(
         self, place: Place, value: bytes | None, version: int, *, is_heard: bool = False
     ) -> bytes | None:
-        """Know a value; returns the earlier one. `is_heard`: a new one is another broker's."""
+        """Keep a value and return the former one. `is_heard`: report it if it is new."""
         with self._lock:
             values = self._values.setdefault(place[0], {})
             before = values.pop(place[1], None)
@@ -367,7 +367,7 @@ def _record(number: int) -> str:
 
 
 def _number(record: str) -> int:
-    """The number of a record, of its name or path."""
+    """The number of a record, from its name or path."""
     return int(record[-10:])
 
 

@@ -1,4 +1,4 @@
-"""What one broker of a cluster stores in: the shared catalog, and the stores of its bundles.
+"""The stores of one broker of a cluster: the shared catalog, and the stores of its bundles.
 
 There are two kinds. On a shared engine each bundle is a store of its own: opening it takes it over,
 which fences the broker that had it before. With one data folder for each worker all bundles of a
@@ -44,10 +44,10 @@ class BundleStores(Stores):
         await self._run_blocking(store.abandon if is_lost else store.close)
 
     def finish(self) -> None:
-        """Nothing to do: a bundle's store is closed with it."""
+        """Do nothing: each store is closed with its bundle."""
 
     def bad_copies(self) -> dict[str, int]:
-        """As of this process' bookies."""
+        """The damaged copies from each bookie, counted in this process."""
         from ..ledger.bookkeeper.client.entries import bad_copies
 
         return bad_copies.counts()
@@ -74,7 +74,7 @@ class OneStore(Stores):
             return self._store
 
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
-        """Nothing to do: the store is of all bundles."""
+        """Do nothing: the store is shared by all bundles."""
 
     def finish(self) -> None:
         """Close the worker's store."""
@@ -82,7 +82,7 @@ class OneStore(Stores):
             self._store.close()
 
     def bad_copies(self) -> dict[str, int]:
-        """None: there are no bookies."""
+        """Always empty: there are no bookies."""
         return {}
 
 
@@ -105,18 +105,18 @@ class ClusterStore:
         self._bundle_of = bundle_of
 
     def distinct(self) -> list[TopicStore]:
-        """Each open store once."""
+        """The open stores, each once."""
         return list(dict.fromkeys(tuple(self.stores.values())))
 
     def store_of(self, topic: str) -> TopicStore:
-        """The store of a topic's bundle. Raises TopicNotFoundError if it is not this broker's."""
+        """The store of a topic's bundle. Raises TopicNotFoundError for another broker's."""
         store = self.stores.get(self._bundle_of(topic))
         if store is None:
             raise TopicNotFoundError(topic)
         return store
 
     def metadata_of(self, name: str) -> MetadataStore:
-        """That of the topic's bundle. Raises as `store_of`."""
+        """The metadata of the topic's bundle. Raises as `store_of`."""
         return self.store_of(name).catalog
 
     # -- topics -----------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class ClusterStore:
         return self.store_of(name).open_topic(name)
 
     def open_internal(self, name: str) -> ManagedLedger:
-        """A log in the bundle of its name. Raises as `TopicStore.open_topic`."""
+        """Open an internal log in the bundle of its name. Raises as `TopicStore.open_topic`."""
         return self.store_of(name).open_internal(name)
 
     def delete_topic(self, name: str) -> None:
@@ -151,7 +151,7 @@ class ClusterStore:
     # -- the whole --------------------------------------------------------------------------------
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Do work that changes the shared catalog: there is no disk to be full here."""
+        """Do work that changes the shared catalog, which is on no local disk."""
         return work()
 
     def probe(self) -> None:
@@ -160,7 +160,7 @@ class ClusterStore:
             store.probe()
 
     def wake_committer(self) -> None:
-        """Have committed what was appended without waking the committers."""
+        """Wake the committers for entries that were appended without waking them."""
         for store in self.distinct():
             if store.committer.pending.size_bytes:
                 store.wake_committer()
@@ -170,7 +170,7 @@ class ClusterStore:
         return any(store.reads_are_due() for store in self.stores.values())
 
     def never_wait_here(self) -> None:
-        """As `Storage.never_wait_here`; who adds a store later says so to it."""
+        """As `Storage.never_wait_here`; stores that are added later are told, too."""
         for store in self.distinct():
             store.never_wait_here()
 

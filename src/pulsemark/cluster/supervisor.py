@@ -1,6 +1,7 @@
-"""The supervisor of several workers: starts them, restarts one that dies or hangs, ends them all.
+"""The supervisor of several workers: it starts them, restarts one that dies or hangs, and ends
+them.
 
-It serves what the workers share, and nothing to clients. The first worker has the configured ports,
+It serves the workers' shared settings, and no clients. The first worker has the configured ports,
 the next one ports that are higher by 1, and so on; with port 0 each gets free ones, and keeps them
 when it is restarted.
 """
@@ -56,7 +57,7 @@ class WorkersError(Exception):
 
 
 class WorkersFolder:
-    """The folder of a supervisor's workers, locked until it is closed."""
+    """The folder with the data of all workers, locked until it is closed."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         """Check and lock the folder; make it if there is none. Raises WorkersError, OSError."""
@@ -106,7 +107,7 @@ class WorkersFolder:
 
     @property
     def shared(self) -> Path:
-        """The file of what workers share."""
+        """The file of the workers' shared settings."""
         return self.folder / SHARED
 
     def of_worker(self, number: int) -> Path:
@@ -138,7 +139,7 @@ class Supervisor:
     """Runs the workers during an `async with` block."""
 
     def __init__(self, config: BrokerConfig, workers: int, *, log_level: str = "warning") -> None:
-        """Raises WorkersError for settings that do not go with workers."""
+        """Raises WorkersError for settings that several workers cannot have."""
         _check(config, workers)
         assert config.data_dir is not None
         self.config = config
@@ -191,7 +192,7 @@ class Supervisor:
                 running.heard_nothing(silence)
 
     def show(self, number: int, reason: str | None) -> None:
-        """Say to all workers why one of them cannot be asked; None: it can."""
+        """Tell all workers why one of them cannot be used; None: it can."""
         assert self._tree is not None
         assert self._session is not None
         path = f"{AWAY}/{number}"
@@ -209,7 +210,7 @@ class Supervisor:
         return with_ports(config, lambda _, port: port + number if port else port)
 
     def spec_file(self, number: int, config: BrokerConfig) -> Path:
-        """The file with a worker's configuration."""
+        """Write the file with a worker's configuration."""
         assert self._runtime is not None
         spec = WorkerSpec(config, self._runtime / "shared", number, self.workers, self._log_level)
         file = self._runtime / f"worker-{number}"
@@ -217,7 +218,7 @@ class Supervisor:
         return file
 
     async def close(self) -> None:
-        """End all workers in good order, then what they share. A second call does nothing."""
+        """End all workers in good order, then the coordination. A second call does nothing."""
         if self._is_ending:
             return
         self._is_ending = True
@@ -233,7 +234,7 @@ class Supervisor:
 
 
 class _Running:
-    """One worker's process, and the next one after it died."""
+    """One worker: its process, and the processes that replace it."""
 
     def __init__(self, number: int, config: BrokerConfig, supervisor: Supervisor) -> None:
         self.number = number
@@ -302,14 +303,12 @@ class _Running:
                 log.warning("worker %d runs again", self.number)
 
     def is_process(self, pid: int) -> bool:
-        """Whether this process has that id, and runs."""
+        """Whether the process with that id is this worker's, and runs."""
         process = self._process
         return process is not None and process.pid == pid and process.returncode is None
 
     def heard_nothing(self, silence: Silence) -> None:
-        """The process hangs, or does no longer. Where that took too long, it is killed, and its
-        restart follows.
-        """
+        """Log that the worker is silent, or is heard again. Kill it after too long a silence."""
         name = f"worker {self.number} (process {self._process.pid})" if self._process else ""
         if silence is Silence.OVER:
             log.warning("%s was heard again", name)
@@ -323,7 +322,7 @@ class _Running:
             self._process.kill()
 
     async def end(self, limit_s: float) -> None:
-        """SIGTERM, and SIGKILL after a while."""
+        """Send SIGTERM, and SIGKILL after a while."""
         self._is_ending = True
         process = self._process
         if process is not None and process.returncode is None:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a worker needs to know."""
+    """A worker's configuration, as its file has it."""
 
     config: BrokerConfig
     socket: Path

@@ -1,4 +1,4 @@
-"""What people type or put into files for servers and clients: addresses, times and tokens.
+"""Parses addresses, times and tokens that people give to servers and clients.
 
 Times relative to now are `-15m`, `-1h30m`, `+10s` or `now`. A bearer token may be in a file.
 Nothing here imports grpc.
@@ -17,7 +17,7 @@ MAX_TOKEN_FILE_BYTES = 4096
 
 
 class TokenFileError(ValueError):
-    """A file does not hold a token; the text never shows what it holds."""
+    """A file holds no valid token. The text never shows the content."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} does not hold a token: {reason}")
@@ -51,7 +51,7 @@ def is_loopback(host: str) -> bool:
 
 
 def relative_time_ms(text: str, now_ms: int) -> int | None:
-    """The unix milliseconds of such a time; None: the text is not one. It may be before 1970."""
+    """Parse a relative time to unix milliseconds, perhaps before 1970; None: another text."""
     text = text.strip()
     if text == "now":
         return now_ms

@@ -73,7 +73,7 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True)
 class CursorPlace:
-    """The place of a subscription after a reset: the next entry to read.
+    """The position of a subscription after a reset: the next entry to read.
 
     ``batch_index`` is the wanted message in it (0 unless the reset was by index). ``end``: there is
     no entry left to read now.
@@ -112,7 +112,7 @@ def channel_options(tls: ClientTls | None) -> list[tuple[str, str | int]]:
 
 
 def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
-    """The certificates of a channel with TLS. Raises OSError for a file that cannot be read."""
+    """The credentials of a channel with TLS. Raises OSError for an unreadable file."""
     return grpc.ssl_channel_credentials(
         root_certificates=Path(tls.ca).read_bytes() if tls.ca else None,
         private_key=Path(tls.key).read_bytes() if tls.key else None,
@@ -121,7 +121,7 @@ def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
 
 
 def milliseconds(time: int | datetime, field: str) -> int:
-    """A time as unix milliseconds; between two milliseconds it is the later one.
+    """A time as unix milliseconds, rounded up.
 
     Raises TypeError for another type, InvalidFieldError for a datetime without a zone.
     """
@@ -352,7 +352,7 @@ class SeekClient:
     def follow_state(
         self, known_digest: bytes = b"", *, timeout_s: float | None = None
     ) -> StoreState:
-        """What a follower needs beside the entries. Raises NotPossibleError."""
+        """The state that a follower needs beside the entries. Raises NotPossibleError."""
         refuse_on_a_loop("follow_state")
         oldest, newest = VERSIONS
         request = pb.FollowStateRequest(
@@ -366,7 +366,7 @@ class SeekClient:
             raise raised(error) from error
 
     def ends(self, topic: str, *, timeout_s: float | None = None) -> LogEnds:
-        """Where a topic ends, and why messages before its first or after its last one are lost."""
+        """A topic's end, and why messages before its first or after its last one are lost."""
         request = pb.EpochsRequest(topic=topic)
         return ends_of_answer(self._call(self._epochs, request, timeout_s))
 
@@ -379,7 +379,7 @@ class SeekClient:
         to_ms: int | datetime | None = None,
         timeout_s: float | None = None,
     ) -> Report:
-        """What the broker counted of a topic, by time and tags, with all that is durable now.
+        """The broker's counts of a topic by time and tags, with all that is durable now.
 
         ``by`` are some of the tags that it counts by. Raises NotPossibleError if it keeps no audit.
         """

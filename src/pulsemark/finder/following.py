@@ -1,10 +1,10 @@
-"""What a follower of a data folder needs beside the entries: topics, values, subscriptions.
+"""The state that a follower of a data folder needs beside the entries.
 
-A follower (`pulsemark follow`) reads entries and epochs as everyone does, and asks for the rest
-with one call, again and again: a `StoreState`. Its parts are read in this order: places and counts
-that must not be ahead of the entries (`LATE_KINDS`, subscriptions), then where each topic ends,
-then what entries may need (`EARLY_KINDS`: schemas, policies). A follower that stores them in the
-opposite order, with the entries up to those ends in between, never has one without the other.
+A follower (`pulsemark follow`) reads entries and epochs with the usual calls, and repeats one more
+call for a `StoreState`: topics, values, subscriptions. Its parts are read in this order: positions
+and counts that must not be ahead of the entries (`LATE_KINDS`, subscriptions), then each topic's
+end, then what entries may need (`EARLY_KINDS`: schemas, policies). A follower stores them in the
+opposite order, with the entries up to those ends in between. So it never has one without the other.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Cursors = dict[tuple[str, str], bytes]
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """One topic, and where it ends. ``end`` None: it cannot be opened now, or, from a broker of an
-    earlier version, nobody uses it.
+    """One topic and its end. ``end`` None: it cannot be opened now, or, at a broker of an earlier
+    version, is not in use.
     """
 
     topic_id: int
@@ -79,20 +79,20 @@ class TopicState:
 
 @dataclass(slots=True)
 class StoreState:
-    """A data folder at one moment, without its entries."""
+    """The state of a data folder at one moment, without entries."""
 
     next_ledger_id: int
-    """Every ledger id that was given is below this."""
+    """All given ledger ids are lower."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     values: Values | None = field(default_factory=dict)
-    """By kind and key. None: those of the digest that the follower has."""
+    """By kind and key. None: unchanged since the follower's digest."""
     cursors: Cursors = field(default_factory=dict)
     """A `CursorRecord` by topic and subscription."""
     digest: bytes = b""
 
 
 def agreed_version(follower: tuple[int, int], source: tuple[int, int]) -> int:
-    """The newest version that both speak; 0 in a range is 1. Raises NotPossibleError."""
+    """The newest common version; 0 in a range means 1. Raises NotPossibleError."""
     (oldest, newest), (source_oldest, source_newest) = follower, source
     version = min(max(newest, 1), max(source_newest, 1))
     if version >= max(oldest, source_oldest):
@@ -105,7 +105,7 @@ def agreed_version(follower: tuple[int, int], source: tuple[int, int]) -> int:
 
 
 def is_followed(name: str) -> bool:
-    """Whether a topic of the catalog is one that a follower keeps."""
+    """Whether a follower keeps this topic of the catalog."""
     return "://" in name or name == GROUPS_LOG or name.startswith(VIEW_TOPIC_PREFIX)
 
 
@@ -181,7 +181,7 @@ def _parts(state: StoreState, known_digest: bytes) -> Iterator[tuple[object, int
 
 
 def state_of_answer(answer: Iterable[pb.FollowStateResponse], known_digest: bytes) -> StoreState:
-    """The state in these messages. Raises NotPossibleError for a version that is not spoken."""
+    """Join the messages of a state. Raises NotPossibleError for an unknown version."""
     state, values = StoreState(0), Values()
     for number, message in enumerate(answer):
         if not number:

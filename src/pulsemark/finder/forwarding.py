@@ -1,18 +1,20 @@
-"""Sends calls on to the server that has their topic, where several divide the topics among them.
+"""Forwards calls to the server that has their topic, where several share the topics.
 
-A server that has only a part of the topics is given `Forwarding`. It asks who answers for a topic,
-and sends a call on with what its caller sent of itself: its credentials are checked by every server
-on the way, and by the one that answers.
+A server with only a part of the topics gets a `Forwarding`. It finds the owner of a topic, and
+sends the call on with the caller's metadata: every server on the way, and the one that answers,
+checks the caller's credentials.
 
 - A call goes on at most MAX_HOPS times. A server that is not the owner yet may be asked to become
-  it (`pulsemark-authoritative`), as a lookup does.
+it
+  (`pulsemark-authoritative`), as a lookup does.
 - The caller's deadline goes with the call, and its end ends the call everywhere.
-- No certificate of the server's own is shown, because the rights that go with it are not the
+- The server shows no certificate of its own, because the permissions that it grants are not the
   caller's. So with servers that ask for certificates, a call over TLS is not sent on: its caller is
   told whom to ask.
 - A call that came over TLS is sent on over TLS only.
-- Single calls share a connection to each server. Each stream has one of its own: a receiver that
-  does not read must not hold up others.
+- Unary calls share a connection to each server. Each stream has one of its own: a receiver that
+does
+  not read must not hold up others.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from .errors import InvalidFieldError, NotPossibleError, ServerUnavailableError
 
 HOPS_HEADER = "pulsemark-hops"
 AUTHORITATIVE_HEADER = "pulsemark-authoritative"
-#: What goes with a call: who its caller is.
+#: The metadata that identifies the caller of a forwarded call.
 SENT_ON = ("authorization", "x-original-principal", "x-pulsar-auth-method-name")
 MAX_HOPS = 4
 MAX_CHANNELS = 64
@@ -53,12 +55,12 @@ _TLS = b"ssl"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The server to ask about a topic: `host:port` without and with TLS, "" if it has none."""
+    """The server of a topic: `host:port` without and with TLS, "" if it has none."""
 
     name: str
     target: str = ""
     tls_target: str = ""
-    #: It was chosen to take the topic over.
+    #: Whether the server was chosen to take the topic over.
     authoritative: bool = False
 
 
@@ -78,7 +80,7 @@ class ForwardedError(Exception):
 
 
 class Forwarding:
-    """Finds the servers of topics, and sends calls on. On one event loop."""
+    """Finds the servers of topics, and forwards calls. On one event loop."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Forwarding:
         roots: Callable[[], bytes | None] = lambda: None,
         asks_for_certificates: bool = False,
     ) -> None:
-        """`roots`: certificates (PEM) to check servers by; None: the machine's own."""
+        """`roots`: CA certificates (PEM) for servers; None: the machine's own."""
         self._find = find
         self._roots = roots
         self._asks = asks_for_certificates
@@ -105,7 +107,7 @@ class Forwarding:
         return found
 
     async def call(self, owner: Owner, method: str, request: Any, context: Context) -> Any:
-        """The other server's answer to a single call. Raises ForwardedError, NotPossibleError."""
+        """The other server's answer to a unary call. Raises ForwardedError, NotPossibleError."""
         place = self._place(owner, context)
         stub = self._channel(*place).unary_unary(rpc.path(method), **rpc.client_codec(method))
         try:
@@ -142,7 +144,7 @@ class Forwarding:
             task.cancel()
 
     def _place(self, owner: Owner, context: Context) -> tuple[str, bool]:
-        """Where to connect, and whether with TLS. Raises NotPossibleError."""
+        """The address to connect to, and whether with TLS. Raises NotPossibleError."""
         came_by_tls = _TLS in context.auth_context().get("transport_security_type", ())
         if owner.target and not came_by_tls:
             return owner.target, False
@@ -173,7 +175,7 @@ class Forwarding:
         return grpc.aio.secure_channel(target, credentials, chosen)
 
     def _forget(self, key: tuple[str, bool]) -> None:
-        """Connect anew with the next call; calls that run may end."""
+        """Connect again with the next call; running calls may end."""
         channel = self._channels.pop(key, None)
         if channel is not None:
             task = asyncio.ensure_future(channel.close(CLOSE_GRACE_S))
@@ -187,7 +189,7 @@ def _sent(context: Context, name: str) -> list[str]:
 
 
 def _hops(context: Context) -> int:
-    """How often the call was sent on. Raises InvalidFieldError."""
+    """How often the call was forwarded. Raises InvalidFieldError."""
     sent = _sent(context, HOPS_HEADER)
     if not sent:
         return 0
@@ -197,7 +199,7 @@ def _hops(context: Context) -> int:
 
 
 def _beside(owner: Owner, context: Context) -> dict[str, Any]:
-    """Deadline and metadata of a call that is sent on."""
+    """The deadline and metadata of a forwarded call."""
     kept = [(name, value) for name in SENT_ON for value in _sent(context, name)]
     added = [(HOPS_HEADER, str(_hops(context) + 1))]
     if owner.authoritative:

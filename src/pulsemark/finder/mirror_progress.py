@@ -1,16 +1,16 @@
-"""How far mirrors came: the last entry that each one brought, also after retention removed it.
+"""The progress of mirrors: the last entry from each source, even after retention removed it.
 
 A target finds the progress of a mirror in the tags of its last entry from the source
 (`last_mirrored`). The search goes backwards over the heads of the log's entries, without their
 bodies. In a topic that only a mirror writes to, the last entry is the one.
 
-When that entry is removed, the progress would be gone, and the mirror would bring everything again.
-So it is stored in the catalog just before, in the topic's record of its mirrors:
+If that entry is removed, the progress would be lost, and the mirror would copy everything again. So
+it is stored in the catalog just before, in the topic's record of its mirrors:
 
     {"topic_id": 7, "clusters": {"west": [3, 41, 99], "north": null}}
 
 that is the source's ledger id, entry id and index (null: not known). A cluster with null has had a
-mirror, and none of its entries was removed. Topics without mirrors have no record, and pay nothing.
+mirror, and none of its entries was removed. Topics without mirrors have no record and no cost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Progress: TypeAlias = dict[str, list[int | None] | None]
 
 
 class TooManyMirrorsError(LedgerError):
-    """A topic has had mirrors from `MAX_CLUSTERS` clusters, and takes none from another one."""
+    """A topic already has mirrors from `MAX_CLUSTERS` clusters."""
 
     def __init__(self, topic: str, cluster: str) -> None:
         super().__init__(f"{topic} has had mirrors from {MAX_CLUSTERS} clusters; not {cluster!r}")
@@ -79,7 +79,7 @@ class MirrorProgress:
         self._catalog.delete(MIRRORS_KIND, name)
 
     def _before_removal(self, ledger: ManagedLedger, before: Position) -> None:
-        """Store progress before a removal, which a failure prevents; it may use the reserve."""
+        """Store progress; an error prevents the removal. It may use the reserve."""
         with self._lock:
             known = self._read(ledger)
             changed = dict(known)
@@ -110,7 +110,7 @@ def _stamp(cluster: str, progress: list[int | None]) -> SourceStamp:
 
 
 def last_mirrored(log: TopicLog, cluster: str) -> SourceStamp | None:
-    """The source's facts of the last readable entry from `cluster`, or None. Blocks."""
+    """The source stamp of the last readable entry from `cluster`, or None. Blocks."""
     return last_of_each(log, {cluster}).get(cluster)
 
 
@@ -136,5 +136,5 @@ def last_of_each(
 
 
 def source_of(head: RecordHead) -> SourceStamp | None:
-    """The source's facts of one entry; None if it was not mirrored. Raises PrefixError."""
+    """The source stamp of an entry; None if it was not mirrored. Raises PrefixError."""
     return source_stamp_of(peek(head.prefix))

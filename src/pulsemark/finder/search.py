@@ -103,7 +103,7 @@ class IndexOutOfRangeError(LookupError):
 
 
 def _never_stop() -> None:
-    """The check of a caller that never stops a search."""
+    """The default check, which never stops a search."""
 
 
 AnyFinder: TypeAlias = "Finder | CompactedFinder"
@@ -113,7 +113,7 @@ AnyFinder: TypeAlias = "Finder | CompactedFinder"
 def finder_of(
     log: TopicLog | CompactedLog, *, check: Callable[[], None] = _never_stop
 ) -> AnyFinder:
-    """Searches a topic's log, or what is read as that."""
+    """Make a finder for a topic's log or its compacted form."""
     if isinstance(log, TopicLog):
         return Finder(log, check=check)
     return log.finder(check)
@@ -145,7 +145,7 @@ class Finder:
     def range(
         self, from_ms: int, to_ms: int, *, method: SearchMethod = SearchMethod.INDEX
     ) -> IndexRange:
-        """The messages from ``from_ms`` to before ``to_ms``. Raises ValueError: that is before."""
+        """The messages from ``from_ms`` to before ``to_ms``. Raises ValueError: it is earlier."""
         return self.ask(
             lambda snapshot: range_between(
                 lambda time_ms: self.time_in(snapshot, time_ms, method), from_ms, to_ms
@@ -224,7 +224,7 @@ def _check_method(method: SearchMethod) -> None:
 
 
 def _whole(name: str, value: int) -> int:
-    """The value as an int: not a number would be before every time, and half an index a place."""
+    """Check that a time or index is a whole number. Raises TypeError."""
     try:
         return as_int(value)
     except TypeError as error:
@@ -232,7 +232,7 @@ def _whole(name: str, value: int) -> int:
 
 
 def range_between(by_time: Callable[[int], Found], from_ms: int, to_ms: int) -> IndexRange:
-    """The range between what ``by_time`` finds. Raises ValueError: ``to_ms`` is before."""
+    """The range between two results of ``by_time``. Raises ValueError if ``to_ms`` is earlier."""
     if to_ms < from_ms:
         raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
     first, end = by_time(from_ms), by_time(to_ms)

@@ -81,9 +81,9 @@ _PING_INTERVAL_MS = 30_000
 _PING_TIMEOUT_MS = 20_000
 HEALTH_PREFIX = f"/{health.SERVICE_NAME}/"
 _CLIENT_PING_INTERVAL_MS = 10_000
-#: What gRPC calls the common name of a client's certificate.
+#: gRPC's name for the common name of a client's certificate.
 COMMON_NAME = "x509_common_name"
-#: What the paths of the service's calls begin with.
+#: The prefix of the paths of the service's calls.
 PREFIX = f"/{rpc.SERVICE_NAME}/"
 EXPIRED = "the credentials in 'authorization' expired during the call"
 _log = logging.getLogger(__name__)
@@ -281,7 +281,7 @@ class ServerTls:
 
 
 def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
-    """What gRPC needs of the files. Raises OSError, also for files that do not fit."""
+    """Make gRPC's credentials of the files. Raises OSError, also for files that do not match."""
     files = tls.certificate, tls.key, tls.client_ca
     interval_s = math.inf if tls.refresh_check_s is None else tls.refresh_check_s
     latest = Renewed("gRPC", files, partial(_configuration, tls), OSError, interval_s)
@@ -346,7 +346,7 @@ class FolderSource(TopicSource):
         if known is not None:
             log, first_index = known
             log.refresh()
-            # A log that is cleaned for the first time loses its head then.
+            # The first cleaning of a log removes its head.
             if log.first_index == first_index:
                 return log
         log = self._log_of(self._reader, topic)
@@ -407,7 +407,7 @@ class Caller:
 
 
 class CallRefusedError(Exception):
-    """A call is refused with a status, and a text for the caller."""
+    """A call is refused, with a status and a text for the caller."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -440,7 +440,7 @@ async def _admit_bearer(token: str | None, control: str | None, caller: Caller, 
 
 
 class _AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets a call begin after `admit` has returned; health checks are not asked about."""
+    """Lets a call begin after `admit` has returned; health checks need no admission."""
 
     def __init__(self, admit: Admit) -> None:
         self._admit = admit
@@ -469,7 +469,7 @@ class _AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 
 def _guarded(handler: grpc.RpcMethodHandler, check: Check) -> grpc.RpcMethodHandler:
-    """The handler with a check before it. There are no calls of other kinds."""
+    """The handler with a check before it, for unary calls and streams of answers."""
     codec = {
         "request_deserializer": handler.request_deserializer,
         "response_serializer": handler.response_serializer,

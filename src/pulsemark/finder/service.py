@@ -101,11 +101,11 @@ class TopicSource:
         raise NotPossibleError("this server only reads; the broker keeps an audit")
 
     def state(self) -> StoreState:
-        """What a follower of the data folder needs beside the entries. Raises NotPossibleError."""
+        """The state that a follower needs beside the entries. Raises NotPossibleError."""
         raise NotPossibleError(NOT_FOLLOWED)
 
     def stored_log(self, name: str) -> TopicLog:
-        """A log as it is stored, also one of the store's own, for followers.
+        """The stored log for followers, not its compacted form; also internal ones.
 
         Raises TopicNotFoundError, NotPossibleError.
         """
@@ -113,7 +113,7 @@ class TopicSource:
 
 
 class SearchStoppedError(Exception):
-    """The caller of this search has gone, so the search was stopped."""
+    """The search was stopped, since its caller has gone."""
 
 
 def full_name(topic: str) -> str:
@@ -137,7 +137,7 @@ class SeekServicer:
         may_append: bool = False,
         forwarding: Forwarding | None = None,
     ) -> None:
-        """``may_append``: callers that have come this far may use AppendControl."""
+        """``may_append``: whether callers may use AppendControl."""
         self._source = source
         self._executor = executor
         #: The number of running single calls, and its limit.
@@ -361,7 +361,7 @@ def _with_limit(
 def _with_owner(
     servicer: SeekServicer, name: str, call: Callable[[Any, Context], Awaitable[Answer]]
 ) -> Callable[[Any, Context], Awaitable[Answer]]:
-    """The call, answered by the server that has its topic."""
+    """The call, answered by the server that owns its topic."""
     forwarding = servicer.forwarding
     if forwarding is None:
         return call

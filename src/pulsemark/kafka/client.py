@@ -1,6 +1,6 @@
-"""A client of Kafka's protocol that hands on the bytes of record sets as they are.
+"""A client of Kafka's protocol that passes record sets on as bytes.
 
-The codecs are those of `protocol`: kafka-python's, in the versions that the endpoint serves, too. A
+The codecs are those of `protocol`: kafka-python's, in the versions that the endpoint serves. A
 `KafkaConnection` is a socket, with requests and answers in their order. A `KafkaCluster` finds each
 partition's leader, and keeps one connection to each broker, in the highest version of each request
 that both sides have. Use both from one thread only.
@@ -58,7 +58,7 @@ _SCHEMES = ("kafka", "kafka+ssl")
 
 
 class KafkaRefusedError(ClientError):
-    """A Kafka refused ``what`` with an error: its ``code``, and its name."""
+    """A Kafka broker answered ``what`` with an error: its ``code`` and name."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: {_name(code)} ({code})")
@@ -67,7 +67,7 @@ class KafkaRefusedError(ClientError):
 
 
 def check(code: int, what: str) -> None:
-    """Raise ConnectionLostError for an error that passes, KafkaRefusedError for another one."""
+    """Raise ConnectionLostError for a transient error, KafkaRefusedError for another one."""
     if code:
         if for_code(code).retriable:
             raise ConnectionLostError(f"{what}: {_name(code)} ({code})")
@@ -79,7 +79,7 @@ def _name(code: int) -> str:
 
 
 class KafkaConnection:
-    """A connection to a Kafka's port. Raises OSError if there is none."""
+    """A connection to a Kafka broker. Raises OSError if none listens."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class KafkaConnection:
         return self._socket.fileno()
 
     def detach(self) -> socket.socket:
-        """The socket, which the caller closes."""
+        """The socket. The caller must close it."""
         return self._socket
 
     def __enter__(self) -> Self:
@@ -152,7 +152,7 @@ class KafkaConnection:
         self._input += received
 
     def send(self, request: Any, version: int, **fields: Any) -> int:
-        """Send a request of kafka-python's; returns its correlation id."""
+        """Send a request of kafka-python's. Return its correlation id."""
         self._correlation_id += 1
         made = request(version=version, **fields)
         made.with_header(self._correlation_id, "pulsemark")
@@ -160,7 +160,7 @@ class KafkaConnection:
         return self._correlation_id
 
     def receive(self, request: Any, version: int) -> tuple[int, Any]:
-        """The next answer, which is one to a request of this kind: correlation id and body."""
+        """The next answer, decoded for this request: correlation id and body."""
         return _decoded(self.receive_frame(), request, version)
 
     def call(self, request: Any, version: int, **fields: Any) -> Any:
@@ -172,14 +172,14 @@ class KafkaConnection:
         return answer
 
     def learn_versions(self) -> None:
-        """Ask which versions the broker has. Raises ConnectionLostError, TimeoutError."""
+        """Ask for the broker's versions. Raises ConnectionLostError, TimeoutError."""
         answer = self.call(APIS[API_VERSIONS].request, 0)
         self._versions = {
             each.api_key: (each.min_version, each.max_version) for each in answer.api_keys
         }
 
     def ask(self, key: int, **fields: Any) -> int:
-        """Send a request; its correlation id. Raises KafkaRefusedError: no version is shared."""
+        """Send a request. Return its correlation id. Raises KafkaRefusedError: no version."""
         api = APIS[key]
         lowest, highest = self._versions.get(key, (0, -1))
         version = min(highest, api.highest)
@@ -193,7 +193,7 @@ class KafkaConnection:
         return sent
 
     def answer(self, correlation_id: int) -> Any | None:
-        """The answer to a request, if it has arrived. Raises ConnectionLostError."""
+        """The answer to a request; None until it arrives. Raises ConnectionLostError."""
         try:
             self._read_answers(0, lambda: not self._asked)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -203,7 +203,7 @@ class KafkaConnection:
         return self._answers.pop(correlation_id, None)
 
     def wait(self, correlation_id: int, timeout_s: float | None = None) -> Any:
-        """The answer to a request. Raises ConnectionLostError, WaitTimeoutError."""
+        """Wait for the answer to a request. Raises ConnectionLostError, WaitTimeoutError."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             self._read_answers(timeout_s, lambda: correlation_id in self._answers)
@@ -215,12 +215,12 @@ class KafkaConnection:
         return self._answers.pop(correlation_id)
 
     def drop(self, correlation_id: int) -> None:
-        """The answer to a request is not needed any more."""
+        """Drop the answer to a request when it comes."""
         if self._answers.pop(correlation_id, None) is None:
             self._dropped.add(correlation_id)
 
     def _read_answers(self, timeout_s: float, is_enough: Callable[[], bool]) -> None:
-        """Read until it is enough. Raises OSError."""
+        """Read answers until `is_enough()`. Raises OSError."""
         self._socket.settimeout(timeout_s)
         while not is_enough():
             self._receive()
@@ -248,7 +248,7 @@ class KafkaConnection:
 
 
 def _decoded(frame: bytes, request: Any, version: int) -> tuple[int, Any]:
-    """An answer's correlation id and body. Raises ConnectionError: it is not well formed."""
+    """An answer's correlation id and body. Raises ConnectionError for malformed bytes."""
     response = ResponseClassRegistry._response_class_registry[request.API_KEY]
     try:
         (correlation_id,) = _SIZE.unpack_from(frame)
@@ -258,7 +258,7 @@ def _decoded(frame: bytes, request: Any, version: int) -> tuple[int, Any]:
 
 
 def only(topics: Any, of_topic: str = "partitions") -> Any:
-    """The one partition of an answer. Raises ConnectionLostError: it does not have one."""
+    """The single partition of an answer. Raises ConnectionLostError if it has none or several."""
     try:
         ((partition,),) = (getattr(topic, of_topic) for topic in topics)
     except (TypeError, ValueError) as error:
@@ -288,18 +288,18 @@ class KafkaCluster:
         self._open: dict[tuple[str, int], KafkaConnection] = {}
 
     def topics(self) -> dict[str, int]:
-        """How many partitions each topic has, but for Kafka's own ones."""
+        """The number of partitions of each topic, without internal topics."""
         found = self._metadata(None).topics
         return {each.name: len(each.partitions) for each in found if not each.is_internal}
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0: there is no such topic."""
+        """The number of a topic's partitions; 0: there is no such topic."""
         return len(self._described(topic)[0])
 
     def leader(self, topic: str, partition: int) -> KafkaConnection | None:
         """The connection to a partition's leader; None: there is no such partition.
 
-        Raises UnreachableError, ConnectionLostError: there is no leader now.
+        Raises UnreachableError or ConnectionLostError if there is no leader now.
         """
         partitions, brokers = self._described(topic)
         for each in partitions:
@@ -311,7 +311,7 @@ class KafkaCluster:
         return None
 
     def _described(self, topic: str) -> tuple[Any, Any]:
-        """A topic's partitions, none if there is no such topic, and the brokers."""
+        """A topic's partitions (none for an unknown topic), and the brokers."""
         answer = self._metadata([topic])
         if len(answer.topics) != 1:
             raise ConnectionLostError(f"an answer about {topic}")
@@ -325,7 +325,7 @@ class KafkaCluster:
         return (each for each in tuple(self._open.values()) if not each.is_closed)
 
     def ping(self, timeout_s: float) -> None:
-        """See that each broker answers. Raises WaitTimeoutError, ConnectionLostError."""
+        """Check that each broker answers. Raises WaitTimeoutError, ConnectionLostError."""
         for connection in self.open_connections():
             connection.wait(connection.ask(METADATA, **_metadata_fields([])), timeout_s)
 
@@ -340,7 +340,7 @@ class KafkaCluster:
         return connection.wait(connection.ask(METADATA, **_metadata_fields(topics)))
 
     def _connected(self, addresses: list[tuple[str, int]]) -> KafkaConnection:
-        """The connection to the first of these brokers that answers."""
+        """Connect to the first of these brokers that answers."""
         for address in addresses:
             if (known := self._open.get(address)) is not None and not known.is_closed:
                 return known
@@ -378,7 +378,7 @@ class KafkaCluster:
 
 
 def _parsed(url: str) -> tuple[str | None, list[tuple[str, int]], bool]:
-    """A URL's user, its brokers, and whether they speak TLS. Raises ServiceUrlError."""
+    """Parse a URL: user, brokers, and whether TLS is used. Raises ServiceUrlError."""
     scheme, _, rest = url.partition("://")
     if scheme not in _SCHEMES:
         raise ServiceUrlError(url, f"it must begin with {' or '.join(_SCHEMES)}")

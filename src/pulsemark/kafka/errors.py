@@ -1,4 +1,4 @@
-"""Error codes of Kafka's protocol, and the exceptions of the endpoint.
+"""Error codes of Kafka's protocol, and the exceptions of its endpoint and codecs.
 
 A request that is answered with an error raises `KafkaError` (or puts the code into its answer). A
 client that breaks the protocol itself raises `ProtocolError`: its connection is closed.
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """The protocol's error codes that this endpoint answers with, by Kafka's names."""
+    """The error codes that the endpoint uses, by Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -90,12 +90,12 @@ class Code(IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
-#: Texts for clients repeat names that clients have sent, and a string has at most 32,767 bytes.
+#: The longest text for clients: it may repeat a client's names, and a string has 32,767 bytes.
 MESSAGE_LENGTH = 500
 
 
 class KafkaError(Exception):
-    """A request, or a part of it, is refused: `code`, and `message` for clients that show it."""
+    """A request or a part of it is refused, with a `code` and a `message`."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message[:MESSAGE_LENGTH])
@@ -104,4 +104,4 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """The client broke the protocol: the connection is closed, with this text in the log."""
+    """The client broke the protocol. Its connection is closed, and the text is logged."""

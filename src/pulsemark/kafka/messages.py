@@ -1,4 +1,4 @@
-"""Messages of Kafka's protocol that kafka-python does not have, for its codecs (KIP-848)."""
+"""Messages of Kafka's protocol that kafka-python lacks, for its codecs (KIP-848)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONSUMER_PROTOCOL = frozenset({CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE
 
 
 def _field(name: str, kind: str, fields: list[dict[str, Any]] | None = None, **more: Any) -> Any:
-    """A field of all versions; `nullable`: it may be null, which is its default then."""
+    """Describe a field of all versions; `nullable`: it may be null, which is its default then."""
     since = more.pop("since", 0)
     found: dict[str, Any] = {"name": name, "type": kind, "versions": f"{since}+", **more}
     if found.pop("nullable", False):
@@ -22,7 +22,7 @@ def _field(name: str, kind: str, fields: list[dict[str, Any]] | None = None, **m
 
 
 def _message(key: int, name: str, fields: list[Any]) -> Any:
-    """The class of a message. kafka-python reads schemas from files: one of these is patched."""
+    """Make the class of a message. kafka-python reads schemas from files, so one is patched."""
     kind = "Request" if name.endswith("Request") else "Response"
     schema = {
         "apiKey": key,

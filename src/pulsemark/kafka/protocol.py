@@ -54,7 +54,7 @@ SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A request that is served."""
+    """A kind of request that is served: codecs, versions and limits."""
 
     key: int
     lowest: int
@@ -175,13 +175,13 @@ _TEXT_SIZE = Struct(">h")
 _INDEX_BYTES = 4
 BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 MAX_RAW_SASL_BYTES = 64 * 1024
-#: What kafka-python's decoders raise for bytes that are not well formed.
+#: The errors of kafka-python's decoders for malformed bytes.
 DECODE_ERRORS = (error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request, and its place in the order of answers."""
+    """A decoded request, and its place in the order of answers."""
 
     api: Api
     version: int
@@ -192,12 +192,12 @@ class Request:
     size_bytes: int
     #: The bytes of a body that is not decoded yet, because it is large; see `decode_body`.
     undecoded: memoryview | None = field(default=None, repr=False)
-    #: What is sent for it; None until it is answered.
+    #: The answer's buffers; None until there is one.
     answer: Sequence[Buffer] | None = field(default=None, repr=False)
 
 
 class Connection:
-    """One connection. `max_frame_bytes` limits requests with records; `memory` is the loop's."""
+    """The server's side of a connection. `max_frame_bytes` limits requests with records."""
 
     def __init__(self, max_frame_bytes: int, memory: Memory | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -220,7 +220,7 @@ class Connection:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of requests that are not complete, or not taken yet."""
+        """Bytes of requests that are incomplete, or not taken yet."""
         large_bytes = 0 if self._large is None else self._large.received_bytes
         return large_bytes + len(self._input) - self._taken
 
@@ -240,7 +240,7 @@ class Connection:
             rest = rest[size_bytes:]
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be received; never empty."""
+        """The buffer for the next bytes; never empty."""
         if self._large is None:
             self._begin_large()
         if self._large is not None and not self._large.is_complete:
@@ -249,7 +249,7 @@ class Connection:
         return shared[:SHARED_AFTER_LARGE_BYTES] if self._after_large else shared
 
     def buffer_updated(self, size_bytes: int) -> None:
-        """The first bytes of `get_buffer`'s memory were received."""
+        """Take the first bytes of `get_buffer`'s memory, which were received."""
         if self._large is not None and not self._large.is_complete:
             self._large.received_bytes += size_bytes
             return
@@ -259,7 +259,7 @@ class Connection:
         self._input += self._memory.shared[:size_bytes]
 
     def _begin_large(self) -> None:
-        """Give the request that is being received a block of its own, if it is large."""
+        """Give an arriving request a block of its own, if it is large."""
         at = self._taken
         received_bytes = len(self._input) - at
         if received_bytes < _HEAD_BYTES:
@@ -297,7 +297,7 @@ class Connection:
         return self._request(self._cut(self._taken + 4, end))
 
     def _cut(self, at: int, end: int) -> memoryview:
-        """Take a frame out of the input. A large one keeps its bytes, and the rest is copied."""
+        """Take a frame out of the input. A large one keeps its memory; a small one is copied."""
         whole = self._input
         if end - at > DECODED_AT_ONCE_BYTES > len(whole) - end:
             self._input, self._taken = whole[end:], 0
@@ -311,7 +311,7 @@ class Connection:
         return memoryview(frame)
 
     def _frame_end(self, at: int) -> int | None:
-        """Where the frame at `at` ends; None if it is not complete. Checks size and kind."""
+        """The end of the frame at `at`; None if it is incomplete. Checks size and kind."""
         received = len(self._input) - at
         if received < 4:
             return None
@@ -330,7 +330,7 @@ class Connection:
         return at + 4 + size if received >= 4 + size else None
 
     def _check_kind(self, data: Buffer, at: int, size: int) -> None:
-        """Raise ProtocolError unless such a request may come now, and be so large."""
+        """Raise ProtocolError if a request of this kind or size is not allowed now."""
         key, version = _KEY_VERSION.unpack_from(data, at)
         api = _served(key, version)
         if not self.is_admitted and key not in BEFORE_AUTHENTICATION:
@@ -370,7 +370,7 @@ class Connection:
         return request
 
     def answer(self, request: Request, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Put an answer in its place; return what can be sent now. () is not an answer."""
+        """Put an answer in its place, and return the buffers to send now. () means no answer."""
         assert request.answer is None, "a request has one answer"
         request.answer = buffers
         self.waiting_bytes -= request.size_bytes
@@ -386,7 +386,7 @@ class Connection:
 
 
 def _header_bytes(frame: memoryview, *, flexible: bool) -> memoryview:
-    """The frame's first bytes, which its header is in. Raises struct.error."""
+    """The first bytes of a frame, enough for its header. Raises struct.error."""
     if flexible:  # with tagged fields, whose size is not known; a large request has a small header
         return frame[:LARGE_BYTES]
     (client_id_bytes,) = _CLIENT_ID.unpack_from(frame, _HEAD_BYTES)
@@ -394,7 +394,7 @@ def _header_bytes(frame: memoryview, *, flexible: bool) -> memoryview:
 
 
 class _ProduceWalk:
-    """A Produce that is passed over without decoding it. Raises struct.error, IndexError."""
+    """Skips through a Produce request without decoding it. Raises struct.error, IndexError."""
 
     def __init__(self, version: int, body: memoryview) -> None:
         self._body = body
@@ -408,7 +408,7 @@ class _ProduceWalk:
         self._at += max(0, size_bytes)
 
     def size(self, field: Struct = _SIZE) -> int:
-        """How large a text, an array or bytes are."""
+        """Read the size of a text, an array or bytes."""
         if not self._is_flexible:
             (size,) = field.unpack_from(self._body, self._at)
             self._at += field.size
@@ -424,8 +424,8 @@ class _ProduceWalk:
         return size - 1
 
     def end_struct(self) -> None:
-        """Raises ProtocolError: it has tagged fields. No version has one, and each would cost the
-        codec a copy of all that follows.
+        """Raise ProtocolError for tagged fields. No version has any, and each would cost the codec
+        a copy of all that follows.
         """
         if self._is_flexible:
             if self._body[self._at]:
@@ -434,7 +434,7 @@ class _ProduceWalk:
 
 
 def _count_sets(version: int, body: memoryview, most: int) -> int:
-    """For how many partitions a Produce has sets; not counted beyond `most`."""
+    """The number of partitions with sets in a Produce; counting ends beyond `most`."""
     sets = 0
     try:
         walk = _ProduceWalk(version, body)
@@ -481,7 +481,7 @@ def _undecodable(api: Api, version: int, problem: Exception) -> ProtocolError:
 
 
 def encode(request: Request, response: Any) -> bytes:
-    """The frame of a response, in the request's version."""
+    """Encode a response in the request's version."""
     version = 0 if request.body is None else request.version
     response.API_VERSION = version
     response.with_header(request.correlation_id)
@@ -501,7 +501,7 @@ def _served(key: int, version: int) -> Api:
 
 
 def _decode(api: Api, version: int, data: memoryview) -> Any:
-    """The body. Raises one of `DECODE_ERRORS`."""
+    """Decode a body. Raises one of `DECODE_ERRORS`."""
     flexible = api.request.flexible_version_q(version)
     decode = api.request._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=api.request
@@ -528,9 +528,9 @@ def _without_copies(decode: Any) -> Any:
 
 
 def _with_few_copies(decode: Any, most_bytes: int) -> Any:
-    """A decoder that copies so many bytes at most; else it raises ValueError.
+    """A decoder that copies at most `most_bytes`; else it raises ValueError.
 
-    For each struct with tagged fields kafka-python's decoders copy all that follows.
+    kafka-python's decoders copy all that follows each struct with tagged fields.
     """
     left = most_bytes
 
@@ -545,7 +545,7 @@ def _with_few_copies(decode: Any, most_bytes: int) -> Any:
 
 
 class Memory:
-    """What the connections of one event loop share."""
+    """Memory that the connections of one event loop share."""
 
     def __init__(self) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
@@ -560,7 +560,7 @@ class Memory:
         return len(self._blocks) * BLOCK_BYTES
 
     def take(self, size_bytes: int, received_bytes: int) -> bytearray:
-        """Memory for a request of this size, of which so much was received."""
+        """Get memory for a request of this size, of which `received_bytes` have arrived."""
         if size_bytes <= BLOCK_BYTES:
             block = self._block()
             if block is not None:
@@ -582,7 +582,7 @@ class Memory:
         return blocks[-1]
 
     def trim(self) -> None:
-        """Free half of what was not needed since the last call."""
+        """Free half of the blocks that were not needed since the last call."""
         unneeded, self._taken = len(self._blocks) - self._taken, 0
         for _ in range((unneeded + 1) // 2):
             block = self._blocks.popleft()
@@ -591,7 +591,7 @@ class Memory:
 
 
 def _is_free(block: bytearray) -> bool:
-    """Whether there is no view of a block."""
+    """Whether no view of a block exists."""
     try:
         block.append(block.pop())
     except BufferError:
@@ -600,7 +600,7 @@ def _is_free(block: bytearray) -> bool:
 
 
 class LargeFrame:
-    """A request that is being received into a block of its own, its size field included."""
+    """A request that is received into a block of its own, with its size field."""
 
     def __init__(self, memory: Memory, size_bytes: int, begin: Buffer) -> None:
         self._memory = memory
@@ -615,7 +615,7 @@ class LargeFrame:
         return self.received_bytes == self._size_bytes
 
     def room(self) -> memoryview:
-        """Where the next bytes are to be received."""
+        """The memory for the next bytes."""
         at = self.received_bytes
         if at == len(self._view):
             grown = memoryview(self._memory.take(self._size_bytes, at))
@@ -629,7 +629,7 @@ class LargeFrame:
 
 
 def splice(encoded: bytes, records: Sequence[Sequence[Buffer]]) -> list[Buffer]:
-    """An encoded frame with the records of each partition at its mark. Raises ValueError."""
+    """Insert each partition's records at their marks in an encoded frame. Raises ValueError."""
     pieces = encoded.split(RECORDS_MARK)
     if len(pieces) != len(records) + 1:
         raise ValueError(f"{len(pieces) - 1} marks for the records of {len(records)} partitions")

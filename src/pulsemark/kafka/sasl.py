@@ -1,4 +1,4 @@
-"""SASL: who a Kafka client says it is, in bytes. Without I/O; the broker checks the credentials.
+"""SASL messages, without I/O: the credentials that a Kafka client sends. The broker checks them.
 
 PLAIN (RFC 4616) is `authzid NUL user NUL password`. A password `token:T` is a token T whose role
 must be the user; any other one is checked with the user as a password of the method `basic`.
@@ -33,7 +33,7 @@ class RefusedTokenError(SaslError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Credentials to be checked by a method, and the role that must come out; None: any."""
+    """Credentials, the method that checks them, and the role that must result; None: any."""
 
     method: str
     credentials: bytes = field(repr=False)
@@ -41,7 +41,7 @@ class Claim:
 
 
 def parse_claim(mechanism: str, data: bytes) -> Claim:
-    """What a client sends for a mechanism. Raises SaslError."""
+    """Parse a client's message for a mechanism. Raises SaslError."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Kafka's topics: their names, and their settings by Kafka's names.
+"""The names of Kafka's topics, and their settings by Kafka's names.
 
-The broker keeps them with the topic's policies. `retention.ms` and `retention.bytes` are also its
-own policy `retention`; `broker.topics.entry_formats` says so, and what they mean for the cleaner.
+The broker stores the settings with the topic's policies. `broker.topics.entry_formats` derives the
+policy `retention` from `retention.ms` and `retention.bytes`, and the rules of the cleaner.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its default, its type in DescribeConfigs, and what its text must be."""
+    """One setting: its default, its type in DescribeConfigs, and the check of its text."""
 
     default: str
     #: Kafka's ConfigDef type: 1 BOOLEAN, 2 STRING, 3 INT, 5 LONG, 6 DOUBLE, 7 LIST.
@@ -131,7 +131,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def _kept() -> dict[str, Setting]:
-    """Kafka's settings of segments, replicas and cleaner: checked, kept, shown, without effect."""
+    """Settings of segments, replicas and cleaner: checked, kept and shown, without effect."""
     millis, switch = _MILLIS, _one_of("true", "false")
     rows: dict[str, tuple[str, int, Callable[[str], object]]] = {
         "compression.type": (
@@ -190,7 +190,7 @@ def value_of(settings: Mapping[str, str], name: str) -> str:
 
 
 def rules_of(settings: Mapping[str, str]) -> EntryRules:
-    """What the topic's settings ask of the sets that are produced to it."""
+    """The rules for produced record sets that follow from the settings."""
     return EntryRules(
         magic=magic_of_version(value_of(settings, FORMAT_VERSION)),
         compacted="compact" in value_of(settings, CLEANUP_POLICY),
@@ -204,7 +204,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def is_name(name: str | None) -> bool:
-    """Whether a topic can have this name: Kafka's rule, and not the name of a partition."""
+    """Whether this is a valid topic name for Kafka, and not a partition's."""
     return (
         name is not None
         and _NAME.fullmatch(name) is not None

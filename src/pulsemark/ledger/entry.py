@@ -1,15 +1,13 @@
 """What a reader gets back: one stored entry, as views on the bytes read.
 
 **Its time.**
-The one time of an entry: searching, expiry, compaction and statistics all use it (PIP-70).
-
-It is the broker's time if the entry's stamp has one, else the publish time that its producer set.
-An entry with neither (control entries, cursors, foreign bytes) has its append time.
+An entry has one time, which searching, expiry, compaction and statistics all use (PIP-70): the
+broker's time if the entry's stamp has one, else the publish time that its producer set. An entry
+with neither (control entries, cursors, foreign bytes) has its append time.
 
 **Packed.**
-An entry as engines without files of their own keep it in memory: a head, then prefix and body.
-
-The head has the facts that prefix and body need not have: kind, message count, append time, index.
+Engines without files of their own keep an entry in memory as a head, then prefix and body. The head
+has the facts that prefix and body need not have: kind, message count, append time, index.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ class StoredEntry(Protocol):
 
     @property
     def kind(self) -> EntryKind:
-        """Whether it is a producer's."""
+        """Whether it is a producer's entry or a control entry."""
 
     @property
     def message_count(self) -> int:
@@ -185,7 +183,7 @@ def pack(
 
 
 def unpack(ledger_id: int, data: memoryview, at: int = 0) -> Entry:
-    """The packed entry that begins at a place in ``data``; a view on it."""
+    """The packed entry at offset ``at`` of ``data``, as a view on it."""
     kind, count, time_ms, index, prefix_size, entry_id, size = HEAD.unpack_from(data, at)
     start = at + HEAD.size
     stored = data[start : start + size]

@@ -28,7 +28,7 @@ class EpochStart:
     first_index: int
     position: Position
     leader: str = ""
-    """As the epoch's mark says; empty if it says nothing, was removed, or is damaged."""
+    """The leader's name in the mark; empty without one, or if the mark is removed or damaged."""
 
 
 @record(frozen=True)
@@ -76,10 +76,10 @@ def _leader_of(run: Run) -> str:
 def common_point(one: EpochHistory, other: EpochHistory) -> int | None:
     """The index up to which two logs are the same; None if they have no epoch in common.
 
-    It is where the highest common epoch ends first: one with the same number, first index and
-    leader in both, who wrote what they hold. A log whose head was removed has its first epoch from
-    a later index on. If a mark was removed, leaders cannot be compared: each number must be given
-    to one only. Entries before the first epoch (epoch 0) are taken to have one writer.
+    It is where the highest common epoch ends first: an epoch with the same number, first index and
+    leader in both. A log whose head was removed has its first epoch from a later index on. If a
+    mark was removed, leaders cannot be compared: then each number must belong to one leader only.
+    Entries before the first epoch (epoch 0) are taken to have one writer.
     """
     if not one.starts or not other.starts:
         # What was removed may have differed. Only logs that never had an entry are known.
@@ -133,8 +133,8 @@ def ledger_extents(runs: Sequence[Run]) -> tuple[LedgerExtent, ...]:
 def common_end(mine: Sequence[LedgerExtent], others: Sequence[LedgerExtent]) -> Position | None:
     """The position up to which a log and its copy have the same entries; None: they share none.
 
-    A ledger has one writer, so logs that keep positions are equal up to where their last common
-    ledger ends first: also after an owner lost its log's end in a power cut, and went on in the
+    A ledger has one writer. So logs that keep positions are equal up to the place where their last
+    common ledger ends first, even if an owner lost its log's end in a power cut and went on in the
     same epoch.
     """
     there = {each.first.ledger_id: each for each in others}
@@ -191,7 +191,7 @@ class TailCut:
 
 
 def cut_before(runs: Sequence[Run], position: Position) -> TailCut:
-    """Where all entries from ``position`` on are cut off; changes nothing. Raises OSError."""
+    """The cut that drops all entries from ``position`` on; changes nothing. Raises OSError."""
     kept = [run for run in runs if run.first_position < position]
     if not kept:
         return TailCut((), tuple(runs), 0)
@@ -204,7 +204,7 @@ def cut_before(runs: Sequence[Run], position: Position) -> TailCut:
 
 
 def find_cut(runs: Sequence[Run], index: int) -> TailCut:
-    """The cut before the messages from ``index`` on. Raises OSError; ValueError in a batch."""
+    """The cut that drops messages from ``index`` on. Raises OSError; ValueError in a batch."""
     kept = 0
     while kept < len(runs) and _begins_before(runs[kept], index):
         kept += 1

@@ -12,7 +12,7 @@ from .position import Position
 
 
 class LedgerError(Exception):
-    """Base of everything the ledger package raises on purpose."""
+    """Base of all errors of the ledger package."""
 
 
 class FolderLockedError(LedgerError):
@@ -56,7 +56,7 @@ class TopicNotFoundError(LedgerError):
 
 
 class ReservedTopicError(LedgerError):
-    """The store keeps this name for itself: its cursors, or a topic's compacted view."""
+    """The name is reserved for the store's cursors or a topic's compacted view."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -64,7 +64,7 @@ class ReservedTopicError(LedgerError):
 
 
 class CorruptFileError(LedgerError):
-    """A file cannot be used at all: its header is damaged."""
+    """The file is unusable, because its header is damaged."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -106,7 +106,7 @@ class CatalogFullError(CatalogError):
 
 
 class CorruptCatalogError(CatalogError, CorruptFileError):
-    """The catalog is damaged. It can be made again: most of its content is also in the segments."""
+    """The catalog is damaged. It can be rebuilt: most of its content is also in the segments."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -141,8 +141,8 @@ class InvalidCursorError(LedgerError):
 
 
 class InvalidEntryError(LedgerError, ValueError):
-    """The entry cannot be stored: its body is not a contiguous buffer, its kind is not one that
-    exists, its count is not an integer or is above MAX_MESSAGE_COUNT, or its index is above 2^63-1.
+    """The entry cannot be stored: its body is not a contiguous buffer, its kind is unknown,
+    its count is not an integer or is above MAX_MESSAGE_COUNT, or its index is above 2^63-1.
     """
 
     def __init__(self, topic: str, reason: str) -> None:
@@ -178,10 +178,10 @@ class EntryTooLargeError(LedgerError):
 
 
 class FencedError(LedgerError):
-    """The entry is not in the log; while the store lives, no reader sees its position and index.
+    """The entry is not in the log. While the store lives, no reader sees its position and index.
 
     A write that failed half way may have stored the first entries of a commit: those of its ledger
-    below ``stored_end_id``. `Appended.error` says it of one entry.
+    below ``stored_end_id``. `Appended.error` tells it for one entry.
     """
 
     def __init__(self, topic: str, reason: str, stored_end_id: int = 0) -> None:
@@ -241,7 +241,7 @@ class StoreFailedError(LedgerError):
 
 
 class OwnershipLostError(LedgerError):
-    """Another owner has taken over: writes of this one are refused."""
+    """Another owner has taken over: writes are refused."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -257,7 +257,7 @@ class ForkedStoreError(LedgerError):
 
 
 class CallbackError(LedgerError):
-    """The call would wait for the thread that makes it, and so never end."""
+    """The calling thread would wait for itself."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -273,7 +273,7 @@ class CompactionRunningError(LedgerError):
 
 
 class CompactionFailedError(LedgerError):
-    """A compaction failed; the compacted view from before it still counts."""
+    """A compaction failed; the former compacted view stays in use."""
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic = topic
@@ -282,10 +282,10 @@ class CompactionFailedError(LedgerError):
 
 
 class WouldBlockError(LedgerError, OSError):
-    """What was asked for is not in memory, and this thread must not wait for it. It is being read.
+    """The entries are not in memory, and this thread must not wait. They are being read.
 
-    Only raised in a thread that has said so (`TopicStore.never_wait_here`). Once ``done`` is, ask
-    again: the answer is there then, or the error that reading it ended with.
+    Raised only in threads that called `TopicStore.never_wait_here`. Repeat the call once ``done``
+    is done: it then returns, or raises the error of reading.
     """
 
     def __init__(self, done: Future[Any]) -> None:

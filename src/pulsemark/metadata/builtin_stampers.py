@@ -88,7 +88,7 @@ class MessageCountStamper(
         metadata.message_count = context.message_count
 
 
-#: Of a batch that is larger when it is decompressed only the header is read.
+#: The largest batch, decompressed, that is opened; of larger ones only the header is read.
 OPENED_BATCH_MAX_BYTES = 128 * 1024
 
 
@@ -108,7 +108,7 @@ class HasKeysStamper(BuiltInStamper, name="has-keys", field="has_keys"):
 
     @classmethod
     def parse(cls, argument: str = "") -> HasKeysStamper:
-        """Make it of nothing, or "any". Raises ValueError for another text."""
+        """Parse the argument: nothing, or "any". Raises ValueError for another text."""
         if argument.strip() not in ("", "any"):
             raise ValueError("takes no argument but any: has-keys:any")
         return cls(opens_batches=bool(argument.strip()))
@@ -188,7 +188,7 @@ class TombstoneStamper(BuiltInStamper, name="tombstone", field="tombstone"):
 
     @classmethod
     def parse(cls, argument: str = "") -> TombstoneStamper:
-        """Make it of a property's name. Raises ValueError if that is empty."""
+        """Parse the argument: a property's name. Raises ValueError if it is empty."""
         if not argument.strip():
             raise ValueError("needs the name of a property: tombstone:PROPERTY")
         return cls(argument.strip())
@@ -226,7 +226,7 @@ class PropertyTagsStamper(BuiltInStamper, name="property-tags", field="applicati
 
     @classmethod
     def parse(cls, argument: str = "") -> PropertyTagsStamper:
-        """Make it of names with commas between. Raises ValueError for an empty one, or none."""
+        """Parse the argument: names separated by commas. Raises ValueError."""
         names = [name.strip() for name in argument.split(",")]
         if not all(names):
             raise ValueError("needs the names of properties: property-tags:NAME[,NAME...]")
@@ -271,7 +271,7 @@ class ProducerStamper(BuiltInStamper, name="producer", field="producer_name"):
             metadata.producer_name = context.message_metadata().producer_name
 
 
-#: Where the header of a Kafka record set has its time.
+#: The offset of the time in the header of a Kafka record set.
 _SET_TIME_AT = {SourceFormat.SOURCE_KAFKA_MAGIC_1: 18, SourceFormat.SOURCE_KAFKA_MAGIC_2: 35}
 
 

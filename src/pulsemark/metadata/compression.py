@@ -104,7 +104,7 @@ def payloads_opened() -> int:
 
 
 def count_opened() -> None:
-    """A payload was opened."""
+    """Count a payload that was compressed or decompressed."""
     global _payloads_opened
     _payloads_opened += 1
 
@@ -125,7 +125,7 @@ def _decompress_zlib(data: Buffer, size_bytes: int) -> bytes | None:
 def _fill(
     compression: int, into: str, data: Buffer, size_bytes: int, **options: int
 ) -> bytes | None:
-    """The bytes that cramjam's ``into`` writes into a buffer of that size; None: it is not full."""
+    """The output of cramjam's ``into`` in a buffer of that size; None if it does not fill it."""
     cramjam = _cramjam(compression)
     output = bytearray(size_bytes)
     error: type[Exception] = cramjam.DecompressionError

@@ -56,7 +56,7 @@ MAX_CONTROL_TAG_BYTES = 16 * 1024
 
 @record(frozen=True)
 class Control:
-    """What a control entry says."""
+    """The content of a control entry."""
 
     control_type: ControlType
     name: str = ""
@@ -65,7 +65,7 @@ class Control:
 
     @property
     def type_name(self) -> str:
-        """Its type as commands name it; "unspecified" for one that this version does not know."""
+        """The type's name in commands; "unspecified" for a type unknown to this version."""
         return _NAMES.get(self.control_type, "unspecified")
 
 
@@ -94,7 +94,7 @@ def control_metadata(
 
 
 def control_of(prefix: Buffer) -> Control | None:
-    """What a prefix says of a control entry; None: it is of another entry. Raises PrefixError."""
+    """The content of a control entry's prefix; None for another entry. Raises PrefixError."""
     metadata = peek(prefix)
     if metadata is None or metadata.entry_kind != CONTROL:
         return None

@@ -55,9 +55,9 @@ def field_numbers(encoded: bytes) -> frozenset[int]:
 
 
 def client_prefix(prefix: Buffer, delivered: AbstractSet[int] = frozenset()) -> bytes:
-    """The prefix for clients that ask for it (PIP-90); b"" if it has none of their fields.
+    """The prefix for clients that ask for it (PIP-90): time, index and the fields `delivered`.
 
-    They get the fields `delivered` in addition to time and index. Raises PrefixError.
+    b"" if the entry's prefix has none of these. Raises PrefixError.
     """
     if not delivered:
         return pack_for_client(peek(prefix))

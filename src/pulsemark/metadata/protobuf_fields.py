@@ -1,4 +1,4 @@
-"""Protobuf's bytes without a message's type: its fields, one after another, and numbers."""
+"""Protobuf's encoding without a message's type: the fields of a message, and varints."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def field_at(
 
 
 def _group_end(data: bytes | memoryview, at: int, end: int, number: int, groups: int) -> int:
-    """Where the group ends whose content begins at a place."""
+    """The end of a group whose content begins at ``at``."""
     while True:
         tag, after = read_varint(data, at)
         if tag == number << 3 | GROUP_END:

@@ -1,20 +1,21 @@
-"""Where a mirrored entry was before: fields 113 to 117 of the prefix.
+"""The source stamp of a mirrored entry: fields 113 to 117 of the prefix.
 
 A mirror copies entries from one cluster to another without opening them. The receiver stamps each
 entry again, and keeps the facts about the source beside its own stamp (docs/entry-format.md).
 
 Over Pulsar's protocol a mirror sends these fields in a prefix in front of the producer's bytes: the
 same layout in which a broker sends its stamp to a consumer (PIP-90), in the other direction. Only a
-producer that the broker accepted as a mirror may do so. The prefix holds no other fields, but for
-a record set of a Kafka client: its format and size go with its bytes (`RecordSetTags`).
+producer that the broker accepted as a mirror may do so. The prefix holds no other fields, except
+for a Kafka record set: its format and size go with its bytes (`RecordSetTags`).
 
 Positions order a source's entries, also those that take no index. As one number a position is
 `ledger id << 28 | entry id`, as Pulsar Functions packs a message id into a sequence id.
 
-**Record sets.** Fields 100 and 104 to 108 say of a Kafka client's record set what is needed to read
-its bytes again: their format, and how many offsets they take. They are found when the set is
-produced, and go with its bytes wherever these go: a mirror hands them on, as it hands on the bytes,
-without opening the set.
+**Record sets.** Fields 100 and 104 to 108 hold what is needed to read a Kafka record set: its
+format,
+and how many offsets it takes. They are determined when the set is produced, and stay with its
+bytes: a
+mirror passes them on, as it passes on the bytes, without opening the set.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class SourceStamp:
 
 
 def source_stamp_of(metadata: BrokerEntryMetadata | None) -> SourceStamp | None:
-    """The facts from the source in a stored prefix; None if the entry was not mirrored."""
+    """The source stamp in a stored prefix; None if the entry was not mirrored."""
     if metadata is None or not metadata.HasField("source_cluster"):
         return None
     return SourceStamp(
@@ -108,7 +109,7 @@ def source_stamp_of(metadata: BrokerEntryMetadata | None) -> SourceStamp | None:
 
 
 def split_mirrored(sent: Buffer) -> tuple[SourceStamp, memoryview]:
-    """The facts from the source, and the producer's bytes, of what a mirror sent.
+    """Split what a mirror sent into the source stamp and the producer's bytes.
 
     Raises PrefixError: no prefix, or one without cluster or position, with a number above 2^63-1,
     or with a field that a mirror may not set.

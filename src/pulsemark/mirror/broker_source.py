@@ -37,12 +37,12 @@ from ..wire import EARLIEST, MessageId
 from .entries import Gap, Options, Resume, Source, SourceEntry, SourcePosition, TopicSource
 from .errors import KafkaEntryError, OtherSourceError, SourceBusyError, TopicMissingError
 
-#: About so many bytes are on their way to the mirror, or wait in it, for each topic.
+#: About how many bytes of a topic are on their way to the mirror, or wait in it.
 READ_AHEAD_BYTES = 16 * 1024 * 1024
 PERMITS_MIN, PERMITS_MAX = 16, 50_000
 AS_STORED = {STORED_PROPERTY: "true"}
 """The consumer's property: a pulsemark broker would else convert record sets of Kafka's clients."""
-#: After so long without a message the source is asked whether it still has what is to come.
+#: After this silence the source is asked whether it still has the awaited messages.
 QUIET_S = 1.0
 _BUSY = (pb.ConsumerBusy,)
 _MISSING = (pb.TopicNotFound, pb.InvalidTopicName, pb.MetadataError)
@@ -63,7 +63,7 @@ class BrokerSource(Source):
         self.subscription = options.subscription
 
     def topics(self, namespaces: list[str]) -> list[str]:
-        """What GET_TOPICS_OF_NAMESPACE says. Raises TopicMissingError for an absent namespace."""
+        """Ask with GET_TOPICS_OF_NAMESPACE. Raises TopicMissingError for an absent namespace."""
         found: list[str] = []
         for namespace in namespaces:
             try:
@@ -73,7 +73,7 @@ class BrokerSource(Source):
         return found
 
     def partitions(self, topic: str) -> int | None:
-        """What PARTITIONED_METADATA says; None for a topic that does not exist."""
+        """Ask with PARTITIONED_METADATA; None for a topic that does not exist."""
         try:
             return self._service.first().partitions(topic, create=False)
         except RequestRefusedError as error:
@@ -160,7 +160,7 @@ class BrokerTopic(TopicSource):
         return taken
 
     def _removed(self) -> list[Gap]:
-        """What the source had at the opening and has no more, after a while without messages."""
+        """Whether the source has removed the opening's messages, asked after a silence."""
         if time.monotonic() - self._quiet_since_s < QUIET_S:
             return []
         self._quiet_since_s = time.monotonic()
@@ -178,7 +178,7 @@ class BrokerTopic(TopicSource):
         return [Gap(self._topic, what)]
 
     def attend(self) -> None:
-        """Read what has arrived. Raises ConnectionLostError."""
+        """Read arrived messages. Raises ConnectionLostError."""
         self._connection.pump()
         self._connection.unsolicited.clear()
         arrived = self._consumer.arrived()
@@ -195,7 +195,7 @@ class BrokerTopic(TopicSource):
         return self._last is None or (position is not None and position >= self._last)
 
     def rewind(self, position: SourcePosition | None = None) -> None:
-        """Begin again, with the entry at `position` or after it; None: with the first one."""
+        """Start again, at the entry with `position` or after it; None: at the first."""
         self._waiting.clear()
         self._passed, self._last_index = (-1, -1), None
         self._seek(EARLIEST if position is None else MessageId(*position))
@@ -203,7 +203,7 @@ class BrokerTopic(TopicSource):
         self._allow()
 
     def schema(self, version: int) -> pb.Schema | None:
-        """From the broker."""
+        """Ask the broker."""
         try:
             found, _ = self._connection.schema(self._topic, version.to_bytes(8, "big"))
         except RequestRefusedError:
@@ -221,7 +221,7 @@ class BrokerTopic(TopicSource):
         self._consumer.resubscribe()
 
     def _allow(self) -> None:
-        """Permit as many messages as make about READ_AHEAD_BYTES, by their size so far."""
+        """Permit messages of about READ_AHEAD_BYTES, by their size so far."""
         wanted = PERMITS_MIN
         if self._messages_read:
             each = max(self._bytes_read // self._messages_read, 1)
@@ -262,7 +262,7 @@ class BrokerTopic(TopicSource):
         return SourceEntry(stamp, count, None if is_control else body, schema_version)
 
     def _count(self, stated: int, index: int | None) -> int:
-        """An entry's messages: its header's number, but no more than the indexes it took."""
+        """An entry's messages: its header's number, at most the indexes that it took."""
         if index is not None:
             known = self._last_index
             before = -1 if known is None or known >= index else known
@@ -271,7 +271,7 @@ class BrokerTopic(TopicSource):
 
 
 def is_record_set(headers_and_payload: bytes) -> bool:
-    """Whether an entry as it is stored is a Kafka record set; no Pulsar message begins so."""
+    """Whether a stored entry is a Kafka record set, by its first bytes."""
     return bytes(strip(headers_and_payload)[:4]) == bytes(4)
 
 

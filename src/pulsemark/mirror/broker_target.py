@@ -47,11 +47,11 @@ class BrokerTarget(Target):
 
     @property
     def producer_name(self) -> str:
-        """The name of the source's mirror."""
+        """The producer's name of mirrors from this source."""
         return MIRROR_PRODUCER_PREFIX + self.cluster
 
     def partitions(self, topic: str) -> int | None:
-        """What PARTITIONED_METADATA says; None for a topic that does not exist."""
+        """Ask with PARTITIONED_METADATA; None for a topic that does not exist."""
         try:
             return self.service.first().partitions(topic, create=False)
         except RequestRefusedError as error:
@@ -77,7 +77,7 @@ class BrokerTarget(Target):
         return BrokerTopic(self, producer, Resume(position, index))
 
     def producer(self, topic: str, name: str | None) -> RawProducer:
-        """A producer that says that it is a mirror."""
+        """Open a producer that declares itself a mirror."""
         try:
             return RawProducer(
                 self.service,
@@ -130,7 +130,7 @@ class BrokerTopic(TopicTarget):
         self._producer.publish(entry.body, num_messages=entry.message_count, source=entry.stamp)
 
     def stored(self) -> int:
-        """The receipts that have arrived. Raises TargetRefusedError, ClientError."""
+        """The number of receipts that have arrived. Raises TargetRefusedError, ClientError."""
         try:
             return len(self._producer.receipts())
         except SendRefusedError as error:
@@ -165,10 +165,11 @@ class PulsarTopic(BrokerTopic):
     """One topic of an Apache Pulsar broker, which keeps no tags but can deduplicate.
 
     Each entry's sequence id is its index in the source, or its position as one number, and the
-    producer's name is always the same. So a broker that deduplicates knows how far it came. Whether
-    it does is seen only when a producer with entries is opened again: so it is, after the first
-    one. After a crash its answer may be older than its entries (docs/mirror.md): what is there is
-    then found by the bytes of the last one, `tail`. Without deduplication this is all there is.
+    producer's name is always the same. So a broker that deduplicates knows the progress. Whether it
+    deduplicates is seen only when a producer with entries is opened again, so this is done after
+    the first entry. After a crash its answer may be older than its entries (docs/mirror.md): then
+    the progress is found by the bytes of the last entry, `tail`. Without deduplication there is
+    only that.
 
     Chunks are sent as plain entries (`is_chunk` unset): else Pulsar would deduplicate only the last
     one of a message.
@@ -183,7 +184,7 @@ class PulsarTopic(BrokerTopic):
         self.tail = self._last_entry()
 
     def check_may_begin(self) -> None:
-        """Raise TargetNotEmptyError, for a topic whose last entry is not the source's."""
+        """Raise TargetNotEmptyError for a topic whose last entry is not the source's."""
         if not self._target.append:
             raise TargetNotEmptyError(self._target.endpoint, self._topic, self._target.cluster)
 
@@ -206,7 +207,7 @@ class PulsarTopic(BrokerTopic):
         )
 
     def stored(self) -> int:
-        """The receipts that have arrived, and those that the check has waited for."""
+        """The number of receipts that have arrived, with those that the check waited for."""
         waited, self._waited = self._waited, 0
         return waited + super().stored()
 

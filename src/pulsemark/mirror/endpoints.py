@@ -1,4 +1,4 @@
-"""FROM and TO of a mirror: a broker's URL, or a data folder."""
+"""The FROM and TO of a mirror: brokers' URLs, data folders, and Kafka clusters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Chosen names or patterns. Raises InvalidTopicNameError for a bad one."""
+    """The names or patterns of topics to mirror. Raises InvalidTopicNameError."""
 
     names: tuple[str, ...]
     is_regex: bool = False
@@ -84,7 +84,7 @@ class Selection:
         return list(found)
 
     def _matching(self, name: TopicName, there: list[str]) -> list[str]:
-        """Topics, without partition numbers, that this name or pattern means."""
+        """The topics, without partition numbers, that match this name or pattern."""
         if not self.is_regex:
             return [str(name)]
         pattern = re.compile(str(name))
@@ -158,14 +158,14 @@ def open_target(endpoint: str, options: Options) -> Target:
 
 
 def is_kafka(endpoint: str) -> bool:
-    """Whether an endpoint is a Kafka's URL."""
+    """Whether an endpoint is the URL of a Kafka cluster."""
     return endpoint.startswith(("kafka:", "kafka+ssl:"))
 
 
 def kafka_cluster(endpoint: str, options: Options, token: str | None) -> KafkaCluster:
-    """The Kafka at a URL; nothing is connected yet. Raises EndpointError, ServiceUrlError."""
+    """The Kafka cluster at a URL; not connected yet. Raises EndpointError, ServiceUrlError."""
     try:
-        # With kafka-python it takes 30 MB, which most mirrors do not need.
+        # This module takes 30 MB with kafka-python, which most mirrors do not need.
         with importing_kafka():
             from ..kafka.client import KafkaCluster
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What passes from a source to a target: entries, gaps, and how far the target is."""
+"""The interfaces between source and target: entries, gaps, and the target's progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SourcePosition = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to mirror. The command's options have the same names (docs/mirror.md)."""
+    """The options of a mirror, named as on the command line (docs/mirror.md)."""
 
     source_cluster: str = "standalone"
     subscription: str = "pulsemark-mirror"
@@ -38,7 +38,7 @@ class Options:
     target_grpc: str | None = None
 
     def tls(self, url: str) -> ssl.SSLContext | None:
-        """How a connection to `url` is encrypted; None: not, or as the machine trusts."""
+        """The TLS context of a connection to `url`; None: no TLS, or the machine's trust."""
         if "+ssl:" not in url or self.trusted_certificates is None:
             return None
         return ssl.create_default_context(cafile=str(self.trusted_certificates))
@@ -70,7 +70,7 @@ class SourceEntry:
 
     @property
     def sequence_id(self) -> int:
-        """For brokers that deduplicate: the index, else the position as one number."""
+        """The index, else the position as one number, for brokers that deduplicate."""
         index = self.stamp.index
         return sequence_id_of(self.position) if index is None else index
 
@@ -85,10 +85,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """How far the target has the source's topic.
+    """The target's progress in the source's topic.
 
     `position` and `index` are those of its last entry from the source. A Pulsar broker knows only
-    the `sequence_id` of that entry. All None: it has none.
+    the `sequence_id` of that entry. All None: it has no entry.
     """
 
     position: SourcePosition | None = None
@@ -108,7 +108,7 @@ class Resume:
 
 
 class TopicSource(ABC):
-    """One topic of the source, read in its order."""
+    """One topic of the source, read in order."""
 
     has_holes = False
     """Whether the topic is compacted: what is missing between its entries is no loss."""
@@ -119,17 +119,17 @@ class TopicSource(ABC):
 
     @abstractmethod
     def is_caught_up(self, position: SourcePosition | None) -> bool:
-        """Whether everything that was there at the opening was taken, up to `position`."""
+        """Whether all messages of the opening were taken, up to `position`."""
 
     @abstractmethod
     def rewind(self, position: SourcePosition | None = None) -> None:
-        """Begin again, with the entry at `position` or after it; None: with the first one."""
+        """Start again, at the entry with `position` or after it; None: at the first."""
 
     def attend(self) -> None:  # noqa: B027
         """Answer the other side's pings, and notice that it is gone. Called again and again."""
 
     def confirm(self, position: SourcePosition) -> None:  # noqa: B027
-        """Everything up to `position` is durable in the target."""
+        """Note that everything up to `position` is durable in the target."""
 
     def schema(self, version: int) -> Schema | None:
         """The schema of this version; None if there is none."""
@@ -143,9 +143,9 @@ class TopicTarget(ABC):
     """One topic of the target."""
 
     resume: Resume
-    """How far the target had the topic when this was opened."""
+    """The target's progress at the opening."""
     tail: bytes | None = None
-    """The topic's last entry, where only its bytes say how far the target is."""
+    """The topic's last entry, if only its bytes tell the progress."""
 
     @abstractmethod
     def has_room(self, entry: SourceEntry) -> bool:
@@ -157,13 +157,13 @@ class TopicTarget(ABC):
 
     @abstractmethod
     def stored(self) -> int:
-        """How many more of the put entries are durable. Does not wait; answers the other side."""
+        """The number of put entries that became durable since. Does not wait; answers PINGs."""
 
     def check_may_begin(self) -> None:  # noqa: B027
-        """Raises TargetNotEmptyError: the source lacks `tail`, and nothing may follow it."""
+        """Raise TargetNotEmptyError if nothing may follow `tail`, which the source lacks."""
 
     def add_schema(self, version: int, schema: Schema) -> int:
-        """Register a schema; its version in the target."""
+        """Register a schema. Return its version in the target."""
         return version
 
     @abstractmethod
@@ -172,7 +172,7 @@ class TopicTarget(ABC):
 
 
 class Endpoint(ABC):
-    """A source or a target: the connections to brokers, or a data folder, which has none."""
+    """A source or target: the connections to brokers, or a data folder, which has none."""
 
     def __init__(self, endpoint: str, connections: Service | KafkaCluster | None = None) -> None:
         self.endpoint = endpoint
@@ -180,7 +180,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, 0 if it is not partitioned; None: it is not known."""
+        """The number of partitions, 0 for a topic without; None: not known."""
 
     def descriptors(self) -> list[int]:
         """Sockets that become readable when there may be more to do."""
@@ -188,7 +188,7 @@ class Endpoint(ABC):
         return [each.fileno() for each in there if not each.is_closed]
 
     def ping(self, timeout_s: float) -> None:
-        """See whether the other side answers. Raises WaitTimeoutError, ConnectionLostError."""
+        """Check that the other side answers. Raises WaitTimeoutError, ConnectionLostError."""
         if self._connections:
             self._connections.ping(timeout_s)
 
@@ -199,7 +199,7 @@ class Endpoint(ABC):
 
 
 class Source(Endpoint):
-    """Where topics are read."""
+    """The side from which topics are read."""
 
     @abstractmethod
     def topics(self, namespaces: list[str]) -> list[str]:
@@ -211,7 +211,7 @@ class Source(Endpoint):
 
 
 class Target(Endpoint):
-    """Where topics are written."""
+    """The side to which topics are written."""
 
     def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
         """Check that a topic has as many partitions as in the source.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MirrorError(Exception):
-    """Base of the errors of mirroring."""
+    """Base of all errors of mirroring."""
 
 
 class EndpointError(MirrorError, ValueError):
@@ -49,9 +49,9 @@ class PartitionCountError(MirrorError):
 
 
 class TargetNotEmptyError(MirrorError):
-    """The target's `topic` has entries, and none of them is from `cluster`.
+    """The target's `topic` has entries, but none from `cluster`.
 
-    `end` of a Kafka's partition: the last of its records is not, so it does not say where to go on.
+    `end` of a Kafka partition: its last record is not from there, so the progress is unknown.
     """
 
     def __init__(self, endpoint: str, topic: str, cluster: str, end: int | None = None) -> None:
@@ -101,7 +101,7 @@ class OtherSourceError(MirrorError):
 
 
 class OffsetsDifferError(MirrorError):
-    """The source's ``offset`` of ``topic`` cannot be the same in a Kafka, for the ``reason``."""
+    """The source's ``offset`` of ``topic`` cannot be kept in a Kafka, for the ``reason``."""
 
     def __init__(self, topic: str, offset: int, reason: str) -> None:
         super().__init__(f"{topic}: offset {offset} of the source: {reason}")
@@ -134,7 +134,7 @@ class NoDeduplicationError(MirrorError):
 
 
 class SchemaVersionError(MirrorError):
-    """Version `source` of the topic's schema cannot be, or is not, the same in the target."""
+    """Version `source` of the topic's schema has, or would get, another number in the target."""
 
     def __init__(self, topic: str, source: int, reason: str) -> None:
         super().__init__(f"{topic}: version {source} of the source's schema: {reason}")

@@ -85,7 +85,7 @@ class FolderSource(Source):
         return [name for name in self._reader.topics() if TopicName.parse(name).namespace in wanted]
 
     def partitions(self, topic: str) -> int | None:
-        """As the catalog says; None if the catalog does not know, 0 if the topic is a plain one."""
+        """The catalog's number; 0 for a plain topic, None if the catalog lacks it."""
         stored = self.property(PARTITIONED_KIND, topic)
         if stored is not None:
             return int(stored)
@@ -96,7 +96,7 @@ class FolderSource(Source):
         return FolderSourceTopic(self, topic, self._cluster, resume)
 
     def log(self, topic: str) -> FolderLog | FolderForm:
-        """What is read as a topic's log, as it is now. Raises TopicMissingError."""
+        """The log that readers of a topic get, as it is now. Raises TopicMissingError."""
         try:
             return log_of_folder(self._reader, topic)
         except TopicNotFoundError as error:
@@ -107,7 +107,7 @@ class FolderSource(Source):
         return read_property(self._folder / CATALOG_NAME, kind, key)
 
     def close(self) -> None:
-        """Close the files; they are opened again when they are needed."""
+        """Close the files; a later call opens them again."""
         if self._open_reader is not None:
             self._open_reader.close()
             self._open_reader = None
@@ -148,7 +148,7 @@ class FolderSourceTopic(TopicSource):
         return isinstance(self._log, FolderForm)
 
     def _refresh(self) -> bool:
-        """Look what the folder has now; whether that is another view."""
+        """Bring the log up to date. Return whether its compacted view is another one."""
         before = self._view_generation
         self._log.refresh()
         return self._view_generation != before
@@ -166,11 +166,11 @@ class FolderSourceTopic(TopicSource):
             return False  # the next `take` reports it
 
     def rewind(self, position: SourcePosition | None = None) -> None:
-        """Begin again, with the entry at `position` or after it; None: with the first one."""
+        """Start again, at the entry with `position` or after it; None: at the first."""
         self._next = Position(*(position or (0, 0)))
 
     def schema(self, version: int) -> Schema | None:
-        """From the catalog."""
+        """Read the schema from the catalog."""
         name = str(TopicName.parse(self._log.name).partitioned)
         schemas = unpack_schemas(self._source.property(SCHEMA_KIND, name) or b"")
         return schemas[version] if version < len(schemas) else None
@@ -196,7 +196,7 @@ def schema_version_of(body: memoryview | bytes) -> bytes:
 
 
 def _start(log: FolderLog | FolderForm, resume: Resume) -> Position:
-    """Where reading goes on. Raises OtherSourceError if the log lacks the target's last entry."""
+    """The position to read from. Raises OtherSourceError: the target's last entry is missing."""
     if resume.position is not None:
         last = Position(*resume.position)
         if last >= log.end_position:
@@ -224,7 +224,7 @@ def _start(log: FolderLog | FolderForm, resume: Resume) -> Position:
 
 
 class FolderTarget(Target):
-    """A data folder; a missing or empty one becomes one. Raises what `LocalStore.open` does."""
+    """A data folder, created if it is missing or empty. Raises what `LocalStore.open` does."""
 
     def __init__(self, folder: Path, options: Options) -> None:
         super().__init__(str(folder))
@@ -242,7 +242,7 @@ class FolderTarget(Target):
         return self._open_store
 
     def partitions(self, topic: str) -> int | None:
-        """As the catalog says; 0 for a plain topic, None for one that is new here."""
+        """The catalog's number; 0 for a plain topic, None for one that is new here."""
         stored = self._store.catalog.get(PARTITIONED_KIND, topic)
         if stored is not None:
             return int(stored)
@@ -302,7 +302,7 @@ class FolderTarget(Target):
             )
 
     def close(self) -> None:
-        """Close the folder; everything that was put is durable then, or the disk failed."""
+        """Close the folder: everything that was put is durable, or the disk failed."""
         if self._open_store is not None:
             self._open_store.close()
             self._open_store = None
@@ -322,7 +322,7 @@ class FolderTargetTopic(TopicTarget):
         self._pending_bytes = 0
 
     def has_room(self, entry: SourceEntry) -> bool:
-        """At most WINDOW_BYTES and WINDOW_ENTRIES wait for the disk."""
+        """Whether fewer than WINDOW_BYTES and WINDOW_ENTRIES wait for the disk."""
         return self._pending_bytes < WINDOW_BYTES and len(self._pending) < WINDOW_ENTRIES
 
     def put(self, entry: SourceEntry) -> None:
@@ -351,7 +351,7 @@ class FolderTargetTopic(TopicTarget):
         )
 
     def stored(self) -> int:
-        """The entries whose commits are done. Raises FencedError if one failed."""
+        """The number of entries whose commits are done. Raises FencedError if one failed."""
         count = 0
         if self._pending and not self._pending[0][0].commit.done:
             self._pending[0][0].commit.wait()
@@ -363,7 +363,7 @@ class FolderTargetTopic(TopicTarget):
         return count
 
     def add_schema(self, version: int, schema: Schema) -> int:
-        """Put the schema after those that the catalog has; its version."""
+        """Put the schema after the catalog's last one. Return its version."""
         key = str(TopicName.parse(self._ledger.name).partitioned)
         schemas = unpack_schemas(self._store.catalog.get(SCHEMA_KIND, key) or b"")
         for number, known in enumerate(schemas):
@@ -376,7 +376,7 @@ class FolderTargetTopic(TopicTarget):
         return len(schemas)
 
     def close(self) -> None:
-        """Wait for what is pending."""
+        """Wait until pending entries are durable."""
         for appended, _ in self._pending:
             try:
                 appended.commit.wait()

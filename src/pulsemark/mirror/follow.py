@@ -1,13 +1,13 @@
 """A follower: a second data folder that keeps another one's entries with their positions.
 
-`FollowRun` goes round and round: it asks the source for its state, brings each topic to the end
-that the state names, and stores the values and subscriptions that belong to it (`finder.following`
-says in which order, and why). Nothing is kept elsewhere: where a topic goes on is where its log
-ends. So a follower may be killed at any moment, as may the source.
+`FollowRun` works in rounds: it asks the source for its state, brings each topic to the end that the
+state names, and stores the values and subscriptions that belong to it (`finder.following` says in
+which order, and why). It keeps no progress elsewhere: a topic goes on where its log ends. So a
+follower may be killed at any moment, as may the source.
 
-Whether the two logs are still one is checked whenever a topic is opened or a ledger begins:
-`common_point` compares leader epochs (KAFKA-1211), `common_end` compares ledgers. What the follower
-has beyond that is cut off, in one step with the first entry of the source that takes its place.
+Whenever a topic is opened or a ledger begins, the two logs are compared: `common_point` compares
+leader epochs (KAFKA-1211), `common_end` compares ledgers. Entries beyond the common part are cut
+off, in one step with the first entry of the source that takes their place.
 
 Ledger ids are the source's. The follower's own ledgers, of subscriptions, have ids far above them
 (`GENERATION_IDS`), and so have those that it begins as a leader after `promote`. So the ledgers of
@@ -70,7 +70,7 @@ _TOPIC_ID_FIELDS = {"deduplication": "topicId", "kafka-log-start": "topicId", "m
 
 
 class NotFollowerError(Exception):
-    """The data folder ``folder`` follows nothing, so that it cannot be promoted."""
+    """The data folder ``folder`` follows no source, so it cannot be promoted."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(f"{folder} is not a follower's folder")
@@ -88,7 +88,7 @@ class Lag:
 
 @dataclass(slots=True)
 class FollowReport(Report):
-    """What a follower counts and says."""
+    """The counts and messages of a follower."""
 
     lags: dict[str, Lag] = field(default_factory=dict)
     truncated: dict[str, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class FollowReport(Report):
     is_connected: bool = False
 
     def line(self) -> str:
-        """The sum in words."""
+        """The totals as a line of text."""
         total, entries, time_s = self.sum(), *self.lag()
         return (
             f"topics: {len(self.topics)}, entries: {total.entries}, messages: {total.messages}, "
@@ -105,7 +105,7 @@ class FollowReport(Report):
         )
 
     def lag(self) -> tuple[int, float]:
-        """Entries of all topics, and the seconds of the topic that is furthest behind."""
+        """The entries that all topics lack, and the largest lag of a topic in seconds."""
         lags = list(self.lags.values())
         return sum(lag.entries for lag in lags), max(
             (lag.time_ms for lag in lags), default=0
@@ -113,8 +113,8 @@ class FollowReport(Report):
 
 
 def open_follower(folder: Path) -> LocalStore:
-    """The folder of a follower. Raises what `LocalStore.open` does."""
-    # What the source took is taken here, whatever its limits are.
+    """Open the folder of a follower. Raises what `LocalStore.open` does."""
+    # Entries that the source accepted are accepted here, whatever its limits are.
     return LocalStore.open(folder, options=StoreOptions(max_entry_size_bytes=MAX_RUN_BYTES // 2))
 
 
@@ -141,13 +141,13 @@ class FollowedTopic:
         return EARLIEST if last is None else last.following
 
     def is_behind(self, state: TopicState) -> bool:
-        """Whether there is something to be done; not for one that the source cannot open."""
+        """Whether there is work to do; not for a topic that the source cannot open."""
         if not self.is_checked or self._is_more:
             return not self.problem
         return state.end is not None and self.end < state.end and state.entry_count > 0
 
     def bring(self, state: TopicState) -> None:
-        """Take the source's next entries, durably. Raises as its calls and the ledger's."""
+        """Append the source's next entries, durably. Raises as the source and the ledger."""
         self.measure(state)
         if not self.is_checked and not self._reconcile():
             return
@@ -179,7 +179,7 @@ class FollowedTopic:
     # Where the logs are the same
 
     def _reconcile(self) -> bool:
-        """Cut off what the source does not have; whether the topic can go on."""
+        """Cut off entries that the source lacks. Return whether the topic can go on."""
         epochs, ledgers = self._run.source.history(self.name)
         mine, end = self.ledger.ledger_extents(), self.end
         self._epoch = self.ledger.epoch
@@ -194,7 +194,7 @@ class FollowedTopic:
         return at == end or self._cut(at, end)
 
     def _same_until(self, at: Position) -> Position:
-        """Where the logs are the same up to, of what their ledgers' ids say.
+        """The end of the part `at` which ledger ids say is common that really is.
 
         A source that was set back, as to a backup, gives ids again. A ledger has one writer: so it
         is the same one if its last shared entry is, else it is another one from its start.
@@ -240,7 +240,7 @@ class FollowedTopic:
         return True
 
     def _begin_anew(self, position: Position, after: Position) -> None:
-        """The source lacks what comes next in a ledger: go on with what it still has."""
+        """Go on at what the source still has, since it lacks the next entries of a ledger."""
         first = self._first_after(EARLIEST)
         if first is not None and first.position > position:
             self._cut(EARLIEST, position)
@@ -251,10 +251,10 @@ class FollowedTopic:
         return next(iter(self._run.source.read(self.name, at, 1)), None)
 
     def _enters(self, entry: StoredEntry, *, goes_on: bool) -> bool:
-        """Whether the log goes on with the ledger that this entry begins; learns its epoch.
+        """Whether the log may go on with the ledger that this entry begins; learns its epoch.
 
-        ``goes_on``: the source's entry before it is the last one here. Then its own mark says
-        whether an epoch begins, else the source's ledgers do.
+        ``goes_on``: the source's entry before it is the last one here. Then the entry's own mark
+        says whether an epoch begins, else the source's ledgers do.
         """
         if goes_on:
             self._epoch = max(self._epoch, _epoch_begun_by(entry))
@@ -293,13 +293,13 @@ class FollowedTopic:
         totals.source_index = entries[-1].index
 
     def begin_round(self, state: TopicState) -> None:
-        """Try again what stopped, if the source has moved; note how far the topic is behind."""
+        """Allow a stopped topic to go on if the source has changed; note the lag."""
         if self.problem and state.end != self._stopped_at:
             self.problem, self._stopped_at = "", state.end
         self.measure(state)
 
     def follow_head(self, state: TopicState) -> None:
-        """Remove what the source has removed from its head."""
+        """Remove entries that the source has removed from its head."""
         first = self.ledger.first_position
         if self.is_checked and state.end is not None and first is not None and first < state.first:
             self.ledger.truncate_head(min(state.first, self.end))
@@ -315,13 +315,13 @@ class FollowedTopic:
         lag.time_ms = max(0, state.append_time_ms - last_ms) if lag.entries else 0
 
     def stop(self, problem: str) -> None:
-        """Follow it no further until the source moves, and say why."""
+        """Stop following it until the source changes, and report why."""
         self.problem = problem
         self._run.report.say(f"stopped: {self.name}: {problem}")
 
 
 def _content(entry: StoredEntry | None) -> tuple[object, ...]:
-    """What two logs' entries at one position have in common."""
+    """The content by which entries of two logs are compared."""
     if entry is None:
         return ()
     return entry.index, entry.append_time_ms, bytes(entry.prefix), bytes(entry.body or b"")
@@ -357,7 +357,7 @@ class FollowRun:
     _own_ids_from: int = 0
 
     def run(self) -> bool:
-        """Follow; whether everything that the source had at the start is here.
+        """Follow. Return whether everything that the source had at the start is here.
 
         Raises LostError (not reached for `reconnect_s`), OtherSourceError (the folder has entries
         and the source none of them), EndpointError (the source is this folder), NoTopicsError (with
@@ -384,7 +384,7 @@ class FollowRun:
         return [topic.name for topic in self._topics.values() if topic.problem]
 
     def _begin(self) -> None:
-        """Make sure that both folders have one log, and take ids for this one's own ledgers."""
+        """Check that both folders share a log, and reserve ids for this one's own ledgers."""
         state = self.source.state(b"")
         names = self._selected(state)
         self._check_source(state)
@@ -405,7 +405,7 @@ class FollowRun:
         self.report.is_connected = True
 
     def _check_source(self, state: StoreState) -> None:
-        """Raise EndpointError or NoTopicsError for one that cannot be meant."""
+        """Raise EndpointError or NoTopicsError for an impossible source."""
         if Path(self.source.endpoint).resolve() == self.store.folder.resolve():
             raise EndpointError(self.source.endpoint, "a folder cannot follow itself")
         if not self.once or self.selection is None:
@@ -422,20 +422,20 @@ class FollowRun:
         return common_end(topic.ledger.ledger_extents(), ledgers) is not None
 
     def _take_ids(self, state: StoreState) -> None:
-        """Keep this folder's own ledgers apart from those of the source, now and as a leader."""
+        """Reserve ledger ids above the source's, also for when this folder leads."""
         at_least = (state.next_ledger_id // GENERATION_IDS + 1) * GENERATION_IDS
         if self.store.catalog.next_ledger_id() < at_least:
             self.store.skip_ledger_ids(at_least)
         self._own_ids_from = at_least
 
     def _remove_views(self) -> None:
-        """The compacted views of a former leader may have entries that will be cut off."""
+        """Remove compacted views of a former leader: their entries may be cut off."""
         for key, _ in self.store.catalog.items(VIEW_PROPERTY_KIND):
             self.store.catalog.delete(VIEW_PROPERTY_KIND, key)
         self._remove([n for n in self.store.catalog.topics() if n.startswith(VIEW_TOPIC_PREFIX)])
 
     def _remove(self, names: Sequence[str]) -> None:
-        """Remove topics; what the source has may get the names of their files again."""
+        """Remove topics, whose files may be named again by the source's."""
         for name in names:
             self.store.delete_view(name)
         if names:
@@ -444,7 +444,7 @@ class FollowRun:
     # A round
 
     def _round(self) -> tuple[float, bool]:
-        """Bring what the source has now; how long to pause, and whether all of it is here."""
+        """Bring what the source has now. Return the pause, and whether all of it is here."""
         began_s = self.clock()
         state = self.source.state(self._digest)
         took_s = self.clock() - began_s
@@ -468,7 +468,7 @@ class FollowRun:
         return min(max(POLL_S, took_s * POLL_SHARE), POLL_MAX_S), is_complete
 
     def _bring_all(self, state: StoreState) -> bool:
-        """Bring the topics, a part of each in turn; whether all of them are here."""
+        """Bring a part of each topic in turn. Return whether all are here."""
         names = self._selected(state)
         for name in self._known():
             if name not in state.topics and self.selection is None:
@@ -490,7 +490,7 @@ class FollowRun:
         return not any(topic.is_behind(of_topic) for topic, of_topic in topics)
 
     def _bring(self, topic: FollowedTopic, state: TopicState) -> bool:
-        """Bring the next entries of a topic; whether it has come further."""
+        """Bring the next entries of a topic. Return whether there were any."""
         before = topic.end, topic.is_checked
         try:
             topic.bring(state)
@@ -524,7 +524,7 @@ class FollowRun:
         return topic
 
     def _views(self, state: StoreState) -> dict[str, str]:
-        """Compacted views by their names in the source: their names here, with ids of topics."""
+        """The names here of compacted views, by their names in the source."""
         own_ids = {state.topics[name].topic_id: name for name in self._selected(state)}
         found = {}
         for name in state.topics:
@@ -537,7 +537,7 @@ class FollowRun:
         return found
 
     def _remove_old_views(self, views: dict[str, str]) -> None:
-        """Those that the source has no more; after the value that says which one counts."""
+        """Remove views that the source lacks, after the value that names the newest."""
         for name in [n for n in self._topics if n.startswith(VIEW_TOPIC_PREFIX) and n not in views]:
             del self._topics[name]
         own = [n for n in self.store.catalog.topics() if n.startswith(VIEW_TOPIC_PREFIX)]
@@ -573,7 +573,7 @@ class FollowRun:
             catalog.write(changes)
 
     def forget_progress(self, ledger: ManagedLedger) -> None:
-        """Before entries are cut off: what says how far something came may name them."""
+        """Before entries are cut off, forget stored progress that may name them."""
         keys = {kind: str(ledger.topic_id) for kind in BY_ID_KINDS}
         changes = [(kind, keys.get(kind, ledger.name), None) for kind in LATE_KINDS]
         self.store.catalog.write(changes)
@@ -595,7 +595,7 @@ class FollowRun:
         self._cursors = state.cursors
 
     def _wait_for_source(self, lost: Exception) -> None:
-        """Ask the source again and again until it answers. Raises LostError."""
+        """Ask the source until it answers. Raises LostError."""
         self.report.lost(str(lost))
         self.report.is_connected = False
         self.source.close()
@@ -604,7 +604,7 @@ class FollowRun:
         until_back(self, lost, self._answered, self.clock())
 
     def _answered(self) -> Exception | None:
-        """None if the source answers; else why it does not."""
+        """Ask the source. Return None if it answers, else the error."""
         try:
             self.source.state(b"")
         except LOST as error:
@@ -616,7 +616,7 @@ class FollowRun:
 def _translated(
     kind: str, value: bytes, topic: FollowedTopic | None, source: TopicState | None
 ) -> bytes:
-    """A topic's value with the id that it has here instead of the source's."""
+    """A topic's value with the topic's id here instead of the source's."""
     member = _TOPIC_ID_FIELDS.get(kind)
     if member is None or topic is None or source is None:
         return value
@@ -627,10 +627,10 @@ def _translated(
 
 
 def promote(store: LocalStore, leader: str) -> dict[str, int]:
-    """Make a follower's folder a leader's: each topic begins a leader epoch, the next one.
+    """Make a follower's folder a leader's: each topic begins the next leader epoch.
 
-    Returns the epochs by topic. Killed in between it can be called again; until it is done, the
-    folder stays a follower's. Raises NotFollowerError, LedgerError, OSError.
+    Returns the epochs by topic. It can be repeated after a kill; until it is done, the folder stays
+    a follower's. Raises NotFollowerError, LedgerError, OSError.
     """
     if store.followed_place is None:
         raise NotFollowerError(store.folder)

@@ -1,4 +1,4 @@
-"""What a follower follows: a broker by its gRPC port, or a data folder.
+"""The source of a follower: a broker's gRPC port, or a data folder.
 
 Both give a `StoreState` (topics, values, subscriptions), each topic's epochs and ledgers, and whole
 entries with their positions.
@@ -44,7 +44,7 @@ _SCHEMES = {"grpc": False, "grpcs": True}
 
 
 class FollowSource(Protocol):
-    """A data folder that is followed, wherever it is.
+    """A data folder that is followed, local or served by a broker.
 
     Raises ServerUnavailableError, DeadlineExceededError if it cannot be reached now,
     TopicNotFoundError, CorruptEntryError.
@@ -62,7 +62,7 @@ class FollowSource(Protocol):
         """Entries from ``start`` on, up to the topic's end or the limit."""
 
     def close(self) -> None:
-        """Close everything; it is opened again when it is needed."""
+        """Close everything; a later call opens it again."""
 
 
 def open_followed(endpoint: str, options: Options) -> FollowSource:
@@ -80,7 +80,7 @@ def open_followed(endpoint: str, options: Options) -> FollowSource:
 
 
 class BrokerFollowed:
-    """A broker's folder, by its gRPC port."""
+    """A broker's folder, read over its gRPC port."""
 
     def __init__(self, endpoint: str, target: str, options: Options, *, is_tls: bool) -> None:
         from ..finder.client import ClientTls, SeekClient, checked_target
@@ -93,7 +93,7 @@ class BrokerFollowed:
 
     @property
     def calls(self) -> SeekClient:
-        """The client, connected when it is needed."""
+        """The client, connected at the first use."""
         if self._client is None:
             self._client = self._make()
         return self._client

@@ -1,25 +1,27 @@
-"""Kafka as source and target of a mirror: record sets go over as they are (KIP-31).
+"""Kafka as source and target of a mirror: record sets are copied as they are (KIP-31).
 
 A partition is the topic `T-partition-P`. The position of a set is the offset of its last record,
-cut into two numbers as a sequence id is: so both are one number, and the index is the same one.
+split into two numbers as a sequence id is. So position and index are the same number.
 
 **Source.** A fetch gives the sets as they are stored, of every magic, compressed or not. None is
-opened; each is checked against its checksum. Sets of aborted transactions, control batches and
+decompressed; each is checked against its checksum. Sets of aborted transactions, control batches
+and
 what compaction has removed are holes. A hole keeps its offsets: a batch without records, as Kafka's
 own compaction leaves them, takes its place. So offsets stay equal.
 
-**Target.** Kafka gives offsets without a question, so they are equal only while nothing is missing.
-A hole ends the mirror with `OffsetsDifferError`, or, with `renumber`, later offsets are lower. What
-Kafka would not take (a set with holes in it, or of magic 0 or 1) is then opened and packed again.
+**Target.** A Kafka assigns offsets by itself, so they are equal only while nothing is missing. A
+hole
+ends the mirror with `OffsetsDifferError`, or, with `renumber`, later offsets are lower. A set that
+Kafka would refuse (with holes in it, or of magic 0 or 1) is then decompressed and packed again.
 
-The header of a batch has room for its producer, which means nothing in another cluster. There a
-mirror writes where the set is from, and nothing is kept elsewhere: producer id and sequence number,
-with `PRODUCERS` taken away, add up to the offset of the last record, and the epoch is a checksum of
-the source's name. Within a run of offsets without a hole the id stays, and the numbers go on; after
-a hole another id begins with 0. So a target's last batch tells where to go on. Kafka's own check of
-sequence numbers refuses what comes twice: also what a killed mirror had sent, and what the broker
-takes only after that look. A broker takes any number of an id that it does not know. So a run's
-first batch goes alone.
+The producer fields in a batch's header have no meaning in another cluster. There a mirror writes
+where the set is from, and keeps no progress elsewhere: producer id and sequence number, minus
+`PRODUCERS`, add up to the offset of the last record, and the epoch is a checksum of the source's
+name. Within a run of offsets without a hole the id stays, and the numbers go on; after a hole
+another id begins with 0. So a target's last batch tells where to go on. Kafka's own check of
+sequence numbers refuses repeated batches, even those of a killed mirror that the broker takes only
+after that look. A broker takes any number of an id that it does not know. So a run's first batch
+goes alone.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ ANSWER_S = 30.0
 OUT_OF_RANGE, OUT_OF_ORDER, DUPLICATE = 1, 45, 46
 PRODUCERS = 1 << 62
 """Producer ids of mirrors are from here on. Kafka gives its own from 0 on, and checks none."""
-#: Kafka knows the last five batches of a producer again.
+#: Kafka recognises repetitions of a producer's last five batches.
 IN_FLIGHT = 5
 SEQUENCE_MAX = 2**31 - 1
 _ANEW = ~(TRANSACTIONAL | CONTROL | 0x40)
@@ -121,7 +123,7 @@ _ANEW = ~(TRANSACTIONAL | CONTROL | 0x40)
 
 
 class Partition:
-    """One partition, over its leader. Raises TopicMissingError, ConnectionLostError."""
+    """One partition at its leader. Raises TopicMissingError, ConnectionLostError."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self.name, self.number = _partition(topic)
@@ -139,24 +141,24 @@ class Partition:
         return int(found.offset)
 
     def ask(self, offset: int, isolation_level: int = READ_COMMITTED) -> int:
-        """Send a Fetch; returns its correlation id."""
+        """Send a Fetch. Return its correlation id."""
         asked = (self.name, self.number, offset, FETCH_BYTES, -1)
         fields = fetch_fields([asked], 0, 1, FETCH_BYTES, isolation_level)
         return self.connection.ask(FETCH, **fields)
 
     def broken(self, offset: int, error: RecordSetError) -> ConnectionLostError:
-        """The error for an answer with sets that cannot be told apart."""
+        """The error for an answer whose sets cannot be split."""
         return ConnectionLostError(f"{self.topic}: offset {offset}: {error}")
 
 
 def _partition(topic: str) -> tuple[str, int]:
-    """The Kafka topic, and the partition's number, of a full name."""
+    """Split a full name into the Kafka topic and the partition's number."""
     name = TopicName.parse(topic)
     return str(name.partitioned).rpartition("/")[2], max(name.partition_index, 0)
 
 
 class KafkaSource(Source):
-    """A Kafka as a source; `name` is its cluster's in the target's tags."""
+    """A Kafka cluster as a source; `name` is its name in the target's tags."""
 
     def __init__(self, cluster: KafkaCluster, name: str) -> None:
         super().__init__(cluster.url, cluster)
@@ -164,7 +166,7 @@ class KafkaSource(Source):
         self._name = name
 
     def topics(self, namespaces: list[str]) -> list[str]:
-        """All partitions, in each of the namespaces: a Kafka has none."""
+        """All partitions, once for each namespace: a Kafka has no namespaces."""
         return [
             f"persistent://{namespace}/{partition_name(topic, number)}"
             for namespace in namespaces
@@ -173,7 +175,7 @@ class KafkaSource(Source):
         ]
 
     def partitions(self, topic: str) -> int | None:
-        """As the Kafka says; None: there is no such topic."""
+        """The cluster's number; None: there is no such topic."""
         return self._cluster.partitions(_partition(topic)[0]) or None
 
     def open(self, topic: str, resume: Resume) -> KafkaSourceTopic:
@@ -185,7 +187,7 @@ class KafkaSourceTopic(TopicSource):
     """One partition, read by fetches."""
 
     has_holes = True
-    """What is missing is reported where it is found, and each hole is an entry of its own."""
+    """Missing offsets are reported where they are found; each hole is an entry of its own."""
 
     def __init__(self, partition: Partition, cluster: str, resume: Resume) -> None:
         self._partition = partition
@@ -212,7 +214,7 @@ class KafkaSourceTopic(TopicSource):
         self._skip_removed()
 
     def _skip_removed(self) -> None:
-        """Go on where the log begins, if that is later."""
+        """Go on at the log's start, if that is later."""
         start = self._partition.offset(EARLIEST_TIME)
         if start > self._fetched:
             what = f"indexes {self._fetched} to {start - 1} are missing"
@@ -220,7 +222,7 @@ class KafkaSourceTopic(TopicSource):
             self._fetched = start  # the hole is filled up to its set, which may begin earlier
 
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
-        """What has arrived. Raises ConnectionLostError, OtherSourceError, KafkaRefusedError."""
+        """Take arrived sets. Raises ConnectionLostError, OtherSourceError, KafkaRefusedError."""
         if not self._is_ready:
             self._receive()
         taken: list[SourceEntry | Gap] = []
@@ -236,7 +238,7 @@ class KafkaSourceTopic(TopicSource):
         return bool(self._ready) or self._next < self._empty_to
 
     def _take_one(self) -> SourceEntry | Gap:
-        """A gap, the next set, or a part of the hole before it: a batch without records."""
+        """A gap, the next set, or a part of the hole before it as an empty batch."""
         one = self._ready[0] if self._ready else None
         if isinstance(one, Gap):
             self._ready.popleft()
@@ -338,11 +340,11 @@ class KafkaSourceTopic(TopicSource):
         return max(passed, self._known) + 1 >= self._end
 
     def rewind(self, position: SourcePosition | None = None) -> None:
-        """Begin again, with the first record; what the target has is passed over."""
+        """Start again at the first record; entries that the target has are passed over."""
         self._begin(0)
 
     def close(self) -> None:
-        """Nothing is needed any more."""
+        """Drop the pending answer."""
         if self._asked is not None:
             self._partition.connection.drop(self._asked)
 
@@ -354,7 +356,7 @@ def _position_of(offset: int) -> SourcePosition:
 
 
 class _Aborted:
-    """Which batches of a Fetch's answer are of aborted transactions (KIP-98), and its markers."""
+    """Finds batches of aborted transactions, and markers, in a Fetch's answer (KIP-98)."""
 
     def __init__(self, transactions: Any) -> None:
         begun = sorted((each.first_offset, each.producer_id) for each in transactions)
@@ -362,7 +364,7 @@ class _Aborted:
         self._open: set[int] = set()
 
     def has(self, header: BatchHeader, last: int) -> bool:
-        """Whether the next batch is not to be shown."""
+        """Whether the next batch is aborted or a marker."""
         while self._begins and self._begins[0][0] <= last:
             self._open.add(self._begins.popleft()[1])
         if header.attributes & CONTROL:
@@ -372,7 +374,7 @@ class _Aborted:
 
 
 class KafkaTarget(Target):
-    """A Kafka as a target. `append`: go on at its end, whatever is there; `renumber`: see above."""
+    """A Kafka cluster as a target. `append`: write behind any records; `renumber`: see above."""
 
     def __init__(self, cluster: KafkaCluster, options: Options) -> None:
         super().__init__(cluster.url, cluster)
@@ -383,7 +385,7 @@ class KafkaTarget(Target):
         self.epoch = epoch_of(self.name)
 
     def partitions(self, topic: str) -> int | None:
-        """As the Kafka says; None: there is no such topic."""
+        """The cluster's number; None: there is no such topic."""
         return self._cluster.partitions(_partition(topic)[0]) or None
 
     def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
@@ -398,7 +400,7 @@ class KafkaTarget(Target):
 
 
 class KafkaTargetTopic(TopicTarget):
-    """One partition, written with idempotent producers' requests."""
+    """One partition, written as by idempotent producers."""
 
     def __init__(self, target: KafkaTarget, partition: Partition) -> None:
         self._target = target
@@ -416,7 +418,7 @@ class KafkaTargetTopic(TopicTarget):
         self.resume = self._look()
 
     def _look(self) -> Resume:
-        """How far the target is: what its last batch says. Raises TargetNotEmptyError."""
+        """Read the progress from the last batch. Raises TargetNotEmptyError."""
         end, header = self._end, None
         while end and (header is None or header.attributes & CONTROL):
             header = self._batch_before(end)
@@ -438,7 +440,7 @@ class KafkaTargetTopic(TopicTarget):
         return Resume(index=known, sequence_id=known)
 
     def _batch_before(self, end: int) -> BatchHeader | None:
-        """The header of the batch that ends at an offset; None: it is of old magic, or removed."""
+        """The header of the batch that ends at an offset; None: old magic, or removed."""
         asked = self._partition.ask(end - 1, 0)
         found = only(self._partition.connection.wait(asked).responses)
         if found.error_code == OUT_OF_RANGE:
@@ -467,7 +469,7 @@ class KafkaTargetTopic(TopicTarget):
         return made is not None and not self._goes_on(made[0], entry)
 
     def _goes_on(self, header: BatchHeader, entry: SourceEntry) -> bool:
-        """Whether a batch is the next one of the run."""
+        """Whether a batch continues the run."""
         first = (entry.stamp.index or 0) - header.record_count + 1
         fits = self._sequence + header.record_count <= SEQUENCE_MAX
         return self._run is not None and first == self._run + self._sequence and fits
@@ -501,7 +503,7 @@ class KafkaTargetTopic(TopicTarget):
         self._end += header.record_count
 
     def _made(self, entry: SourceEntry) -> tuple[BatchHeader, Buffer] | None:
-        """The batch that Kafka takes; None: the entry has no records."""
+        """Make the batch that Kafka takes; None: the entry has no records."""
         if entry is self._made_of[0]:
             return self._made_of[1]
         what, first = f"entry {entry.position[0]}:{entry.position[1]}", entry.first_index
@@ -523,7 +525,7 @@ class KafkaTargetTopic(TopicTarget):
         return made
 
     def stored(self) -> int:
-        """The answers that have arrived. Raises TargetRefusedError, ClientError."""
+        """The number of answers that have arrived. Raises TargetRefusedError, ClientError."""
         count = 0
         while self._in_flight:
             asked, offset, source_offset = self._in_flight[0]
@@ -539,7 +541,7 @@ class KafkaTargetTopic(TopicTarget):
     def _check(self, answer: Any, offset: int, source_offset: int) -> None:
         found = only(answer.responses, "partition_responses")
         if found.error_code in (OUT_OF_ORDER, DUPLICATE):
-            # More is there than at the opening, or less: a look at it tells.
+            # The partition has more records than at the opening, or fewer: look again.
             raise ConnectionLostError(str(KafkaRefusedError(self._topic, found.error_code)))
         try:
             check(found.error_code, f"records of {self._topic}")
@@ -551,7 +553,7 @@ class KafkaTargetTopic(TopicTarget):
         self._is_known = True
 
     def _finish(self) -> None:
-        """Wait for all answers: what is before an entry that is refused is copied."""
+        """Wait for all answers, so that entries before a refused one are copied."""
         for asked, offset, source_offset in self._in_flight:
             if asked is not None:
                 self._check(self._partition.connection.wait(asked), offset, source_offset)
@@ -562,7 +564,7 @@ class KafkaTargetTopic(TopicTarget):
         raise TargetRefusedError(self._target.endpoint, self._topic, reason)
 
     def close(self) -> None:
-        """Forget what has no answer."""
+        """Drop the pending answers."""
         for asked, _, _ in self._in_flight:
             if asked is not None:
                 self._partition.connection.drop(asked)
@@ -580,14 +582,15 @@ def is_of(header: BatchHeader, cluster: str) -> bool:
 
 
 def source_offset_of(header: BatchHeader) -> int:
-    """The source's offset of the last record of a batch that a mirror wrote to a Kafka."""
+    """The source's offset of the last record, from the header of a mirrored batch."""
     return header.producer_id - PRODUCERS + header.base_sequence + header.last_offset_delta
 
 
 def batch_of(body: Buffer, *, opens: bool) -> tuple[BatchHeader, Buffer] | None:
     """The batch of magic 2 that a Kafka takes for a stored set: its header, its records.
 
-    None: a set without records, or, unless ``opens``, one that has to be opened and packed again.
+    None: a set without records, or, unless ``opens``, one that has to be decompressed and packed
+    again.
     """
     view = memoryview(body)
     magic = stored_magic(view)
@@ -609,7 +612,7 @@ def batch_of(body: Buffer, *, opens: bool) -> tuple[BatchHeader, Buffer] | None:
 
 
 def _anew(header: BatchHeader) -> BatchHeader:
-    """A header without what is the source's alone: offset, epoch, producer, transaction."""
+    """The header without the source's own offset, epoch, producer and transaction."""
     return header._replace(
         base_offset=0,
         leader_epoch=NO_LEADER_EPOCH,
@@ -625,7 +628,7 @@ def _sealed(header: BatchHeader, records: Buffer) -> bytes:
 
 
 def checksum_of(body: Buffer, *, is_sent: bool, opens: bool) -> int | None:
-    """A checksum of a set; ``is_sent``: of what a Kafka gets of it. None: a hole."""
+    """A checksum of a set; ``is_sent``: of the bytes that a Kafka gets. None: a hole."""
     if is_hole(body):
         return None
     if not is_sent:
@@ -637,9 +640,9 @@ def checksum_of(body: Buffer, *, is_sent: bool, opens: bool) -> int | None:
 def sets_of(
     cluster: KafkaCluster, topic: str, written_by: str | None
 ) -> Iterator[tuple[SourcePosition, Buffer]]:
-    """The sets of a Kafka's partition, holes too, each with its source's offset as a position.
+    """The sets of a Kafka partition with holes, each with its source's offset as a position.
 
-    ``written_by``: only those that a mirror of this source has written; None: all.
+    ``written_by``: only sets that a mirror of this source has written; None: all.
     """
     try:
         partition = KafkaSource(cluster, "").open(topic, Resume())

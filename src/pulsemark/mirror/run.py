@@ -1,7 +1,7 @@
-"""The loop of a mirror: one thread takes each topic one step further, round and round.
+"""The loop of a mirror: one thread advances each topic by a step, round and round.
 
-All topics are opened before the first entry goes, so that a mistake is seen before anything is
-written. If a connection is lost, all of them are opened again, and go on where the target is.
+All topics are opened before the first entry is copied, so that a mistake is seen before anything is
+written. If a connection is lost, all of them are opened again, and go on at the target's progress.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def until_back(
 ) -> None:
     """Call ``attempt`` with growing pauses until it returns None, or the run is stopped.
 
-    ``lost`` is why it is needed, and what ``attempt`` returns is why once more. Raises LostError
-    the run's ``reconnect_s`` after ``since_s``.
+    ``lost`` is the first error, and ``attempt`` returns the next ones. Raises LostError the run's
+    ``reconnect_s`` after ``since_s``.
     """
     while not run.is_stopped():
         waited_s = run.clock() - since_s
@@ -79,17 +79,17 @@ class MirrorRun:
     _gone: set[str] = field(default_factory=set)
     """Topics that were deleted in the source."""
     _waiting: set[str] = field(default_factory=set)
-    """What was said of topics whose new partitions the target does not have."""
+    """Messages about topics whose new partitions the target lacks."""
     _discovered_s: float = 0.0
     _carried_s: float = 0.0
     _worked_s: float = field(init=False)
     _lost_s: float = 0.0
-    """When the loss began that is not over: nothing has moved since then."""
+    """When the present loss began, after which nothing was copied."""
     _lost_entries: int = -1
     _back_s: float = 0.0
 
     def run(self) -> bool:
-        """Mirror; whether everything that was there at the start is in the target.
+        """Mirror. Return whether everything that was there at the start is in the target.
 
         Raises MirrorError (LostError if a side cannot be reached for `reconnect_s`), ClientError,
         LedgerError, OSError. What was mirrored stays, and the next run goes on after it.
@@ -115,10 +115,10 @@ class MirrorRun:
         return list(self._topics)
 
     def _turn(self) -> bool:
-        """One step of every topic; whether the run is over."""
+        """Advance every topic by a step. Return whether the run is over."""
         moved = False
         for topic in self._open_topics():
-            # With `once`: what comes later is left to the next run, or a busy source has no end.
+            # With `once`, later entries are left to the next run: a busy source has no end.
             moved |= topic.step(takes=not (self.once and topic.has_taken_all))
             if self.is_stopped():
                 return False
@@ -139,13 +139,13 @@ class MirrorRun:
         return False
 
     def _carry(self) -> None:
-        """Move the subscriptions that have moved in the source."""
+        """Move the target's subscriptions after those of the source."""
         if self.carrier is not None:
             self.carrier.carry(self._topics.keys())
         self._carried_s = self.clock()
 
     def _ping(self) -> None:
-        """Notice a side that is gone without closing its connections, or hangs."""
+        """Detect a side that hangs, or is gone without closing its connections."""
         if self.clock() - self._worked_s > PING_S:
             self.source.ping(PING_TIMEOUT_S)
             self.target.ping(PING_TIMEOUT_S)
@@ -155,7 +155,7 @@ class MirrorRun:
         return all(topic.is_caught_up for topic in self._topics.values())
 
     def _discover(self, *, is_first: bool = False) -> None:
-        """Find the topics to mirror. Later on, topics may come, and those that go are kept."""
+        """Find the topics to mirror. Later calls add new ones, and keep deleted ones."""
         self._discovered_s = self.clock()
         left_out = None if is_first else self._left_out
         try:
@@ -172,13 +172,13 @@ class MirrorRun:
                 self.report.of(name)
 
     def _left_out(self, error: MirrorError) -> None:
-        """A topic has got more partitions than it has in the target: say so, once."""
+        """Report once that a topic has more partitions than in the target."""
         if isinstance(error, PartitionCountError) and str(error) not in self._waiting:
             self._waiting.add(str(error))
             self.report.say(f"waits: {error}; until then the partitions that were there go on")
 
     def _open(self, *, is_first: bool = False) -> None:
-        """Open what is not open. A topic that was deleted in the source waits until it is back."""
+        """Open closed topics. One that was deleted in the source waits until it is back."""
         for name, topic in self._topics.items():
             if topic.is_open:
                 continue
@@ -198,7 +198,7 @@ class MirrorRun:
         return [topic for topic in self._topics.values() if topic.is_open]
 
     def _open_first(self) -> None:
-        """Open all topics. A refusal that may pass is tried again for a short while."""
+        """Open all topics. A transient refusal is retried for a short while."""
         began_s = self.clock()
         while not self.is_stopped():
             try:
@@ -213,7 +213,7 @@ class MirrorRun:
             self.sleep(BACKOFF_MIN_S)
 
     def _begin_again(self, lost: Exception) -> None:
-        """Close everything, and open it again until it succeeds. Raises LostError."""
+        """Close everything, and open it until that succeeds. Raises LostError."""
         self.report.lost(str(lost))
         self._close()
         if self.carrier is not None:
@@ -225,7 +225,7 @@ class MirrorRun:
         self._back_s = self.clock()
 
     def _opened(self) -> Exception | None:
-        """Open everything; None, or why it has to be tried again: then it is closed."""
+        """Open everything. Return None, or the error after which all is closed again."""
         try:
             self._open()
         except ClientError as error:
@@ -236,7 +236,7 @@ class MirrorRun:
         return None
 
     def _drain(self) -> bool:
-        """Wait until what was put is durable; whether nothing is left to be mirrored."""
+        """Wait until put entries are durable. Return whether nothing is left to mirror."""
         end_s = self.clock() + DRAIN_S
         dropped = sum(topic.drop_waiting() for topic in self._topics.values())
         try:
@@ -252,7 +252,7 @@ class MirrorRun:
         return not dropped and self._is_caught_up()
 
     def _wait(self) -> None:
-        """Until a socket can be read, the rate limit allows more, or a moment has passed."""
+        """Wait until a socket is readable, the rate allows more, or a moment has passed."""
         wait_s = min(self.pace.wait_s() or IDLE_S, IDLE_S)
         poll = select.poll()
         for descriptor in (*self.source.descriptors(), *self.target.descriptors()):

@@ -3,7 +3,7 @@
 A subscription's progress in the source is a position: everything up to it is acknowledged. The
 copies have the source's positions as tags, in their order. So the position in the target is found
 exactly, by a binary search for the first copy of an entry after it, whatever indexes and positions
-the target gave. Nothing is kept elsewhere: after a restart all are found again.
+the target gave. No progress is kept elsewhere: after a restart all positions are searched again.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CARRY_S = 1.0
 
 
 class BrokerCopies:
-    """A broker's topics, and their subscriptions; raises TopicNotFoundError.
+    """A broker's topics and subscriptions, over its gRPC port. Raises TopicNotFoundError.
 
-    By its gRPC port, which shows the tags of its entries. A `FolderTarget` has the same methods.
+    This port shows the tags of entries. A `FolderTarget` has the same methods.
     """
 
     def __init__(self, target: BrokerTarget, client: SeekClient) -> None:
@@ -57,7 +57,7 @@ class BrokerCopies:
         return self._client.read_entries(topic, start=start, prefixes_only=True)
 
     def move(self, topic: str, name: str, at: Position | None, record: CursorRecord) -> bool:
-        """Move or make a subscription; ``at`` None: the end. False: it has consumers."""
+        """Move or create a subscription; ``at`` None: the end. False: it has consumers."""
         properties = dict(record.subscription_properties)
         try:
             consumer = self._target.service.connection(topic).subscribe(
@@ -77,16 +77,16 @@ Copies: TypeAlias = BrokerCopies | FolderTarget
 
 
 class _Known(NamedTuple):
-    """Where a subscription was moved to, and for which position in the source."""
+    """The target's position of a subscription, and the source's position that it stands for."""
 
     position: SourcePosition
     at: Position | None
     end: Position | None
-    """Where the topic ended then, if it is at the end."""
+    """The topic's end at that time, if the subscription is there."""
 
 
 class SubscriptionCarrier:
-    """Brings the progress of durable subscriptions to a target; the mirror's ``own`` stays."""
+    """Copies the progress of durable subscriptions, except the mirror's ``own``."""
 
     def __init__(self, source: FollowSource, copies: Copies, cluster: str, own: str) -> None:
         self._source = source
@@ -96,7 +96,7 @@ class SubscriptionCarrier:
         self._known: dict[tuple[str, str], _Known] = {}
 
     def carry(self, topics: Collection[str]) -> None:
-        """Move on what moved. Raises ClientError, LedgerError, SeekCallError."""
+        """Move subscriptions that moved. Raises ClientError, LedgerError, SeekCallError."""
         try:
             cursors = self._source.state(b"").cursors
             for (topic, name), content in cursors.items():
@@ -107,7 +107,7 @@ class SubscriptionCarrier:
             raise ConnectionLostError(f"subscriptions: {error}") from error
 
     def forget(self) -> None:
-        """A side was away: it may have lost what was not on its disk yet."""
+        """Forget known positions: a side that was away may have lost unsynced ones."""
         self._known.clear()
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class SubscriptionCarrier:
     def _after(
         self, topic: str, ledgers: Sequence[LedgerExtent], position: SourcePosition
     ) -> Position | None:
-        """The first copy of what comes after a position in the source; None: there is none yet."""
+        """The first copy after a position in the source; None: there is none yet."""
         *starts, total = accumulate(
             (each.end_entry_id - each.first.entry_id for each in ledgers), initial=0
         )
@@ -148,7 +148,7 @@ class SubscriptionCarrier:
         return _position(ledgers, starts, number) if number < total else None
 
     def _first_copied(self, topic: str, start: Position) -> SourcePosition:
-        """The position in the source of the first copy from there on."""
+        """The source's position of the first copy from `start` on."""
         for entry in self._copies.heads(topic, start):
             stamp = source_stamp_of(peek(entry.prefix))
             if stamp is not None and stamp.cluster == self._cluster:
@@ -164,7 +164,7 @@ def _position(ledgers: Sequence[LedgerExtent], starts: Sequence[int], number: in
 
 
 def open_carrier(endpoint: str, target: Target, options: Options) -> SubscriptionCarrier:
-    """What carries the subscriptions of the source at ``endpoint``. Raises EndpointError and what
+    """Make the carrier of the subscriptions at ``endpoint``. Raises EndpointError and what
     `open_followed` does.
     """
     at = options.source_grpc or endpoint

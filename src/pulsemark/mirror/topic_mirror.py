@@ -1,11 +1,11 @@
 """Mirrors one topic: takes entries from the source, in order, and puts them into the target.
 
-The state is what the target says at opening (`Resume`), and the source's entries after it. Nothing
-is kept elsewhere, so a mirror may be killed at any moment.
+Its state is the target's progress at the opening (`Resume`), and the source's entries after it. No
+progress is kept elsewhere, so a mirror may be killed at any moment.
 
-Entries that the target has are passed over. Between two entries the indexes of the source must go
-on, or, where the source shows none, the positions in a ledger. Where they do not, messages are
-missing in the source, and this is reported as a gap.
+Entries that the target has are passed over. Between two entries the indexes of the source must be
+contiguous, or, if the source shows none, the positions in a ledger. Otherwise messages are missing
+in the source, which is reported as a gap.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .errors import OtherSourceError, SchemaVersionError
 
 @dataclass(slots=True)
 class Totals:
-    """What was mirrored of a topic, or of all."""
+    """The counts of one topic, or of all."""
 
     entries: int = 0
     messages: int = 0
@@ -47,7 +47,7 @@ class Totals:
 
 @dataclass(slots=True)
 class Report:
-    """Counts by topic, and says lines through `say`.
+    """Counts by topic, and writes lines with `say`.
 
     Attributes: topics (totals by topic), reconnections, headers_parsed and payloads_opened (by this
     process since the report was made).
@@ -71,7 +71,7 @@ class Report:
         return self.topics.setdefault(topic, Totals())
 
     def mirrored(self, topic: str, entry: SourceEntry) -> None:
-        """An entry is durable in the target."""
+        """Count an entry that is durable in the target."""
         totals = self.of(topic)
         totals.entries += 1
         totals.messages += entry.message_count
@@ -79,27 +79,27 @@ class Report:
         totals.source_index = entry.stamp.index
 
     def gap(self, gap: Gap) -> None:
-        """Something of the source is missing."""
+        """Report messages that are missing in the source."""
         self.of(gap.topic).gaps += 1
         self.say(f"gap: {gap.topic}: {gap.what}")
 
     def gone(self, reason: str) -> None:
-        """The source has a topic no more."""
+        """Report that the source has deleted a topic."""
         self.say(f"gone: {reason}; it is mirrored again when it is there")
 
     def lost(self, reason: str) -> None:
-        """A connection was lost, and will be made again."""
+        """Report a lost connection, which will be made again."""
         self.reconnections += 1
         self.say(f"connection lost, trying again: {reason}")
 
     @property
     def headers_parsed(self) -> int:
-        """Headers of messages that were parsed."""
+        """The number of message headers that were parsed."""
         return headers_parsed() - self._headers_before
 
     @property
     def payloads_opened(self) -> int:
-        """Payloads that were compressed or decompressed: none, unless another part did it."""
+        """The number of payloads (de)compressed by this process; mirrors do neither."""
         return payloads_opened() - self._payloads_before
 
     def sum(self) -> Totals:
@@ -113,7 +113,7 @@ class Report:
         )
 
     def line(self) -> str:
-        """The sum in words."""
+        """The totals as a line of text."""
         total = self.sum()
         return (
             f"topics: {len(self.topics)}, entries: {total.entries}, messages: {total.messages}, "
@@ -122,7 +122,7 @@ class Report:
         )
 
     def progress(self) -> None:
-        """Say the sum if the interval is over and something has changed."""
+        """Write the totals if the interval is over and something has changed."""
         now_s = self.clock()
         if now_s - self._said_at_s < self.interval_s:
             return
@@ -135,12 +135,12 @@ class Report:
 _VERSION_SIZE_BYTES = 8
 TAKE_ENTRIES = 500
 TAKE_BYTES = 4 * 1024 * 1024
-#: Pulsar stores what it knows of sequence ids after each 1,000 entries, by default.
+#: Pulsar stores a snapshot of sequence ids after each 1,000 entries, by default.
 TAIL_ENTRIES = 20_000
 
 
 class TopicMirror:
-    """One topic. `open` before the first `step`; again after a connection was lost."""
+    """One topic. Call `open` before the first `step`, and after a connection was lost."""
 
     def __init__(
         self, topic: str, source: Source, target: Target, pace: Pace, report: Report
@@ -158,7 +158,7 @@ class TopicMirror:
         self._in_flight: deque[SourceEntry] = deque()
 
     def open(self) -> None:
-        """Ask the target how far it has the topic, and begin to read there."""
+        """Ask the target for its progress, and begin to read there."""
         self._writer = self._target.open(self.topic)
         self._resume = self._writer.resume
         try:
@@ -193,9 +193,9 @@ class TopicMirror:
         return self._search is None and self._reader.is_caught_up(last)
 
     def step(self, *, takes: bool = True) -> bool:
-        """Do what can be done without waiting; whether anything was done.
+        """Do what is possible without waiting. Return whether anything was done.
 
-        `takes` False: only what was taken before is finished. Raises MirrorError, ClientError,
+        `takes` False: only finish entries that were taken before. Raises MirrorError, ClientError,
         LedgerError.
         """
         settled = self._settle()
@@ -215,7 +215,7 @@ class TopicMirror:
         return len(self._in_flight)
 
     def drop_waiting(self) -> int:
-        """Forget what was taken and not put, because mirroring ends; returns how many entries."""
+        """Drop entries that were taken and not put. Return their number."""
         if not self.is_open:
             return 0
         count = len(self._waiting)
@@ -223,7 +223,7 @@ class TopicMirror:
         return count
 
     def close(self) -> None:
-        """Close both ends. What was not known to be durable is taken again after an opening."""
+        """Close both ends. Entries not known to be durable are taken again after an opening."""
         self._waiting.clear()
         self._in_flight.clear()
         if not self.is_open:
@@ -235,7 +235,7 @@ class TopicMirror:
             self._reader.close()
 
     def _settle(self) -> bool:
-        """Tell the source what has become durable."""
+        """Confirm durable entries to the source."""
         self._reader.attend()
         count = self._writer.stored()
         last = None
@@ -292,7 +292,7 @@ class TopicMirror:
             self._schemas_carried = number
 
     def _pass(self, entry: SourceEntry) -> None:
-        """An entry that the target has."""
+        """Pass over an entry that the target has."""
         self._passed = entry.position
         if entry.stamp.index is not None:
             self._next_index = entry.stamp.index + 1
@@ -303,7 +303,7 @@ class TopicMirror:
         self._is_first = False
 
     def _must_rewind(self, entry: SourceEntry) -> bool:
-        """Begin again if the source's own position is after the last sequence id of the target."""
+        """Whether to start again: the source's position is after the target's last id."""
         known = self._resume.sequence_id
         if known is None or self._has_rewound or not self._is_first:
             return False
@@ -316,7 +316,7 @@ class TopicMirror:
         return True
 
     def _check_gap(self, entry: SourceEntry) -> None:
-        """Report what is missing before this entry, and go on after it."""
+        """Report missing messages before this entry, and go on after them."""
         first, known = entry.first_index, self._next_index
         if known is None and first is not None and self._resume.is_beginning:
             known = 0
@@ -338,7 +338,7 @@ class TopicMirror:
             self._next_index = entry.stamp.index + 1
 
     def _search_tail(self) -> bool:
-        """Look for the target's last entry among the source's; then begin again after it."""
+        """Search the source for the target's last entry, and start again after it."""
         search, reader = self._search, self._reader
         assert search is not None
         moved = bool(self._waiting)
@@ -364,7 +364,7 @@ class TopicMirror:
 
 @dataclass(slots=True)
 class _TailSearch:
-    """Looks for an entry with the bytes of the target's last one."""
+    """A search for the entry with the bytes of the target's last one."""
 
     tail: bytes
     resume: Resume
@@ -374,7 +374,7 @@ class _TailSearch:
 
     @property
     def is_over(self) -> bool:
-        """Whether enough entries were looked at. With nothing else to go by: never enough."""
+        """Whether enough entries were compared; never if nothing else tells the progress."""
         return self.resume.sequence_id is not None and self.seen_after > TAIL_ENTRIES
 
     def look_at(self, entry: SourceEntry) -> None:

@@ -82,7 +82,7 @@ SECONDS, MINUTES, MIBS = multiple(1000), multiple(60_000), multiple(MIB)
 
 
 class Declaration(NamedTuple):
-    """What `setting` says of a field."""
+    """A field's name, type and allowed values in configuration files, as `setting` declares it."""
 
     #: Pulsar's name; "": that of the field in camel case, if Pulsar has it.
     key: str = ""

@@ -72,20 +72,20 @@ class Handshakes:
 
 @record
 class PerAddress:
-    """How many connections one IP address may have, over all ports that share this."""
+    """The number of connections of each IP address, over all ports that share this object."""
 
     limit: int
-    #: How many of an address have their protocol.
+    #: The number of an address' connections that have their protocol.
     connected: Callable[[str], int]
-    #: Those that are accepted and have none yet.
+    #: The number of an address' accepted connections without a protocol.
     arriving: Counter[str] = field(default_factory=Counter)
 
     def has_room(self, host: str) -> bool:
-        """Whether the address may have another one."""
+        """Whether the address may open another connection."""
         return self.connected(host) + self.arriving[host] < self.limit
 
     def arrived(self, host: str) -> None:
-        """A connection has its protocol, or has ended."""
+        """Count an accepted connection that now has its protocol, or has ended."""
         self.arriving[host] -= 1
         if not self.arriving[host]:
             del self.arriving[host]
@@ -287,7 +287,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 class Listening:
-    """A broker's listeners. They are bound when this is made, and accept after `start`."""
+    """A broker's listeners. They are bound in the constructor, and accept after `start`."""
 
     def __init__(
         self,
@@ -302,10 +302,10 @@ class Listening:
         make_registry: MakeProtocol,
         make_kafka: Callable[[int], asyncio.BaseProtocol],
     ) -> None:
-        """`prepare` and the others run in a thread before the first connection of a port is made.
+        """Bind all listeners. Raises ConfigError (also for certificates), PortInUseError, OSError.
 
+        `prepare` and the others run in a thread before the first connection of a port is made.
         `make_kafka` gets the port that its client is told.
-        Raises ConfigError (also for certificates), PortInUseError, OSError.
         """
         self._config = config
         self._has_room = has_room
@@ -372,7 +372,7 @@ class Listening:
         return listener
 
     def start(self) -> None:
-        """Begin to accept, but for Kafka's clients."""
+        """Begin to accept, except Kafka's clients."""
         for listener in self._bound:
             if listener not in (self.kafka, self.kafka_tls):
                 listener.start()
@@ -394,7 +394,7 @@ class Listening:
         return KafkaPlace(0, host, *ports) if any(ports) else None
 
     def url(self, scheme: str, listener: Listener | None, host: str) -> str:
-        """The URL of a listener for clients, without a scheme HOST:PORT; "" if it is not served."""
+        """The URL of a listener, HOST:PORT without a scheme; "" if it is not served."""
         if listener is None:
             return ""
         return f"{scheme}{scheme and '://'}{url_host(host)}:{listener.port}"

@@ -51,15 +51,15 @@ class Ending:
 
     @classmethod
     def begin(cls, timeout_ms: int) -> Self:
-        """The end begins now."""
+        """Start the deadlines now."""
         return cls(asyncio.get_running_loop().time(), timeout_ms / 1000)
 
     async def answered(self, is_busy: Callable[[], bool]) -> None:
-        """Return when nothing is busy any more, or that time is over."""
+        """Return when no connection is busy, or the time for answers is over."""
         await wait_until(lambda: not is_busy(), self.answered_until_s)
 
     async def sent(self, connections: Collection[Leaving]) -> None:
-        """Return when each of them is drained or takes nothing, or the time is over."""
+        """Return when each connection is drained or takes nothing, or the time is over."""
         clock = asyncio.get_running_loop().time
         seen: dict[Leaving, tuple[int, float]] = {}
 
@@ -73,7 +73,7 @@ class Ending:
                 return False
             return now_s - since_s >= self.stalled_s
 
-        # Each is looked at every time: the time of the last one begins with that of the first.
+        # Look at every connection each time, so that the stall times of all begin together.
         await wait_until(
             lambda: all([is_over(each) for each in tuple(connections)]),  # noqa: C419
             self.sent_until_s,
@@ -97,10 +97,10 @@ PRODUCE, CONSUME = topic("PRODUCE"), topic("CONSUME")
 
 
 class Revoking:
-    """The rounds of one broker."""
+    """Closes producers and consumers whose clients have lost their permission."""
 
     def __init__(self, authorizer: Authorizer, sessions: Collection[Session], turns: Turns) -> None:
-        """`sessions` are all that there are, also later."""
+        """`sessions`: a live view of the broker's sessions."""
         self._authorizer = authorizer
         self._sessions = sessions
         self._turns = turns

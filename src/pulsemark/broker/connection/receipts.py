@@ -86,7 +86,7 @@ class Run:
 
     @property
     def stored_count(self) -> int:
-        """How many of the publishes are stored, once the commit is done: the first ones."""
+        """The number of stored publishes, once the commit is done: the first ones."""
         error = self.commit.error
         if error is None:
             return len(self.publishes)
@@ -144,7 +144,7 @@ class Receipts:
         self._session = session
         self._is_lost = False
         self._budget = budget
-        #: The oldest first. At most a few: those that gather, wait or are on their way.
+        #: Batches without receipts, oldest first. At most a few: gathering or being committed.
         self._unanswered: dict[Batch, SentBatch] = {}
         self._max_entries = config.max_in_flight_publish_messages_per_connection
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
@@ -177,7 +177,7 @@ class Receipts:
         sizes_bytes: Sequence[int],
         appended: Appended,
     ) -> None:
-        """SENDs are in the ledger, in a row; their receipts go out when their commit is done.
+        """Note SENDs that were appended together; their receipts follow the commit.
 
         `highest_sequence_ids` has -1 for a SEND without one. `appended` is the last of them.
         """
@@ -236,7 +236,7 @@ class Receipts:
         stores may not be done.
         """
         for one in tuple(self._unanswered.values()):
-            # An answer may end a wait for room, and what is read then may have answered others.
+            # An answer may resume reading, which may have answered other batches.
             if one.batch.done and not one.is_answered:
                 self._answer(one)
             if one is sent:

@@ -129,7 +129,7 @@ class ReadingPauses:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
 
     def begin_one(self, reason: Pause) -> None:
-        """As `begin`; it holds until `end_one` was called as often."""
+        """As `begin`; it holds until `end_one` was called equally often."""
         self._counts[reason] += 1
         self.begin(reason)
 
@@ -154,7 +154,7 @@ class Silence(enum.Enum):
 
 
 class Liveness:
-    """One connection's times."""
+    """The times of one connection: silence, incomplete frames, and its end."""
 
     __slots__ = (
         "_closed_at_s",
@@ -230,7 +230,7 @@ class Liveness:
         return self._silence(now_s, confirmed_bytes, is_dead=is_dead)
 
     def _silence(self, now_s: float, confirmed_bytes: int | None, *, is_dead: bool) -> Silence:
-        """`is_dead`: whether a client that has let a PING wait for an interval has ended."""
+        """`is_dead`: whether a client that has not confirmed a PING for an interval has ended."""
         pinged_at_s = self._pinged_at_s
         since_s, was_pinged = self.received_at_s, False
         if pinged_at_s is not None and pinged_at_s > since_s:
@@ -243,7 +243,7 @@ class Liveness:
         return Silence.PING
 
     def is_over(self, now_s: float, *, has_ended: bool) -> bool:
-        """Whether a client that is not read has ended, and what it had sent has had its time."""
+        """Whether a client that is not read has ended, and its input had time to be handled."""
         if not has_ended:
             return False
         if self._ended_at_s is None:
@@ -251,7 +251,7 @@ class Liveness:
         return now_s - self._ended_at_s >= ENDED_GRACE_S
 
     def reads_nothing(self, now_s: float, unsent_bytes: int) -> bool:
-        """Whether the client has taken none of what is unsent for two keep-alive intervals."""
+        """Whether the client has read no unsent data for two keep-alive intervals."""
         since_s, size_bytes = self._unsent
         if unsent_bytes != size_bytes or not since_s:
             self._unsent = (now_s, unsent_bytes)
@@ -320,7 +320,7 @@ class Gathering:
         self._paced_reads = 0
 
     def waits(self, unhandled_bytes: int, entries_in_flight: int) -> bool:
-        """Called after a read. Return whether to wait for more; `take` is then called later."""
+        """Called after a read. Return whether to wait for more; `take` is called after the wait."""
         now_s = self._clock()
         previous_read_at_s, self._last_read_at_s = self._last_read_at_s, now_s
         if self.is_pausing:
@@ -350,7 +350,7 @@ class Gathering:
         return True
 
     def handled(self) -> None:
-        """All that had arrived was read and handled at once: pause, if the client is paced."""
+        """All input was handled at once: pause reading, if the client is paced."""
         if self._paced_reads and self._timer is None:
             self._paced_reads -= 1
             self.is_pausing = True
@@ -363,7 +363,7 @@ class Gathering:
         self._take = lambda: None
 
     def end(self) -> None:
-        """Handle now what has arrived."""
+        """End the wait, and handle what has arrived."""
         if self._timer is not None:
             self.stop()
             self._take()
@@ -510,7 +510,7 @@ JOIN_BELOW_BYTES = 2 * 1024
 
 
 class Tally:
-    """Counts what a client may bring about again and again, so that it fills no log."""
+    """Counts an event that a client may repeat, and limits how often it is logged."""
 
     __slots__ = ("count",)
 
@@ -518,7 +518,7 @@ class Tally:
         self.count = 0
 
     def add(self) -> bool:
-        """Count it once more. Return whether to log it: the first time, the tenth, the 100th..."""
+        """Count the event. Return whether to log it: the first time, the tenth, the 100th..."""
         self.count += 1
         return str(self.count).rstrip("0") == "1"
 
@@ -539,7 +539,7 @@ LEFT_AT_ONCE = 200
 
 
 class Commands(Protocol):
-    """What is done at each command; the package `handlers` is one."""
+    """The handler of a session's commands; the package `handlers` is one."""
 
     def handle_command(self, session: Session, event: Command, /) -> None:
         """Handle a command that is no SEND; a refusal is answered with an ERROR."""
@@ -591,7 +591,7 @@ class Session(asyncio.BufferedProtocol):
         self._begin()
 
     def _begin(self) -> None:
-        """What the client has: nothing yet."""
+        """Set the state of a new connection."""
         #: Who the client is, and by which credentials. Set by CONNECT.
         self.principal = UNAUTHENTICATED
         self.credentials: Credentials | None = None
@@ -720,14 +720,14 @@ class Session(asyncio.BufferedProtocol):
         return self.unsent_bytes() + unconfirmed_bytes(self._transport) if self._transport else 0
 
     def held_output_bytes(self) -> int:
-        """The memory of that data. A buffer is held until its last byte is sent."""
+        """The memory of unsent data. A buffer is held until its last byte is sent."""
         unsent_bytes = self.unsent_bytes()
         return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
 
     # -- producers and consumers ------------------------------------------------------------------
 
     def producer_fenced(self, producer: Producer) -> None:
-        """Another producer took over the topic, so this one is fenced.
+        """Fence a producer, since another one took over the topic.
 
         A waiting producer gets an ERROR. The next SEND of one that was writing closes the
         connection, as in Pulsar, and a reconnect with the old epoch is refused.
@@ -762,7 +762,7 @@ class Session(asyncio.BufferedProtocol):
             self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
 
     def forget_producer(self, producer: Producer) -> bool:
-        """The broker closes a producer: its client's SENDs are ignored. False if it was closed."""
+        """Close a producer and ignore its client's SENDs. Return False if it was closed."""
         entry = self.producers.get(producer.producer_id)
         if entry is None or entry[0] is not producer:
             return False
@@ -1036,7 +1036,7 @@ class Session(asyncio.BufferedProtocol):
         return False
 
     def _end_paused(self) -> None:
-        """The client has ended while it was not read: what it had not sent whole is dropped."""
+        """Close a client that has ended while it was not read; incomplete input is dropped."""
         if not self.is_closed:
             log.info("%s: the client has ended while the broker did not read from it", self.address)
             self.abort()

@@ -31,13 +31,13 @@ from ..security.needs import SUPER_USER, tenant_admin, topic
 from ..security.permissions import Action
 
 TLS = "tls"
-#: Decisions that a connection remembers, and the longest name of which it does.
+#: The number of decisions that a connection remembers, and the longest name to remember.
 MAX_REMEMBERED = 1_000
 MAX_NAME_LENGTH = 255
 
 
 class Operation(Enum):
-    """What a client does with a topic, and what that needs."""
+    """A client's operation on a topic, and the permission that it needs."""
 
     READ = topic("CONSUME")
     WRITE = topic("PRODUCE")
@@ -46,10 +46,10 @@ class Operation(Enum):
 
 
 class Access:
-    """What the client of one connection may do."""
+    """The permissions of one connection's client."""
 
     def __init__(self, authorizer: Authorizer, namespace: str, role: str | None) -> None:
-        """`namespace`: the one whose topics Kafka's clients see."""
+        """`namespace`: the namespace whose topics Kafka's clients see."""
         self._authorizer = authorizer
         self._is_on = authorizer.is_on
         self._namespace = namespace
@@ -60,7 +60,7 @@ class Access:
         self._known: dict[tuple[Operation | None, str], bool] = {}
 
     def may(self, operation: Operation, topic: str) -> bool:
-        """Whether the client may do this with a topic, which need not exist, or have that name."""
+        """Whether the client may do this with a topic, existing or not, of any name."""
         if not self._is_on:
             return True
 
@@ -102,7 +102,7 @@ class Access:
 
     @property
     def remembered(self) -> int:
-        """How many decisions it remembers."""
+        """The number of remembered decisions."""
         return len(self._known)
 
     def check(self, operation: Operation, topic: str | None) -> None:
@@ -111,7 +111,7 @@ class Access:
             raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 
     def group_code(self, group: str) -> Code:
-        """30 if the client may not use a group."""
+        """GROUP_AUTHORIZATION_FAILED (30) if the client may not use a group, else NONE."""
         return Code.NONE if self.may_use_group(group) else Code.GROUP_AUTHORIZATION_FAILED
 
     def check_broker(self) -> None:
@@ -125,7 +125,7 @@ class Access:
             raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
     def check_transactional_id(self) -> None:
-        """Raise KafkaError (53) if the client may have no transaction: it may write nowhere."""
+        """Raise KafkaError (53) if the client may write nowhere, so to no transaction."""
         if not self._may_somewhere(Action.PRODUCE):
             raise KafkaError(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional id authorization failed."
@@ -133,7 +133,7 @@ class Access:
 
 
 class Admitted(NamedTuple):
-    """A client that was admitted: its role, and until when (Unix time; None: no limit)."""
+    """An authenticated client: its role, and until when (Unix time; None: no limit)."""
 
     role: str | None = None
     expires_at_ms: int | None = None
@@ -147,9 +147,10 @@ def mechanisms(authenticator: Authenticator | None) -> tuple[str, ...]:
 
 
 def without_sasl(authenticator: Authenticator | None, peer_certificate: Any) -> Admitted | None:
-    """Who a client is that has not used SASL; None: it has to.
+    """The client of a connection without SASL; None if it has to authenticate with SASL.
 
-    Everyone without authentication; else who the certificate says, or the anonymous role.
+    Without authentication everyone is admitted, else the role of the certificate or the anonymous
+    role.
     """
     if authenticator is None:
         return Admitted()

@@ -1,18 +1,18 @@
 """Kafka's endpoint of a broker: what its connections share, and each client's connection.
 
-A connection (`KafkaSession`) is an asyncio protocol. Received bytes go into the sans-IO
-`protocol.Connection`; its requests go to the handlers that the endpoint was given. As in Kafka a
-request that has to wait (for new entries, for other members of its group, for a topic to be opened)
-holds up the later ones of its connection. Only a Produce that waits for the disk does not, so that
-a client's batches share one sync.
+A connection (`KafkaSession`) is an asyncio protocol. It passes received bytes to the sans-IO
+`protocol.Connection`, and requests to the handlers. As in Kafka, a request that has to wait (for
+new entries, for other members of its group, for a topic to be opened) holds up later requests of
+its connection. A Produce that waits for the disk does not, so that a client's batches share one
+sync.
 
 Reading pauses while a request waits, while publishes in flight or unanswered requests are above
 their limits, and while the client does not read its answers.
 
 A request of a megabyte may name one thing 80,000 times, and each may be answered with a megabyte.
-So handlers take what a request names from `named` or `gathered`: each thing once, when the event
-loop has time for it, after the size of its part of the answer was counted. An answer with many
-parts is encoded in a thread.
+So handlers take the items of a request from `named` or `gathered`. These yield each item once, when
+the event loop has time for it, and count the size of its answer first. An answer with many parts is
+encoded in a thread.
 
 **Closing.** If a socket is closed while it has unread bytes, the kernel sends a reset, and the
 client loses what it has not read yet. So a connection first ends its own direction only. What the
@@ -67,13 +67,13 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What is done for one kind of request, and what that costs at most.
+    """The function for one kind of request, and the number of parts of its answer.
 
     A request with more than `MANY_PARTS` is handled together with a few others only, over all
     connections: decoded parts, and those of an answer, take a hundred times the bytes of a request.
     """
 
-    #: A coroutine that it returns holds up later requests until it ends.
+    #: Handles a request. A returned coroutine holds up later requests until it ends.
     run: Callable[[KafkaSession, Request], Coroutine[Any, Any, None] | None]
     #: How many parts the request or its answer has (topics, partitions, groups, settings), as is
     #: known before the work begins.
@@ -81,7 +81,7 @@ class Handler:
 
 
 def one_part(_session: KafkaSession, _request: Request) -> int:
-    """A request that names one thing, and whose answer has a fixed size."""
+    """The number of parts of a request that names one thing: 1."""
     return 1
 
 
@@ -104,7 +104,7 @@ def named_partitions(body: Any) -> Iterator[tuple[str, Any]]:
             yield topic.name or "", each
 
 
-#: What brokers ask the one that coordinates: whether a transaction has ended.
+#: The question to the coordinator, whether a transaction has ended.
 STATE = "state of a Kafka client's transaction"
 CHECK_INTERVAL_S = 1.0
 #: A log of committed offsets that could not be read is read again after this time.
@@ -120,7 +120,7 @@ FREE_INPUT_BYTES = 64 * 1024
 ENCODED_AT_ONCE_PARTS = 500
 #: The largest answer, without records. A client that asks for more is disconnected.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-#: What a part of an answer has at most, if it has no texts that others have sent.
+#: The largest part of an answer, in bytes, without texts that clients have sent.
 PART_BYTES = 64
 #: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
 JOIN_BELOW_BYTES = 2 * 1024
@@ -133,7 +133,7 @@ TURN_S = 0.01
 class KafkaSession(asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
-    #: How many topics get its records faster than their publish rates allow (KIP-219).
+    #: The number of topics whose publish rates this client exceeds (KIP-219).
     throttles = 0
     #: After the end of our direction, until the client's: how many bytes may still be dropped, and
     #: until when.
@@ -149,7 +149,7 @@ class KafkaSession(asyncio.BufferedProtocol):
         self.host = ""
         self.is_closed = False
         self.connection = Connection(endpoint.config.max_kafka_request_bytes, endpoint.memory)
-        #: What its last answers to fetches left out.
+        #: Records that the last answers to fetches left out.
         self.unsent_records = UnsentRecords()
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
@@ -208,11 +208,11 @@ class KafkaSession(asyncio.BufferedProtocol):
         self.connection.is_admitted = True
 
     def group_code(self, group: str) -> Code:
-        """Why a request about a group is refused; NONE: it is not."""
+        """The code with which requests about a group are refused; NONE if they are not."""
         return self.access.group_code(group) or self.endpoint.group_refusal()
 
     def _check_expiry(self) -> None:
-        """With expired credentials only a new authentication is taken (KIP-368)."""
+        """Refuse all but a new authentication if the credentials have expired (KIP-368)."""
         expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms
         if expires_at_ms is None or self.endpoint.now_ms() < expires_at_ms:
             return
@@ -221,7 +221,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             self.close_because("the credentials expired while a request waited")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes are received."""
+        """The buffer for the next input."""
         return self.endpoint.memory.shared if self.is_closed else self.connection.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -319,7 +319,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             await self.handle_large_now(request)
 
     async def handle_large_now(self, request: Request) -> None:
-        """The same, for a caller that has its place among the few."""
+        """As `_handle_large`, for a caller that has taken its place in `large_requests`."""
         if request.undecoded is not None:
             await self._services.run_blocking(decode_body, request)
         work = self._handlers[request.api.key].run(self, request)
@@ -343,11 +343,11 @@ class KafkaSession(asyncio.BufferedProtocol):
                 self.go_on()
 
     def block(self, request: Request, give_up: Callable[[], None]) -> None:
-        """Hold up later requests until this one is answered. Call `give_up` if it cannot be."""
+        """Hold up later requests until this is answered; `give_up` is called on a loss."""
         self._blocking, self._give_up = request, give_up
 
     def go_on(self) -> None:
-        """Something that held up requests may be over."""
+        """Handle more requests in the next turn, if nothing holds them up any more."""
         if not self._has_turn and not self.is_closed:
             self._has_turn = True
             self._loop.call_soon(self._take_turn)
@@ -372,7 +372,7 @@ class KafkaSession(asyncio.BufferedProtocol):
 
     @property
     def security_protocol(self) -> str:
-        """Kafka's name of how this connection is secured."""
+        """The name of the connection's security protocol, as Kafka has it."""
         is_tls = self._transport is not None and self._transport.get_extra_info("sslcontext")
         has_sasl = bool(mechanisms(self._services.authenticator))
         return f"{'SASL_' if has_sasl else ''}{'SSL' if is_tls else 'PLAINTEXT'}"
@@ -392,7 +392,7 @@ class KafkaSession(asyncio.BufferedProtocol):
     def answer(
         self, request: Request, response: Any, records: Sequence[Sequence[Buffer]] = ()
     ) -> None:
-        """Answer a request, after all earlier ones; `records` take the place of the marks."""
+        """Answer a request, after all earlier ones. `records` replace the marks in the response."""
         if self.is_closed:
             return
         self._answered(request, _encoded(request, response, records))
@@ -414,12 +414,12 @@ class KafkaSession(asyncio.BufferedProtocol):
             self._answered(request, [frame])
 
     def answer_nothing(self, request: Request) -> None:
-        """A Produce with acks=0 has no answer."""
+        """End a request without an answer: a Produce with acks=0."""
         if not self.is_closed:
             self._answered(request, ())
 
     async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items, of which there may be very many: each when the loop has time for it."""
+        """Yield the items, of which there may be very many, each when the loop has time for it."""
         turns = self.endpoint.turns
         for item in items:
             if not turns.has_time():
@@ -433,10 +433,10 @@ class KafkaSession(asyncio.BufferedProtocol):
         *,
         key: Callable[[T], Hashable] | None = None,
     ) -> AsyncIterator[T]:
-        """What a request names: each thing once, when the loop has time for it.
+        """Yield each item of a request once, when the loop has time for it.
 
-        `answer_bytes` says how large the answer about a thing will be, before it is made. `key`
-        says which items name the same thing; of these the first one counts.
+        `answer_bytes` says how large the answer about an item will be, before it is made. Of items
+        with the same `key` the first one counts.
 
         Raises ProtocolError: all answers together would have more than `MAX_ANSWER_BYTES`.
         """
@@ -455,7 +455,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             yield item
 
     async def gathered(self, items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-        """What a request names, with all that it says of each thing."""
+        """The items of a request by key, each when the loop has time for it."""
         found: dict[K, list[T]] = {}
         async for item in self.in_turns(items):
             found.setdefault(key(item), []).append(item)
@@ -478,7 +478,7 @@ class KafkaSession(asyncio.BufferedProtocol):
     untaken_bytes = unsent_bytes
 
     def held_output_bytes(self) -> int:
-        """The memory of that data, whole buffers of views, and of answers that wait."""
+        """The memory of unsent data, whole buffers of views, and of answers that wait."""
         unsent_bytes = self.unsent_bytes()
         held_bytes = self.connection.held_bytes
         return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
@@ -540,7 +540,7 @@ class KafkaSession(asyncio.BufferedProtocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the client still has to get answers of publishes or changes."""
+        """Whether the client waits for answers to publishes or changes."""
         works = self.publishing_bytes or self._task is not None
         return bool(works) and not self.is_closed
 
@@ -556,7 +556,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             self.close()
 
     def close(self) -> None:
-        """Send buffered data, then close once the client has."""
+        """Send buffered data, and close when the client has closed its side."""
         if not self.is_closed:
             self._end()
             self._linger()
@@ -580,7 +580,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             self._task.cancel()
 
     def _linger(self) -> None:
-        """Send buffered data, tell the client of the end, and wait for the client's."""
+        """Send buffered data, end the own direction, and wait until the client closes."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -630,7 +630,7 @@ class Endpoint:
     """One broker's Kafka endpoint."""
 
     def __init__(self, services: Services, host: str, handlers: Mapping[int, Handler]) -> None:
-        """`host`: what clients are told; `handlers` by the request's key (package `handlers`)."""
+        """`host`: the host that clients are told; `handlers`: by API key (package `handlers`)."""
         self.services = services
         self.config = config = services.config
         self.host = host
@@ -663,14 +663,14 @@ class Endpoint:
         self._rewriting: asyncio.Task[None] | None = None
         self._checking: asyncio.TimerHandle | None = None
         self.cluster = Brokers(services.cluster, self.topics, host)
-        #: Reads what is committed, when this broker begins to coordinate.
+        #: Reads the offsets' log when this broker begins to coordinate.
         self._loading: asyncio.Task[None] | None = None
         self._is_over = False
         self._transactions: TransactionCoordinator | None = None
         self._coordinate_nothing()
 
     async def start(self) -> None:
-        """Read what was stored, as far as it is this broker's. Raises LedgerError, OSError."""
+        """Read what the catalog and the offsets' log have. Raises LedgerError, OSError."""
         await self.topics.load()
         if self.services.cluster is None:
             await self._coordinate()
@@ -685,7 +685,7 @@ class Endpoint:
     # -- coordinating groups and transactions ---------------------------------------------------
 
     async def _coordinate(self) -> None:
-        """Read the log, and coordinate from now on. Raises LedgerError, OSError."""
+        """Read the offsets' log, and coordinate from now on. Raises LedgerError, OSError."""
         services, config = self.services, self.config
         name = JOURNAL if services.cluster is None else str(self.topics.journal_name)
         journal = await services.topics.open_internal(name)
@@ -699,12 +699,12 @@ class Endpoint:
         self.groups = Coordinator(self.config, self.loop, offsets, self.topics.partitions_of)
 
     def _coordinate_nothing(self) -> None:
-        """There are no groups, offsets and transactions while another broker coordinates them."""
+        """Forget groups, offsets and transactions, since another broker coordinates them."""
         self._take(Offsets(None, self.services.run_blocking, 0))
         self._transactions = None
 
     def _moved(self) -> None:
-        """What this broker owns has changed: begin to coordinate, or end it."""
+        """Begin or end coordinating, after this broker's bundles have changed."""
         if not self.cluster.coordinates():
             if self._loading is not None:
                 self._loading.cancel()
@@ -714,7 +714,7 @@ class Endpoint:
             self._loading = self.loop.create_task(self._load())
 
     def _leave(self) -> None:
-        """Another broker coordinates from now on."""
+        """Stop coordinating: another broker does from now on."""
         if self._transactions is not None:
             self.groups.close()
             self._transactions.close()
@@ -734,7 +734,7 @@ class Endpoint:
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """The transactions. Raises KafkaError: another broker coordinates them."""
+        """The transactions. Raises KafkaError if another broker coordinates them."""
         refusal, found = self.group_refusal(), self._transactions
         if refusal or found is None:
             raise KafkaError(refusal, "this broker does not coordinate transactions, or not yet")
@@ -746,7 +746,7 @@ class Endpoint:
         return self.cluster.coordinates() and self._transactions is not None
 
     def group_refusal(self) -> Code:
-        """Why requests about groups are refused; NONE: this broker coordinates them."""
+        """The code that refuses requests about groups; NONE on the coordinator."""
         if not self.cluster.coordinates():
             self.cluster.offer()
             return Code.NOT_COORDINATOR
@@ -754,7 +754,7 @@ class Endpoint:
         return Code.NONE if is_loaded else Code.COORDINATOR_LOAD_IN_PROGRESS
 
     def session(self, port: int) -> KafkaSession:
-        """The protocol of a new connection. Metadata names this port to its client."""
+        """The protocol of a new connection. Metadata names `port` to its client."""
         return KafkaSession(self, self._handlers, port)
 
     def access_of(self, role: str | None) -> Access:
@@ -779,7 +779,7 @@ class Endpoint:
     async def in_lane(
         self, lane: asyncio.Semaphore, function: Callable[..., T], *args: object
     ) -> T:
-        """Run a blocking function when there is a place in the lane.
+        """Run a blocking function when the lane has a free place.
 
         The place is taken until the function ends, also if the caller is cancelled before.
         """
@@ -812,7 +812,7 @@ class Endpoint:
             self._rewriting = self.loop.create_task(self._rewrite())
 
     def stop_checking(self) -> None:
-        """No more of that."""
+        """Stop the check of each second."""
         if self._checking is not None:
             self._checking.cancel()
 
@@ -835,7 +835,7 @@ class Endpoint:
         partition: Sequence[Any],
         adds: bool,
     ) -> tuple[int, str]:
-        """The answer about a batch of a transaction: a code and a text, or 0 and its id."""
+        """Answer another broker about a transaction's batch: code and text, or 0 and an id."""
         topic, index = partition
         try:
             coordinator = self.transactions
@@ -851,14 +851,14 @@ class Endpoint:
         return 0, found
 
     async def _state_of(self, _journal: TopicName, *, transaction: str) -> bool:
-        """The answer about an open transaction: whether it has ended everywhere else."""
+        """Answer another broker whether an open transaction has ended everywhere else."""
         try:
             return self.transactions.has_ended(transaction)
         except KafkaError as refusal:
             raise RefusedError(ServerError.ServiceNotReady, refusal.message) from refusal
 
     async def _has_ended(self, _topic: Topic, transaction: str) -> bool | None:
-        """The coordinator's answer to that; None: it is not of one of Kafka's clients."""
+        """Whether the coordinator says that it has ended; None: no Kafka transaction."""
         if producer_of(transaction) is None:
             return None
         ask, journal = self.services.inner.ask, self.topics.journal_name
@@ -867,7 +867,7 @@ class Endpoint:
     # -- closing --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Answer what was taken, and close the connections, within `shutdown_timeout_ms`."""
+        """Answer requests in progress, and close the connections, within `shutdown_timeout_ms`."""
         ending = Ending.begin(self.config.shutdown_timeout_ms)
         self.stop_reading()
         await ending.answered(lambda: any(session.is_busy for session in self.sessions))
@@ -883,7 +883,7 @@ class Endpoint:
             await asyncio.wait([self._rewriting])
 
     def stop_reading(self) -> None:
-        """Take no more requests, and let no group wait any longer."""
+        """Take no more requests, and end the waits of groups."""
         self._is_over = True
         if self._loading is not None:
             self._loading.cancel()

@@ -1,4 +1,4 @@
-"""What is kept of a client's fetches: fetch sessions (KIP-227), and what answers left out.
+"""What is kept of a client's fetches: fetch sessions (KIP-227), and unsent records.
 
 A fetch session keeps what a client fetches, so that a request names only changes. A request with
 epoch 0 names all its partitions and begins a session; its answer has the session's
@@ -56,7 +56,7 @@ Key = tuple[str, int]
 
 
 class Wanted(NamedTuple):
-    """What a client wants of one partition."""
+    """The offset, size limit and leader epoch with which a client fetches one partition."""
 
     offset: int
     max_bytes: int
@@ -65,24 +65,24 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """One session."""
+    """The partitions that one client fetches, and what it knows of each (KIP-227)."""
 
     id: int
-    #: Only the client that began it goes on with it.
+    #: The client that began the session; others may not use it.
     principal: Any
     began_s: float
     used_s: float
     #: The epoch of the next request.
     epoch: int = INITIAL_EPOCH + 1
-    #: Those that gave records last come last, so that all get their turn in answers with limits.
+    #: Partitions that gave records are moved to the end: so all get their turn in full answers.
     wanted: dict[Key, Wanted] = field(default_factory=dict)
     #: The high watermark and the log start that the client knows.
     answered: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    #: How many partitions it counts as.
+    #: The number of partitions that the session counts as.
     weight: int = 0
 
     def update(self, wanted: dict[Key, Wanted], forgotten: Iterable[Key]) -> None:
-        """Take what a request says: first its partitions, then what it forgets, as Kafka."""
+        """Add the request's partitions, then remove those that it forgets, in Kafka's order."""
         for key, place in wanted.items():
             if key not in self.wanted:
                 self.weight += _weight(key)
@@ -93,7 +93,7 @@ class FetchSession:
                 self.answered.pop(key, None)
 
     def must_answer(self, key: Key, read: Read) -> bool:
-        """As `remember`; a partition with records goes to the end."""
+        """As `remember`, and move a partition with records to the end."""
         if key not in self.wanted:  # forgotten by a later request
             return True
         if read.parts:
@@ -117,7 +117,7 @@ def _weight(key: Key) -> int:
 
 
 class FetchContext:
-    """What one request reads, and which part of it is answered."""
+    """The partitions that one request reads, and which of them the answer has."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class FetchContext:
 
     @property
     def code(self) -> Code:
-        """71: another request of the session came while this one waited."""
+        """INVALID_FETCH_SESSION_EPOCH (71) if the session's next request came meanwhile."""
         if self._session is None or self._session.epoch == self._epoch:
             return Code.NONE
         return Code.INVALID_FETCH_SESSION_EPOCH
@@ -147,7 +147,7 @@ class FetchContext:
         return self._session is None or self._session.must_answer(key, read)
 
     def session_id(self) -> int:
-        """The id that the answer has, after all partitions; a new session begins here."""
+        """Return the session's id, after all partitions are answered. A new session begins here."""
         if self._begins is not None:
             return self._begins.id if self._sessions.add(self._begins) else NO_SESSION
         return NO_SESSION if self._session is None else self._session.id
@@ -160,7 +160,7 @@ class FetchSessions:
         self._now_s = now_s
         self._max_sessions = max_sessions
         self._max_partitions = max_partitions
-        #: The one that was not used for the longest time is first.
+        #: The least recently used session is first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self.partitions = 0
         """Of all sessions."""
@@ -217,7 +217,7 @@ class FetchSessions:
         return FetchContext(self, session.wanted, session)
 
     def add(self, session: FetchSession) -> bool:
-        """Keep a session; False: there is no room for it."""
+        """Keep a session. Return False if there is no room for it."""
         fits = session.weight <= self._max_partitions
         if not fits or not self._has_room(session.weight, self._max_sessions - 1):
             return False
@@ -273,7 +273,7 @@ class UnsentRecords:
         self._wait_ms = float(FIRST_WAIT_MS)
 
     def wait_ms(self, asked: Sequence[Asked], max_wait_ms: int, now_s: float) -> int:
-        """How long a fetch of these partitions may wait: less than its client says, or as long."""
+        """How long a fetch may wait: `max_wait_ms`, or less with unsent records."""
         if now_s >= self._until_s:
             self._left.clear()
         if not self._left or len(asked) > MAX_ASKED:
@@ -284,7 +284,7 @@ class UnsentRecords:
         return min(int(wait_ms), max_wait_ms)
 
     def answered(self, asked: Sequence[Asked], reads: Sequence[Read], now_s: float) -> None:
-        """Remember what an answer leaves out."""
+        """Remember the partitions whose records an answer leaves out."""
         if len(asked) > MAX_ASKED:
             self._left.clear()
             return

@@ -51,7 +51,7 @@ READ_ENTRIES = 500
 
 
 def shown_epoch(epoch: int) -> int:
-    """A leader epoch as Kafka's clients get it: -1, not known, if their i32 cannot carry it."""
+    """The leader epoch for Kafka's clients: -1 (not known) if it exceeds their i32."""
     return epoch if epoch <= MAX_SHOWN_EPOCH else NO_EPOCH
 
 
@@ -90,12 +90,12 @@ class KafkaPartition:
 
     @property
     def stable_offset(self) -> int:
-        """The last stable offset: the first open transaction begins there, else it is the end."""
+        """The last stable offset: the start of the first open transaction, or the end."""
         transactions = self.ledger.transactions
         return self.end_offset if transactions is None else transactions.stable_index(self.ledger)
 
     def committed(self, entries: list[Entry]) -> list[Entry]:
-        """What READ_COMMITTED gets of entries that were read: up to the last stable offset.
+        """The entries that READ_COMMITTED gets of these: up to the last stable offset.
 
         Aborted entries of Pulsar's clients are shown as control entries. Those of Kafka's are there
         as they are: clients leave them out by the list of `aborted` transactions.
@@ -110,10 +110,10 @@ class KafkaPartition:
         ]
 
     def aborted(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
-        """The aborted transactions of Kafka's clients in a range: producer id and first offset.
+        """Aborted Kafka transactions in a range: producer id and first offset.
 
-        Without those that ended in the part of the log that compaction has gone over: their control
-        entries are gone, too, and consumers would take later records for aborted ones.
+        Those that ended in the compacted part of the log are left out: their control entries are
+        gone, and consumers would take later records for aborted ones.
         """
         transactions = self.ledger.transactions
         if transactions is None:
@@ -128,15 +128,15 @@ class KafkaPartition:
 
     @property
     def epoch(self) -> int:
-        """The leader epoch that appends belong to, as clients get it."""
+        """The current leader epoch, as clients get it."""
         return shown_epoch(self.ledger.epoch)
 
     def rules_for_sets(self) -> EntryRules | None:
-        """As `rules`; None: the topic takes no sets, only Pulsar's clients write to it."""
+        """As `rules`; None if the topic takes no record sets."""
         return None if self._topics.settings(self.topic) is None else self.rules()
 
     def rules(self) -> EntryRules:
-        """What the topic asks of sets that are produced to it."""
+        """The topic's rules for produced record sets."""
         settings, header = self._topics.settings(self.topic), self.opened.tombstone_property
         known = self._rules
         if known is None or known[0] is not settings or known[1] != header:
@@ -147,7 +147,7 @@ class KafkaPartition:
     async def load_sequences(
         self, run_blocking: Callable[..., Awaitable[Any]], max_producers: int
     ) -> None:
-        """Find out what idempotent producers have sent. Raises LedgerError, OSError."""
+        """Read what idempotent producers have sent. Raises LedgerError, OSError."""
         commit = self.last_commit
         if commit is not None and not commit.done:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -163,12 +163,11 @@ class KafkaPartition:
                 call()
 
     def read(self, offset: int, max_bytes: int) -> list[Entry]:
-        """Entries from the one that has `offset` on; [] at the end.
+        """Entries from the one with `offset` on; [] at the end.
 
-        At least one, whatever `max_bytes` says. Entries without an offset of their own are left
-        out. If compaction has removed the entry, they begin with the next one that is left. A
-        damaged entry at the front is left out too, and consumers go on after it, as over a hole.
-        Raises KafkaError (OFFSET_OUT_OF_RANGE), LedgerError, OSError.
+        At least one entry, whatever `max_bytes` says. Entries without an offset are left out. After
+        entries that compaction has removed, reading begins at the next one. A damaged entry at the
+        front is skipped, too. Raises KafkaError (OFFSET_OUT_OF_RANGE), LedgerError, OSError.
         """
         if not self.first_offset <= offset <= self.end_offset:
             raise KafkaError(
@@ -196,15 +195,15 @@ class KafkaPartition:
 
     @property
     def finder(self) -> AnyFinder:
-        """Finds the partition's entries; where compaction has removed one, the next one."""
+        """Finds entries by offset; for one that compaction has removed, the next entry."""
         return finder_of(self.opened.read_log)
 
     def position_of(self, offset: int) -> Position:
-        """The entry that has an offset, or the end of the log. Raises KafkaError, OSError."""
+        """The position of an offset's entry, or of the log's end. Raises KafkaError, OSError."""
         return self.ledger.end_position if offset == self.end_offset else self.find(offset)
 
     def find(self, offset: int) -> Position:
-        """The entry that has an offset, or the next one. Raises KafkaError, OSError."""
+        """The position of the entry with an offset, or of the next. Raises KafkaError, OSError."""
         first = self.opened.read_log.first_position
         if first is not None and offset == self.opened.first_index:
             return first
@@ -229,7 +228,7 @@ class KafkaPartition:
                 at = damage.next_position
 
     def epochs(self) -> Callable[[Entry], int]:
-        """A function that says the leader epoch of an entry that was read."""
+        """A function that returns the leader epoch of an entry."""
         current = self.ledger.epoch
         if not current:
             return lambda entry: 0  # no epoch was ever begun
@@ -247,7 +246,7 @@ class KafkaPartition:
         return epoch_of
 
     def check_epoch(self, claimed: int) -> None:
-        """Raise KafkaError if a client believes in another leader epoch; -1 is no claim."""
+        """Raise KafkaError unless the claimed leader epoch is the current one; -1 is no claim."""
         current = self.ledger.epoch
         if claimed in (NO_EPOCH, current):
             return
@@ -255,7 +254,7 @@ class KafkaPartition:
         raise KafkaError(code, f"{self.opened.name} has leader epoch {current}, not {claimed}")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The highest epoch up to `epoch`, and where it ended; (-1, -1): that is not known."""
+        """The highest epoch up to `epoch` and its end offset; (-1, -1): not known."""
         current = self.ledger.epoch
         if epoch == current:
             return epoch, self.end_offset
@@ -294,7 +293,7 @@ class Partitions:
         return self._made(topic, index, opened)
 
     async def open(self, topic: str, index: int) -> KafkaPartition:
-        """The partition; its topic is opened where needed. Raises KafkaError."""
+        """The partition; opens its topic if needed. Raises KafkaError."""
         known = self.get(topic, index)
         if known is not None:
             return known
@@ -310,18 +309,18 @@ class Partitions:
 
 
 BATCHES_KEPT = 5
-#: So many of the newest entries are read, or fewer if they are large.
+#: The number of newest entries that are read, or fewer if they are large.
 NEWEST_ENTRIES = (5_000, 1_000, 200, 40)
 MAX_BYTES = 64 * 1024 * 1024
-#: So many producer ids are taken from the broker at once.
+#: The number of producer ids that are reserved at once.
 BLOCK = 1_000
-#: Where the catalog has the next one: the kind of properties that only this endpoint uses.
+#: The kind of catalog properties under which the next id is stored.
 PROPERTY_KIND = "kafka"
 NEXT_ID = "next-producer-id"
 
 
 class Stored(NamedTuple):
-    """A batch that was stored."""
+    """The sequence numbers, offset and time of a stored batch."""
 
     batch: SentBatch
     base_offset: int
@@ -335,7 +334,7 @@ class _Producer:
 
 
 class Sequences:
-    """The idempotent producers of one partition; those that sent last are kept."""
+    """The idempotent producers of one partition; the most recent ones are kept."""
 
     def __init__(self, max_producers: int) -> None:
         self._max_producers = max_producers
@@ -345,7 +344,7 @@ class Sequences:
         return len(self._producers)
 
     def check(self, batch: SentBatch) -> Stored | None:
-        """The batch that this one repeats; None: it is the next one. Raises KafkaError: neither."""
+        """The stored batch that this one repeats; None if it is new. Raises KafkaError."""
         producer_id, epoch = batch.producer
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -371,7 +370,7 @@ class Sequences:
         return None
 
     def add(self, batch: SentBatch, base_offset: int, time_ms: int) -> None:
-        """A batch was appended."""
+        """Remember a batch that was appended."""
         producer_id, epoch = batch.producer
         producer = self._producers.pop(producer_id, None)
         if producer is None or epoch != producer.epoch:
@@ -383,7 +382,7 @@ class Sequences:
 
 
 def read_sequences(ledger: ManagedLedger, max_producers: int) -> Sequences:
-    """What the newest entries say. Blocks. Raises LedgerError, OSError."""
+    """Read producers' last batches from the newest entries. Blocks. Raises LedgerError, OSError."""
     sequences = Sequences(max_producers)
     start = _start(ledger)
     if start is not None:
@@ -411,7 +410,7 @@ def _start(ledger: ManagedLedger) -> Position | None:
 
 
 def _batch_of(entry: Entry) -> SentBatch | None:
-    """The batch of an idempotent producer in an entry; None: it is not one.
+    """The batch of an idempotent producer in an entry; None if it is another entry.
 
     Pulsar's entries do not begin with two zero bytes, or have another byte where the magic is.
     """
@@ -428,9 +427,9 @@ MAX_TOPIC_IDS = 200_000
 
 
 class TopicIds:
-    """Ids of topics (KIP-516), made of their names: they are the same on every broker, and always.
+    """Topic ids (KIP-516), derived from the names: equal on every broker and after each start.
 
-    So a topic that is made again has the id that it had. Only ids that were given are known.
+    A topic that is created again has its former id. Only ids that were given out can be looked up.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -450,12 +449,12 @@ class TopicIds:
         return known
 
     def name(self, topic_id: uuid.UUID | None) -> str | None:
-        """The topic with an id; None: it is not known."""
+        """The name of the topic with an id; None: it is not known."""
         return None if topic_id is None else self._names.get(topic_id)
 
 
 class ProducerIds:
-    """The producer ids of one endpoint, taken from the broker in blocks: most cost no write."""
+    """Producer ids of one endpoint, reserved in blocks, so that most cost no write."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -463,7 +462,7 @@ class ProducerIds:
         self._taking = asyncio.Lock()
 
     async def take(self) -> int:
-        """An id that no producer had before. Raises LedgerError."""
+        """Return an id that no producer had before. Raises LedgerError."""
         async with self._taking:
             if self._next == self._end:
                 self._next = await self._services.topics.catalog_writer.revising(self._take_block)
@@ -472,7 +471,7 @@ class ProducerIds:
             return self._next - 1
 
     async def _take_block(self) -> int:
-        """The first of a block of ids that were never given before."""
+        """Reserve a block of new ids and return its first one."""
         writer = self._services.topics.catalog_writer
         stored = await writer.read(PROPERTY_KIND, NEXT_ID)
         # Without a number (the folder is new, or its catalog was lost) ids begin above those that

@@ -87,7 +87,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Read:
-    """What one partition's part of the answer is."""
+    """The part of an answer about one partition."""
 
     code: Code = Code.NONE
     high_watermark: int = -1
@@ -97,7 +97,7 @@ class Read:
     #: Of these, record sets as they are stored, and sets that were converted for the client.
     stored_sets: int = 0
     converted_sets: int = 0
-    #: The partition has more, which did not fit into the answer or its time.
+    #: Whether the partition has more records, which did not fit into the answer or its time.
     has_more: bool = False
     stable_offset: int = -1
     #: Of READ_COMMITTED: the aborted transactions among the records, by producer id and first
@@ -107,7 +107,7 @@ class Read:
 
 @dataclass(slots=True)
 class Figures:
-    """Counts since the broker was started; `rows` says what each one is."""
+    """Counts since the broker was started; `rows` describes each."""
 
     sets_in: int = 0
     sets_in_place: int = 0
@@ -124,14 +124,14 @@ class Figures:
         _count(counters, ("produce", version, not in_place), 1)
 
     def fetched(self, counters: TopicCounters, version: int, stored: int, converted: int) -> None:
-        """Count the sets of an answer: those sent as they are stored, and those converted."""
+        """Count an answer's sets: those sent as they are stored, and those converted."""
         self.sets_out += stored
         self.sets_converted += converted
         _count(counters, ("fetch", version, False), stored)
         _count(counters, ("fetch", version, True), converted)
 
     def add(self, work: Work) -> None:
-        """Count what one set cost."""
+        """Count the work on one set."""
         self.compressions += work.compressions
         self.decompressions += work.decompressions
         self.converted_records += work.converted_records
@@ -175,13 +175,13 @@ class PartitionsReader:
         self._access = access
         self._is_committed = is_committed
         self._output = output
-        #: Of the output memory, for what was read and is not written yet.
+        #: Reserved output memory, for what was read and is not written yet.
         self._reserved_bytes = 0
         self._shown = shown
         self._sends_whole = version >= WHOLE_FIRST_BATCH_VERSION
         self._asked = asked
         self._max_bytes = max_bytes
-        #: The most that an answer can have.
+        #: The largest answer, in bytes.
         self._wanted_bytes = max(1, min(max_bytes, sum(each.max_bytes for each in asked)))
         self._began_s = 0.0
         self._has_converted = False
@@ -222,7 +222,7 @@ class PartitionsReader:
         self.look_s = time.monotonic() - self._began_s
 
     def _reserve(self) -> Generator[object, None, int]:
-        """Memory for the answer, before anything of it is read. The time of waiting is free."""
+        """Reserve memory for the answer before reading. Waiting is not counted as reading time."""
         self.release()
         began_s = time.monotonic()
         while not (granted := self._output.reserve(self._wanted_bytes)):
@@ -232,20 +232,20 @@ class PartitionsReader:
         return granted if granted < self._wanted_bytes else self._max_bytes
 
     def release(self) -> None:
-        """What was read is written, or dropped."""
+        """Release the reserved memory: the answer is written or dropped."""
         reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
         if reserved_bytes:
             self._output.give_back(reserved_bytes)
 
     def _is_piece(self) -> bool:
-        """Count a cheap step; whether so many are a piece by now."""
+        """Count a cheap step. Return whether a piece is complete."""
         self._steps += 1
         return not self._steps % PIECE_STEPS
 
     def _when_read(
         self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Generator[object, None, T]:
-        """As `in_pieces`. The time of waiting is not counted."""
+        """As `in_pieces`. Waiting is not counted as reading time."""
         began_s = time.monotonic()
         waited = 0
         pieces = in_pieces(question, *args, **kwargs)
@@ -260,13 +260,13 @@ class PartitionsReader:
             yield piece
 
     def _turn(self) -> Iterator[None]:
-        """The end of a piece. The time until the next one is not counted."""
+        """End a piece. The time until the next one is not counted."""
         left_s = time.monotonic()
         yield
         self._began_s += time.monotonic() - left_s
 
     def _without_entries(self, asked: Asked) -> Read | None:
-        """The answer of a partition that cannot be read or has nothing new; None: it is read."""
+        """The answer for a partition with an error or nothing new; None if it must be read."""
         partition = asked.partition
         if not self._access().may(Operation.READ, asked.topic):
             # Also after it has waited: the permission may have been revoked meanwhile.
@@ -358,7 +358,7 @@ class PartitionsReader:
     def _committed(
         self, read: Read, partition: KafkaPartition, entries: list[Entry]
     ) -> list[Entry]:
-        """What of entries a client with READ_COMMITTED gets."""
+        """The entries that a client with READ_COMMITTED gets."""
         if entries := partition.committed(entries):
             found = partition.aborted(entries[0].first_index, entries[-1].index)
             read.aborted += [each for each in found if each not in read.aborted]
@@ -374,10 +374,10 @@ class PartitionsReader:
         *,
         is_first: bool,
     ) -> Generator[None, None, bool]:
-        """Add entries; False: not all. The first batch of an answer is sent whole from v3 on.
+        """Add entries. Return False if not all fit. From v3 on the first batch is sent whole.
 
-        Before, of a first batch above the partition's limit the first bytes are sent: so a client
-        knows that it is too large, and says so instead of asking for it again and again.
+        Before v3 the first bytes of a too large first batch are sent: so the client learns that its
+        limit is too low, instead of asking again and again.
         """
         epoch_of, as_stored = partition.epochs(), self._shown.as_stored(partition)
         for entry in entries:
@@ -411,7 +411,7 @@ class PartitionsReader:
         return True
 
     def _check_time(self) -> bool:
-        """Whether reading has to stop, because its time is over or for another reason."""
+        """Whether reading has to stop: its time is over, or `is_cut` is set."""
         limit_s = READ_S if self._has_converted else STORED_READ_S
         self.is_cut = self.is_cut or time.monotonic() - self._began_s > limit_s
         return self.is_cut
@@ -433,7 +433,7 @@ CONVERTED_AT_ONCE_BYTES = 128 * 1024
 #: How long what was converted is kept after a client asked for it last, and how much of it.
 KEPT_S = 5.0
 KEPT_BYTES = 32 * 1024 * 1024
-#: What a kept result takes beside its bytes.
+#: The overhead of a kept result, in bytes.
 KEPT_OVERHEAD_BYTES = 1024
 
 
@@ -442,7 +442,7 @@ NOTHING = Fetched((), 0, Work())
 
 
 def _none(_entry: Entry, _epoch_of: Callable[[Entry], int]) -> None:
-    """No entry is sent as it is stored."""
+    """Returns None: no entry is sent as it is stored."""
 
 
 Place = tuple[KafkaPartition, Position, int, int, int | None]
@@ -450,7 +450,7 @@ Place = tuple[KafkaPartition, Position, int, int, int | None]
 
 
 class NeedsThreadError(Exception):
-    """A large entry has to be converted in a thread first, by `make`."""
+    """A large entry must be converted first, by `make` in a thread."""
 
     def __init__(self, place: Place, make: Callable[[], Fetched]) -> None:
         super().__init__(place)
@@ -459,7 +459,7 @@ class NeedsThreadError(Exception):
 
 
 class Shown(NamedTuple):
-    """An entry as a client gets it; a control entry and a hole are neither kind of set."""
+    """An entry as a client gets it. A control entry and a hole count as neither kind of set."""
 
     parts: tuple[Buffer, ...]
     stored_sets: int = 0
@@ -467,7 +467,7 @@ class Shown(NamedTuple):
 
 
 class ShownEntries:
-    """Entries as the clients of one version of Fetch get them."""
+    """Converts entries for the clients of one version of Fetch."""
 
     def __init__(self, figures: Figures, conversions: Conversions, max_magic: int) -> None:
         self._figures = figures
@@ -479,10 +479,10 @@ class ShownEntries:
     def as_stored(
         self, partition: KafkaPartition
     ) -> Callable[[Entry, Callable[[Entry], int]], tuple[Buffer, ...] | None]:
-        """A function for the entries that the client gets as they are stored; None for others.
+        """A function: the buffers of an entry that the client takes as it is stored, else None.
 
-        It is given an entry and what says its leader epoch. It is for a partition's batches of
-        magic 2 and clients that understand them, and `show` for everything else.
+        Its arguments are an entry and a function for the leader epoch. It serves batches of magic 2
+        and clients that understand them; `show` serves everything else.
         """
         if self._max_magic < MAX_MAGIC or partition.rules().log_append_time:
             return _none
@@ -500,7 +500,7 @@ class ShownEntries:
         return shown
 
     def show(self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int) -> Shown:
-        """What the client gets of an entry. Raises CodecError, NeedsThreadError."""
+        """An entry as the client gets it. Raises CodecError, NeedsThreadError."""
         if entry.kind is EntryKind.CONTROL:
             control = peek(entry.prefix) or BrokerEntryMetadata()
             kind, name = control.control_type, str(control.control_name)
@@ -587,11 +587,11 @@ class ShownEntries:
         return Shown(converted.parts, converted_sets=1)
 
     def hole(self, offset: int, count: int) -> bytes:
-        """Offsets that have no records; nothing where there are none, or for old clients."""
+        """An empty batch for offsets without records; b"" for none, and for old clients."""
         return empty_batch(offset, count, self._max_magic) if count > 0 else b""
 
     def _hole(self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str) -> Shown:
-        """Offsets that consumers jump over."""
+        """Log why an entry cannot be shown, and return a hole that consumers skip."""
         log.info(
             "%s: the entry at offset %d is left out for Kafka's consumers: %s",
             partition.opened.name,
@@ -604,7 +604,7 @@ class ShownEntries:
     def _result(
         self, place: Place, size_bytes: int, records: int, make: Callable[[], Fetched]
     ) -> Fetched:
-        """What `make` returns. Raises NeedsThreadError: it is large, and was not made yet."""
+        """Return what `make` returns. Raises NeedsThreadError if it is large and not yet made."""
         made = self.made.get(place) or self._conversions.known(place)
         if made is not None:
             return made.result()
@@ -630,8 +630,8 @@ class _Conversion:
 class Conversions:
     """Conversions for all clients of an endpoint; large ones are made in threads.
 
-    Clients that ask for the same one share it. It is kept while it is asked for (`KEPT_BYTES`), and
-    counted once, when it was made.
+    Clients that ask for the same conversion share it. It is kept while it is asked for
+    (`KEPT_BYTES`), and counted once.
     """
 
     def __init__(
@@ -656,7 +656,7 @@ class Conversions:
         return known.task
 
     def keep(self, place: Place, fetched: Fetched) -> None:
-        """Keep what was made at once."""
+        """Keep a result that was made at once."""
         task = asyncio.get_running_loop().create_future()
         task.set_result(fetched)
         known = self._kept[place] = _Conversion(task, self._now_s())
@@ -664,7 +664,7 @@ class Conversions:
         self.drop_unused()
 
     async def result(self, place: Place, make: Callable[[], Fetched]) -> asyncio.Future[Fetched]:
-        """A future that is done, with what `make` returned or raised."""
+        """Run `make` in a thread, once for all callers. Return its completed future."""
         known = self._kept.get(place)
         if known is None:
             task = asyncio.get_running_loop().create_task(self._made(make))
@@ -689,7 +689,7 @@ class Conversions:
         return fetched
 
     def _used(self, place: Place, known: _Conversion) -> None:
-        """A client has asked for a conversion that is done."""
+        """Note that a client has asked for a finished conversion."""
         known.used_s = self._now_s()
         if not known.size_bytes:
             is_failed = known.task.cancelled() or known.task.exception() is not None
@@ -699,7 +699,7 @@ class Conversions:
         self._kept.move_to_end(place)
 
     def drop_unused(self) -> None:
-        """Forget what was not asked for lately, and what is too much."""
+        """Drop results that were not asked for lately, or exceed the memory limit."""
         old_s = self._now_s() - KEPT_S
         gone = []
         for place, each in self._kept.items():

@@ -1,13 +1,13 @@
 """The broker's topics by Kafka's names, and the brokers that lead and coordinate.
 
 A Kafka topic T is the partitioned topic T of `kafka_namespace`; its partition P is the topic
-`T-partition-P`. A topic without partitions is one with a single partition, the topic itself.
+`T-partition-P`. A topic without partitions is shown with a single partition, the topic itself.
 
-The settings that a topic has by Kafka's names are its policy `kafka` (`topics.entry_formats`).
+A topic's Kafka settings are stored in its policy `kafka` (`topics.entry_formats`).
 
-In a cluster (`Brokers`) a partition's leader is the broker that owns its bundle. Groups go with the
-log of their offsets, which has a bundle by its name, as topics have. A bundle without an owner is
-taken over by the broker that a client is sent to.
+In a cluster (`Brokers`) a partition's leader is the broker that owns its bundle. The coordinator of
+groups is the owner of the offsets' log, which has a bundle by its name, as topics have. A bundle
+without an owner is taken over by the broker that a client is sent to.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 JOURNAL = "kafka-groups"
-#: What brokers ask the one that coordinates: whether a batch may be stored.
+#: The question to the coordinator, whether a batch may be stored.
 CHECK = "check of a Kafka client's transaction"
 
 CODES = {
@@ -56,7 +56,7 @@ CODES = {
 
 
 async def translated(work: Awaitable[T]) -> T:
-    """What `work` returns; the broker's refusals as Kafka's."""
+    """Return what `work` returns; raise the broker's refusals as KafkaError."""
     try:
         return await work
     except RefusedError as refusal:
@@ -67,7 +67,7 @@ async def translated(work: Awaitable[T]) -> T:
 
 
 class KafkaTopics:
-    """The topics that Kafka's clients see. What the broker refuses is a KafkaError."""
+    """The topics that Kafka's clients see. Refusals of the broker are raised as KafkaError."""
 
     def __init__(self, services: Services) -> None:
         config = services.config
@@ -84,7 +84,7 @@ class KafkaTopics:
         self.starts = LogStarts(services.topics.catalog_writer)
 
     async def load(self) -> None:
-        """Read what was stored. Raises LedgerError, OSError."""
+        """Read the log starts from the catalog. Raises LedgerError, OSError."""
         if self._services.cluster is not None:
             self._services.cluster.hear(LOG_START_KIND, self.starts.take)
         await self.starts.load(lambda name: self._topics.exists(TopicName.parse(name)))
@@ -108,7 +108,7 @@ class KafkaTopics:
         return sorted(filter(is_name, {name.rpartition("/")[2] for name in listed}))
 
     def count(self) -> int:
-        """How many topics and partitions there are."""
+        """The number of topics and partitions."""
         return self._topics.names.count_of(self._namespace)
 
     @property
@@ -129,7 +129,7 @@ class KafkaTopics:
         return None if name is None else self._topics.open_topics.get(str(name))
 
     async def open(self, topic: str, index: int) -> Topic:
-        """The partition, which is opened first where needed."""
+        """The partition; opens its topic if needed."""
         name = self.name_of_partition(topic, index) if is_name(topic) else None
         if name is None:
             text = f"there is no partition {index} of {topic!r}"
@@ -163,9 +163,9 @@ class KafkaTopics:
         *,
         adds: bool,
     ) -> None:
-        """Ask the broker that coordinates whether a producer's transaction may write here.
+        """Ask the coordinator whether a producer's transaction may write here.
 
-        ``adds``: and to add the partition to it.
+        ``adds``: also add the partition to the transaction.
         """
         facts: dict[str, Any] = {"transactional_id": name, "producer": producer}
         facts |= {"partition": partition, "adds": adds}
@@ -191,8 +191,8 @@ class KafkaTopics:
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Create a topic whose entries are in Kafka's format.
 
-        What `settings` leave open is the namespace's `entryFormat`, else the broker's setting. The
-        topic keeps it: a later change of these concerns later topics.
+        Defaults of `settings` come from the namespace's `entryFormat`, else from the broker's
+        setting, and are stored with the topic: later changes there do not affect it.
         """
         wider = self._policies.value_of(self._namespace, KAFKA_POLICY) or {}
         settings = {FORMAT_VERSION: self._format_version, **wider, **settings}
@@ -222,7 +222,7 @@ class KafkaTopics:
             await translated(self._topics.delete(name, force=True))
 
     def settings(self, topic: str) -> Mapping[str, str] | None:
-        """The policy `kafka`."""
+        """The topic's policy `kafka`; None without one."""
         policies = self._policies.of_topics.get(self._prefix + topic)
         return None if policies is None else policies.get(KAFKA_POLICY)
 
@@ -231,13 +231,13 @@ class KafkaTopics:
     ) -> None:
         """Change the policy `kafka`, and the policies that follow from it.
 
-        A topic that did not have it may hold entries in Kafka's format from then on.
+        Setting it for the first time allows entries in Kafka's format in the topic.
         """
         name = self.name_of(topic)
         await translated(revise_entry_format(self._topics, name, revise))
 
     async def size_bytes(self, topic: str, index: int) -> int:
-        """What a partition takes on the disk."""
+        """A partition's size on the disk."""
         opened = await self.open(topic, index)
 
         def measure() -> int:
@@ -258,7 +258,7 @@ class KafkaTopics:
 
 
 def check_set(opened: Topic, size_bytes: int) -> None:
-    """Raise KafkaError if the topic does not take a record set of so many bytes."""
+    """Raise KafkaError if a record set of this size exceeds the topic's limits."""
     if opened.terminated_at is not None:
         raise KafkaError(Code.POLICY_VIOLATION, f"{opened.name} was terminated")
     if opened.admission is None:
@@ -272,7 +272,7 @@ def check_set(opened: Topic, size_bytes: int) -> None:
 
 
 def published(opened: Topic, connection: Throttled, messages: int, size_bytes: int) -> int:
-    """Count a set that was appended; how many milliseconds its connection is not read."""
+    """Count an appended set. Return for how many milliseconds the connection is not read."""
     limit = None if opened.admission is None else opened.admission.publish_limit
     if limit is None:
         return 0
@@ -284,15 +284,15 @@ LOG_START_KIND = "kafka-log-start"
 
 
 class LogStarts:
-    """The first offsets of all partitions of which a part of an entry was deleted."""
+    """First offsets of partitions whose first entry was deleted in part."""
 
     def __init__(self, writer: CatalogWriter) -> None:
         self._writer = writer
-        #: By topic's name; with its id.
+        #: Topic id and first offset, by the topic's name.
         self._offsets: dict[str, tuple[int, int]] = {}
 
     async def load(self, exists: Callable[[str], bool]) -> None:
-        """Read the catalog, and remove what it has of topics that are gone. Raises CatalogError."""
+        """Read the catalog, and remove the offsets of deleted topics. Raises CatalogError."""
 
         async def take() -> None:
             gone = []
@@ -307,7 +307,7 @@ class LogStarts:
         await self._writer.in_turn(take)
 
     def take(self, name: str, value: bytes | None) -> None:
-        """Know what the catalog has of a topic."""
+        """Take a topic's value from the catalog, or its removal."""
         if value is None:
             self._offsets.pop(name, None)
         else:
@@ -315,12 +315,12 @@ class LogStarts:
             self._offsets[name] = record["topicId"], record["offset"]
 
     def of(self, ledger: ManagedLedger) -> int:
-        """A partition's first offset; 0 if it begins with the log's first entry."""
+        """A partition's first offset; 0 if that is the first entry's."""
         topic_id, offset = self._offsets.get(ledger.name, (-1, 0))
         return offset if topic_id == ledger.topic_id else 0
 
     async def move(self, opened: Topic, offset: int) -> None:
-        """Let a partition begin at an offset, durably. It never moves back. Raises CatalogError."""
+        """Set a partition's first offset durably. It never moves back. Raises CatalogError."""
         ledger, name = opened.ledger, opened.name
 
         async def change() -> None:
@@ -345,10 +345,10 @@ ALONE = 1
 
 
 class Brokers:
-    """The brokers that share the topics. Nothing raises: what is not known is `NO_NODE`."""
+    """The brokers that share the topics. No call raises: `NO_NODE` stands for an unknown broker."""
 
     def __init__(self, cluster: Cluster | None, topics: KafkaTopics, host: str) -> None:
-        """`cluster`: None for a broker that is alone, which has the name `host`."""
+        """`cluster`: None for a broker alone, whose host is `host`."""
         self._cluster = cluster
         self._topics = topics
         self._background = Background()
@@ -361,7 +361,7 @@ class Brokers:
         return ALONE if self._cluster is None else self._cluster.kafka_node
 
     async def nodes(self) -> Mapping[int, KafkaPlace]:
-        """The brokers with a Kafka port, by number; as known before, if that cannot be asked."""
+        """The brokers with a Kafka port, by number; the last known ones if asking fails."""
         if self._cluster is not None:
             try:
                 self._nodes = await self._cluster.kafka_nodes()
@@ -394,7 +394,7 @@ class Brokers:
         return await _leader_of(self._cluster, self._topics.journal_name)
 
     def coordinates(self) -> bool:
-        """Whether that is this broker."""
+        """Whether this broker coordinates groups."""
         return self._cluster is None or self._cluster.owns(self._topics.journal_name)
 
     def offer(self) -> None:
@@ -404,7 +404,7 @@ class Brokers:
         self._offering = self._background.start(_offer(self._cluster, self._topics.journal_name))
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each change of what this broker owns, and now."""
+        """Call `changed` now, and after each change of the bundles that this broker owns."""
         if self._cluster is not None:
             self._cluster.follow(changed)
             changed()

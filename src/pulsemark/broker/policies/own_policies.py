@@ -87,10 +87,10 @@ EPOCHS = Policy(
 POLICY_NAME = "brokerEntryMetadata"
 MAX_STAMPERS = 32
 MAX_DELIVERED = 64
-#: One object for all topics that have the default policy.
+#: The default policy, shared by all topics that have it.
 _NO_FIELDS: frozenset[int] = frozenset()
 MAX_NAME_LENGTH = 4_096
-#: Control characters, and halves of characters that UTF-8 does not have.
+#: Control characters and lone surrogates.
 _NOT_TEXT = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 
 
@@ -181,9 +181,9 @@ def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
 
 
 class _Unavailable:
-    """Replaces stampers that cannot be loaded, and refuses to stamp producers' entries.
+    """Replaces stampers that cannot be loaded. Refuses to stamp producers' entries.
 
-    The broker's own control entries are stored without stamps: they must not fail for it.
+    The broker's control entries are stored without stamps then, since they must not fail.
     """
 
     __slots__ = ("_reason",)

@@ -66,7 +66,7 @@ def boolean(name: str, value: Any) -> bool:
 
 
 def any_of(*known: str) -> Reader:
-    """A reader of an enumeration: an unknown name is None, and a number chooses, as in Pulsar."""
+    """A reader of an enumeration: an unknown name is None, a number is an index, as in Pulsar."""
 
     def read(name: str, value: Any) -> str | None:
         if isinstance(value, bool | float | list | dict):
@@ -179,11 +179,11 @@ class Policy:
 
     #: Its name in messages, in `pulsemark policies` and in the documentation.
     name: str
-    #: What Pulsar calls the right to read or write it; "": it has routes of its own.
+    #: Pulsar's name of the permission to read or write it; "": it has routes of its own.
     right: str = ""
     #: Its name in Pulsar's namespace policies, and in our catalog.
     key: str
-    #: What it decides, in one sentence for the documentation.
+    #: One sentence about what it decides, for the documentation.
     what: str
     #: Makes the stored JSON value from the value given. Raises `PolicyValueError`.
     read: Callable[[Any], Any]
@@ -191,9 +191,9 @@ class Policy:
     default: Callable[[BrokerConfig], Any]
     #: The broker's value for topics that take Kafka's record sets; None: as for others.
     default_of_kafkas: Any = None
-    #: Where a namespace's value is reached; None: a namespace has none.
+    #: The REST path of a namespace's value; None: a namespace has none.
     namespace: Place | None
-    #: Where a topic's value is reached; None: a topic has none.
+    #: The REST path of a topic's value; None: a topic has none.
     topic: Place | None
     #: Checks a value that was read for a broker, and whether it is for a topic. Raises
     #: `PolicyValueError`.

@@ -1,7 +1,7 @@
 """Pulsar's policies: what each decides, how its value is read, and what applies without one.
 
-What this broker has no part for (persistence on bookies, offload,
-entry filters, rates of replication) is no policy of it: a value that had no effect would mislead.
+Features that this broker lacks (persistence on bookies, offload, entry filters, replication rates)
+have no policy here: a value without effect would mislead.
 
 Names, units and rules are Pulsar's. A policy can be set for a topic, for a namespace, and in the
 broker's configuration; the most specific one that is set applies. Policies are stored under their
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# Limits of how many there may be of something. 0 is without limit.
+# Limits of numbers, such as consumers of a topic. 0: no limit.
 
 
 def _limit(
     name: str, right: str, what: str, topic: Place | None, namespace: Place | None = None
 ) -> Policy:
-    """A number; its key in namespace policies and settings is its name with underscores."""
+    """Describe a limit. Its key in namespace policies and settings is the name with underscores."""
     key = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
     return Policy(
         name=name,
@@ -474,7 +474,7 @@ _policy = any_of(HOLD, REFUSE, EVICT)
 
 
 def read_quota(value: Any, owner: str = "") -> Any:
-    """One quota. Raises `PolicyValueError`. `owner` is named in Pulsar's refusal."""
+    """Read one quota. Raises `PolicyValueError`. `owner` is named in Pulsar's refusal."""
     if not isinstance(value, dict):
         raise UnreadableValueError("backlogQuota", value, "must be an object")
     limit = value.get("limitSize", value.get("limit"))
@@ -501,7 +501,7 @@ def _read_map(value: Any) -> Any:
 
 
 def exceeds_retention(quota: Any, retention: Any) -> bool:
-    """Whether retention with both limits keeps no more than what a quota allows as backlog."""
+    """Whether retention keeps at most as much as the quota allows as backlog."""
     minutes, megabytes = retention["retentionTimeInMinutes"], retention["retentionSizeInMB"]
     if minutes <= 0 or megabytes <= 0:
         return False
@@ -509,14 +509,14 @@ def exceeds_retention(quota: Any, retention: Any) -> bool:
 
 
 def default_quotas(config: BrokerConfig) -> Any:
-    """What applies without a policy, as Pulsar shows it: the same for both types."""
+    """The quotas without a policy, as Pulsar shows them: the same for both types."""
     size_bytes, age_s = _default_limits(config)
     quota = _quota(size_bytes, age_s, config.backlog_quota_default_retention_policy)
     return {STORAGE: quota, MESSAGE_AGE: quota}
 
 
 def _default_limits(config: BrokerConfig) -> tuple[int, int]:
-    """Bytes and seconds; -1 is no limit."""
+    """The default quota's bytes and seconds; -1 is no limit."""
     size_bytes = config.backlog_quota_default_limit_bytes
     if config.backlog_quota_default_limit_gb > 0:
         size_bytes = config.backlog_quota_default_limit_gb * GIB
@@ -638,7 +638,7 @@ MAX_PROPERTIES = 1_000
 
 
 def read_properties(value: Any) -> dict[str, str]:
-    """Texts by name. Raises `UnreadableValueError`."""
+    """Read a map of texts. Raises `UnreadableValueError`."""
     if not isinstance(value, dict):
         raise UnreadableValueError("properties", value, "must be an object")
     if len(value) > MAX_PROPERTIES:
@@ -705,7 +705,7 @@ _known_auth_mode = any_of(*MODES)
 
 
 def _auth_mode(value: Any) -> str | None:
-    """Unlike Pulsar, which takes an unknown mode for None: a typing error would open everything."""
+    """Read the mode, but refuse unknown ones, which Pulsar takes for None: that opens all."""
     mode: str | None = _known_auth_mode("subscriptionAuthMode", value)
     if mode is None and value is not None:
         raise UnreadableValueError("subscriptionAuthMode", value, "must be None or Prefix")
@@ -735,7 +735,7 @@ SINGLE_ZERO = (
 
 @record(frozen=True)
 class RetentionPolicy:
-    """How long, and how many bytes of, acknowledged messages are kept. -1 is no limit."""
+    """How long, and how many bytes of, acknowledged messages are kept; -1: no limit."""
 
     time_minutes: int
     size_mb: int
@@ -763,12 +763,12 @@ class RetentionPolicy:
 
     @property
     def time_ms(self) -> int | None:
-        """None: without limit."""
+        """The time limit in milliseconds; None: no limit."""
         return None if self.time_minutes < 0 else self.time_minutes * MINUTE_MS
 
     @property
     def size_bytes(self) -> int | None:
-        """None: without limit."""
+        """The size limit in bytes; None: no limit."""
         return None if self.size_mb < 0 else self.size_mb * MIB
 
     @property
@@ -863,7 +863,7 @@ def read_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     return checked
 
 
-#: What Pulsar's namespace policies have, too, in a broker without these features.
+#: Values of Pulsar's namespace policies for features that this broker lacks.
 _ALWAYS: dict[str, Any] = {
     "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "bundles": {

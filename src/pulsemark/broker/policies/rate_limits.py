@@ -1,12 +1,13 @@
 """The rate limits of a topic: of publishing, and of dispatch by topic and by subscription.
 
-Publishing is not refused above its limit. The connections whose producers exceed it are not read
-until the debt is paid, as in Pulsar. Dispatch waits in the same way. The clock is the broker's, so
-waiting is checked at least every `CHECK_S`.
+Publishing is not refused above its limit. Instead, connections whose producers exceed it are not
+read until the debt is paid, as in Pulsar. Dispatch waits in the same way. The clock is the
+broker's, which may be set, so waiting is checked at least every `CHECK_S`.
 
-Each limit counts with token buckets: so many tokens come in a period, and as many can be saved.
-Taking may leave a debt, and nothing more should be taken until that is paid. So a large message or
-batch passes, and the average is kept. If the clock is set back, no token comes until it moves on.
+Each limit is a token bucket: a number of tokens comes in each period, and at most that number is
+saved. Taking may leave a debt, and nothing more should be taken until it is paid. So a large
+message or batch passes, and the average is kept. If the clock is set back, no token comes until it
+has caught up.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ SHORTEST_S = 0.001
 
 
 class RateLimit:
-    """Messages and bytes."""
+    """A limit of messages and bytes in a period."""
 
     __slots__ = ("_buckets", "messages", "size_bytes")
 
     def __init__(self, messages: int, size_bytes: int, period_ms: int, clock: Clock) -> None:
-        """0 and below is without limit."""
+        """`messages`, `size_bytes`: 0 and below is no limit."""
         self.messages = TokenBucket(messages, period_ms, clock) if messages > 0 else None
         self.size_bytes = TokenBucket(size_bytes, period_ms, clock) if size_bytes > 0 else None
         self._buckets = [each for each in (self.messages, self.size_bytes) if each is not None]
@@ -49,7 +50,7 @@ class RateLimit:
         return min(max(self.debt_ms() / 1000, SHORTEST_S), CHECK_S)
 
     def debt_ms(self) -> float:
-        """How long until something may be taken again, if time goes on as it does now."""
+        """How long until something may be taken again, at the clock's present pace."""
         return max(bucket.wait_ms() for bucket in self._buckets)
 
 
@@ -96,19 +97,19 @@ class PublishLimit(RateLimit):
 
 
 class DispatchLimit(RateLimit):
-    """How much may be sent; the dispatchers wait by themselves."""
+    """A limit of dispatch, for which the dispatchers wait by themselves."""
 
     __slots__ = ()
 
     def allowed(self) -> int:
-        """Messages that may be sent now; 0: wait."""
+        """The number of messages that may be sent now; 0: wait."""
         if self.is_exceeded():
             return 0
         return 1 << 31 if self.messages is None else int(self.messages.available())
 
 
 def publish_limit(rate: Mapping[str, Any], clock: Clock) -> PublishLimit | None:
-    """The limit of a policy `publishRate`; None: there is none."""
+    """Make the limit of a policy `publishRate`; None if it has none."""
     messages = rate["publishThrottlingRateInMsg"]
     size_bytes = rate["publishThrottlingRateInByte"]
     if messages <= 0 and size_bytes <= 0:
@@ -117,7 +118,7 @@ def publish_limit(rate: Mapping[str, Any], clock: Clock) -> PublishLimit | None:
 
 
 def dispatch_limit(rate: Mapping[str, Any], clock: Clock) -> DispatchLimit | None:
-    """The limit of a policy `dispatchRate`; None: there is none."""
+    """Make the limit of a policy `dispatchRate`; None if it has none."""
     messages = rate["dispatchThrottlingRateInMsg"]
     size_bytes = rate["dispatchThrottlingRateInByte"]
     if messages <= 0 and size_bytes <= 0:
@@ -139,7 +140,7 @@ class TokenBucket:
         self._read_at_ms = clock.now_ms()
 
     def available(self) -> float:
-        """The tokens that are there now; below 0: a debt."""
+        """The number of tokens now; below 0: a debt."""
         now_ms = self._clock.now_ms()
         elapsed_ms = now_ms - self._read_at_ms
         if elapsed_ms:
@@ -150,7 +151,7 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: int) -> None:
-        """Take tokens, also more than there are."""
+        """Take tokens, even more than there are."""
         self._tokens -= count
 
     def wait_ms(self) -> float:

@@ -1,7 +1,7 @@
-"""The policies that apply to a topic, as its producers and consumers need them at each command.
+"""The policies that apply to a topic, in the form in which commands check them.
 
-`topics.policy_store` makes them when the topic is opened and when a policy changes. Topics with the
-same ones share them.
+`topics.policy_store` makes them when a topic is opened and when a policy changes. Topics with equal
+rules share one object.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...records import record
 from .pulsar_policies import TYPES
 
 UNLIMITED = 2**31 - 1
-#: What a standalone Pulsar shows of a topic without a quota.
+#: The quotas that a standalone Pulsar shows for a topic without one.
 STANDALONE_BYTES = 10 * 1024**3
 
 Rate = tuple[tuple[str, Any], ...]
@@ -28,7 +28,7 @@ _NO_DISPATCH_RATE: Rate = (
 
 @record(frozen=True)
 class TopicRules:
-    """Numbers are limits; 0 is without limit, except for those of unacknowledged messages."""
+    """Numbers are limits; 0 is no limit, except for unacknowledged messages."""
 
     max_producers: int = 0
     max_consumers: int = 0
@@ -50,10 +50,10 @@ class TopicRules:
     publish_rate: Rate = (("publishThrottlingRateInMsg", 0), ("publishThrottlingRateInByte", 0))
     dispatch_rate: Rate = _NO_DISPATCH_RATE
     subscription_dispatch_rate: Rate = _NO_DISPATCH_RATE
-    #: Those of single subscriptions, by name.
+    #: Dispatch rates of single subscriptions, by name.
     subscription_rates: tuple[tuple[str, Rate], ...] = ()
     subscribe_rate: Rate = (("subscribeThrottlingRatePerConsumer", 0), ("ratePeriodInSecond", 30))
 
 
-#: Those of a topic before its policies are applied.
+#: The rules of a topic before its policies are applied.
 NO_RULES = TopicRules()

@@ -98,18 +98,18 @@ class ConsumerConnection(Protocol):
 
 @dataclass(slots=True)
 class Sendings:
-    """Averages over what was sent to a consumer together, as Pulsar counts it."""
+    """Averages of the messages and entries sent to a consumer at once, as Pulsar counts them."""
 
     #: An average over sendings, the latest of which counts a tenth.
     messages_per_entry: float = 0.0
     #: The messages and entries that are in the average.
     messages: int = 0
     entries: int = 0
-    #: Of Key_Shared: slots that had moved to others, and of which nothing is held any more.
+    #: Key_Shared: slots that moved to other consumers, and whose entries are all released.
     drained_slots: int = 0
 
     def add(self, messages: int, entries: int) -> None:
-        """Something was sent: so many messages and entries in all."""
+        """Count one sending of messages and entries."""
         if entries > self.entries:
             average = (messages - self.messages) / (entries - self.entries)
             before = self.messages_per_entry
@@ -166,7 +166,7 @@ class Consumer:
         is_set = self.has_epoch and command.HasField("consumer_epoch")
         #: Consumer epoch of Exclusive and Failover; -1: the client does not use epochs.
         self.epoch: int = command.consumer_epoch if is_set else -1
-        #: Whether it takes any schema of the topic (AUTO_CONSUME).
+        #: Whether the consumer takes any schema of the topic (AUTO_CONSUME).
         self.follows_schema = False
         self.properties = {pair.key: pair.value for pair in command.metadata}
         #: Whether it gets entries in Kafka's format as they are stored.
@@ -191,7 +191,7 @@ class Consumer:
 
     @property
     def wants_control(self) -> bool:
-        """Whether it is told of control entries, too."""
+        """Whether the consumer gets control entries, too."""
         return self.properties.get(STORED_PROPERTY) == WITH_CONTROL
 
     def frame(
@@ -218,7 +218,7 @@ class Consumer:
         )
 
     def frames(self, entries: Sequence[Entry]) -> list[Buffer]:
-        """The MESSAGE frames of a run of entries that are sent for the first time, as a whole."""
+        """The MESSAGE frames of entries that are sent whole and for the first time."""
         first_ledger, last_ledger = entries[0].position[0], entries[-1].position[0]
         if (
             self.wants_stored
@@ -236,7 +236,7 @@ class Consumer:
         )
 
     def _prefix(self, entry: Entry) -> bytes:
-        """What the client is told in front of the producer's bytes."""
+        """The fields that the client gets in front of the producer's bytes."""
         subscription = self.subscription
         if entry.kind is EntryKind.CONTROL:
             return self._control_prefix(entry)
@@ -248,7 +248,7 @@ class Consumer:
         return b""
 
     def _record_set_prefix(self, entry: Entry) -> bytes:
-        """What a mirror needs to know of a Kafka client's set, whatever is exposed to others."""
+        """The prefix with which a mirror gets a Kafka record set."""
         if self.connection.exposes_entry_metadata:
             return client_prefix(entry.prefix, RECORD_SET_FIELDS)
         metadata = BrokerEntryMetadata()
@@ -258,7 +258,7 @@ class Consumer:
         return pack(metadata)
 
     def _control_prefix(self, entry: Entry) -> bytes:
-        """All that a mirror needs to know of a control entry, or of an aborted one.
+        """The prefix with which a mirror gets a control entry, or an aborted one.
 
         Both look the same to it. An aborted one may have taken several indexes.
         """
@@ -348,7 +348,7 @@ RING_SIZE = 1 << 31
 class RankedConsumers(Sequence[Consumer]):
     """Consumers ordered by `rank`, which must not change while a consumer is in the list.
 
-    One connection can have tens of thousands of them, which leave in one step: each is found by
+    One connection can have tens of thousands of them, which leave in one step. So each is found by
     binary search.
     """
 
@@ -426,7 +426,7 @@ class FailoverRing:
 
 
 class ReadyRing:
-    """Consumers that may be ready; `is_ready` returns whether one still is."""
+    """Consumers that may be ready; `is_ready` says whether one still is."""
 
     def __init__(self, is_ready: Callable[[Consumer], bool]) -> None:
         self._is_ready = is_ready
@@ -456,7 +456,7 @@ class ReadyRing:
             ring.pop(consumer, None)
 
     def first(self) -> Consumer | None:
-        """The next consumer: a ready one of the best level. Those before it that are not leave."""
+        """The next ready consumer of the best level. Consumers that are not ready are removed."""
         for level in self._levels:
             ring = self._rings[level]
             while ring:
@@ -467,7 +467,7 @@ class ReadyRing:
         return None
 
     def move_to_end(self, consumer: Consumer) -> None:
-        """The first consumer was sent something: move it to the end of its ring."""
+        """Move a consumer that was sent something to the end of its ring."""
         ring = self._rings[consumer.priority_level]
         if ring and next(iter(ring)) is consumer:
             ring.move_to_end(consumer)

@@ -53,7 +53,7 @@ def deliver_at_ms(headers_and_payload: Buffer) -> int:
 
 
 class DelayedTotal:
-    """How many entries wait for their time, over all subscriptions of a broker."""
+    """The number of entries that wait for their time, over all subscriptions of a broker."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -61,14 +61,14 @@ class DelayedTotal:
         self._waiting: dict[DelayedEntries, None] = {}
 
     def has_room(self, asking: DelayedEntries) -> bool:
-        """Whether one more may wait; if not, the one who asks is told when that has changed."""
+        """Whether one more entry may wait. If not, `asking` is told when there is room."""
         if self.count < self.limit or len(asking) < SHARE_ENTRIES:
             return True
         self._waiting[asking] = None
         return False
 
     def change(self, change: int) -> None:
-        """More entries wait than before, or fewer."""
+        """Add to the number of waiting entries; `change` may be negative."""
         self.count += change
         if self._waiting and self.count < self.limit:
             waiting, self._waiting = self._waiting, {}
@@ -76,7 +76,7 @@ class DelayedTotal:
                 one.has_room_again()
 
     def forget(self, asking: DelayedEntries) -> None:
-        """This one asks for no room any more."""
+        """Forget a subscription that asked for room."""
         self._waiting.pop(asking, None)
 
 
@@ -120,7 +120,7 @@ class DelayedEntries:
         return len(self) < most and self._total.has_room(self)
 
     def holds_back(self, position: Position, time_ms: int) -> bool:
-        """Whether an entry has to wait. If so, it is remembered."""
+        """Remember an entry that is not due. Return whether it is held back."""
         if time_ms <= self._clock.now_ms():
             return False
         if position not in self._positions:
@@ -131,19 +131,19 @@ class DelayedEntries:
         return True
 
     def discard(self, position: Position) -> None:
-        """An entry waits no more: it was acknowledged."""
+        """Remove an acknowledged entry."""
         if position in self._positions:
             self._positions.remove_one(position, 1)
             self._left(1)
 
     def discard_up_to(self, last: Position) -> None:
-        """Entries up to ``last`` wait no more."""
+        """Remove entries up to ``last``."""
         before = len(self)
         self._positions.remove_up_to(last)
         self._left(before - len(self))
 
     def _left(self, count: int) -> None:
-        """Some left the set, and may still be in the heap."""
+        """Count entries that left the set; they may still be in the heap."""
         if not self._positions:
             self._heap.clear()
         elif len(self._heap) > 2 * len(self) + 64:
@@ -152,7 +152,7 @@ class DelayedEntries:
         self._total.change(-count)
 
     def take_all(self) -> list[Position]:
-        """All entries, which need not wait any more."""
+        """Remove and return all entries, whether they are due or not."""
         positions = list(self)
         self.clear()
         return positions
@@ -167,7 +167,7 @@ class DelayedEntries:
             self._timer = None
 
     def check_now(self) -> None:
-        """Pass on what is due; the clock may have been moved."""
+        """Pass on due entries at once, since the clock may have been set."""
         if self._timer is not None:
             self._timer.cancel()
             self._wake()

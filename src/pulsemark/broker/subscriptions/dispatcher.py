@@ -113,7 +113,7 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def deliver_again(self, positions: Collection[Position]) -> None:
-        """Deliver entries that were acknowledged by a transaction, which was aborted."""
+        """Deliver entries again that an aborted transaction had acknowledged."""
 
     def acked(self, position: Position, remaining: int) -> None:  # noqa: B027 - as below
         """An entry was acknowledged; `remaining` of its messages were not."""
@@ -130,10 +130,10 @@ class Dispatcher(ABC):
     def removed_before(self, first: Position) -> None:  # noqa: B027 - only some types remember
         """Everything before ``first`` was removed from the log, acknowledged or not."""
 
-    #: Consumers that have too many unacknowledged messages, and whether all have them together.
+    #: Consumers with too many unacknowledged messages, and whether the subscription has too many.
     blocked: Collection[Consumer] = ()
     all_blocked = False
-    #: Entries that were read: those that wait for their time, and those that wait for a consumer.
+    #: Entries that were read, and wait for their time or for a consumer.
     delayed: Sized = ()
     waiting: Sized = ()
 
@@ -184,7 +184,7 @@ class Dispatcher(ABC):
         return max(1, min(MAX_ENTRIES_PER_READ, round(permits / self._messages_per_entry)))
 
     def entries_within_rates(self, most: int) -> int:
-        """How many of these entries to read, by the rate limits and recent batch sizes."""
+        """How many of `most` entries the rate limits allow, by recent batch sizes."""
         return self.subscription.rates.entries(most, self._messages_per_entry)
 
     def is_throttled(self) -> bool:
@@ -200,7 +200,7 @@ class Dispatcher(ABC):
 
     @property
     def read_cost_bytes(self) -> int:
-        """The least share of a round's bytes that a read takes, however little it finds."""
+        """The least share of a round's bytes that a read counts."""
         return self.config.dispatch_round_bytes // ROUND_READS
 
     def may_look_ahead(self) -> bool:
@@ -243,7 +243,7 @@ class Dispatcher(ABC):
         return []
 
     def _wanted(self, entries: Sequence[Entry], most: int) -> tuple[Sequence[Entry], Position]:
-        """At most so many of the entries that are to be sent, and the last one looked at."""
+        """Up to `most` of the entries that are to be sent, and the last position looked at."""
         if not self.is_selective and self.cursor.acks_nothing_from(entries[0].position):
             some = entries[:most]
             if all(entry.kind is EntryKind.DATA for entry in some):
@@ -342,7 +342,7 @@ class Dispatcher(ABC):
         return True
 
     def charged(self, consumer: Consumer, position: Position) -> int:
-        """How many permits of a consumer an entry has taken; 0: none, or it is not at hand."""
+        """The permits that an entry has taken from a consumer; 0 also if it is not in memory."""
         if self.cursor.is_acked(position):
             return 0
         try:
@@ -358,7 +358,7 @@ class Dispatcher(ABC):
     redelivery_counts: Mapping[Position, int] = MappingProxyType({})
 
     def messages_of(self, entry: Entry) -> int:
-        """How many messages of an entry are not acknowledged yet, by the number in the batch.
+        """The number of unacknowledged messages in an entry, by the number in the batch.
 
         The number in SEND may be larger: it counts for the index, as in Pulsar, not for permits.
         """
@@ -431,7 +431,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     @staticmethod
     def _ranges_of(consumer: Consumer) -> StickyRanges | None:
-        """The ranges of key hashes that a consumer names, if it does."""
+        """The ranges of key hashes that a consumer names; None without them."""
         meta = consumer.key_shared_meta
         if meta.keySharedMode != KeySharedMode.STICKY or not meta.hashRanges:
             return None
@@ -445,7 +445,7 @@ class SingleActiveDispatcher(Dispatcher):
         return self._wanted_ranges is not None or super().is_selective
 
     def is_wanted(self, entry: Entry) -> bool:
-        """Whether an entry is not acknowledged, and its key one of those that are wanted.
+        """Whether an entry is unacknowledged, and has one of the wanted keys.
 
         A mirror gets control entries, too: else it would take their indexes for lost messages.
         """
@@ -468,7 +468,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._choose()
 
     def pause(self, asked_by: Consumer | None) -> list[Consumer]:
-        """Remove the active consumer and the one that seeks; none is active until `resume`."""
+        """Remove the active consumer and the seeking one; none is active until `resume`."""
         leaving = [one for one in self.consumers if one is self.active or one is asked_by]
         self.consumers.remove(leaving)
         for consumer in leaving:
@@ -481,7 +481,7 @@ class SingleActiveDispatcher(Dispatcher):
         return leaving
 
     def resume(self) -> None:
-        """The seek has ended: choose the active consumer."""
+        """Choose the active consumer, after a seek has ended."""
         self._is_paused = False
         self._choose()
 

@@ -41,7 +41,7 @@ AT_ONCE_RECORDS = 500
 AT_ONCE_BYTES = 128 * 1024
 #: How long a topic's small conversions may run in one turn of the event loop.
 TURN_S = 0.01
-#: A result that no dispatcher takes is kept so long; they are called at once.
+#: How long a result is kept that no dispatcher takes; they are called as soon as it is there.
 KEPT_S = 1.0
 
 T = TypeVar("T")
@@ -56,9 +56,9 @@ def read_entries(
     max_bytes: int,
     may_wait: bool = False,
 ) -> Sequence[Entry]:
-    """Entries as Pulsar's consumers may get them. Raises as the log's `read_stable`.
+    """Read entries as Pulsar's consumers may get them. Raises as the log's `read_stable`.
 
-    `may_wait`: the caller can come again; BeingConvertedError is raised, too.
+    `may_wait`: the caller can try again later, so BeingConvertedError may be raised.
     """
     entries = source.read_stable(start, max_entries=max_entries, max_bytes=max_bytes)
     for entry in entries:
@@ -119,7 +119,7 @@ def _for_pulsar(topic: HomeTopic, entry: Entry, *, may_wait: bool) -> Entry:
 
 
 def _conversion(topic: HomeTopic, entry: Entry, prefix: BrokerEntryMetadata) -> Callable[[], bytes]:
-    """A function that makes the set a Pulsar batch, in any thread."""
+    """A function that makes a Pulsar batch of a record set, in any thread."""
     from ...kafka.records import read, to_pulsar
 
     def convert() -> bytes:
@@ -147,7 +147,7 @@ class BeingConvertedError(Exception):
 
 
 class Waiting:
-    """A call that will be made when a future is done."""
+    """A callback for a future's end, which can be cancelled."""
 
     def __init__(self, done: asyncio.Future[Any], call: Callable[[], None]) -> None:
         self._call: Callable[[], None] | None = call
@@ -159,12 +159,12 @@ class Waiting:
             call()
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the callback."""
         self._call = None
 
 
 class Conversions:
-    """The conversions of one topic's entries."""
+    """Converts the Kafka record sets of one topic to Pulsar's batches."""
 
     def __init__(self) -> None:
         self._in_threads: dict[object, asyncio.Future[Any]] = {}
@@ -172,7 +172,7 @@ class Conversions:
         self._until_s = 0.0
 
     def at_once(self, make: Callable[[], T]) -> T:
-        """What `make` returns. Raises BeingConvertedError: this turn's time is used up."""
+        """Return what `make` returns. Raises BeingConvertedError if this turn's time is used up."""
         if self._turn is None:
             loop = asyncio.get_running_loop()
             self._turn = loop.create_future()
@@ -187,7 +187,7 @@ class Conversions:
         turn.set_result(None)
 
     def in_thread(self, key: object, make: Callable[[], T]) -> T:
-        """What `make` returned, or raised, in a thread. Raises BeingConvertedError: not yet."""
+        """Return or raise what `make` did in a thread; BeingConvertedError until then."""
         known = self._in_threads.get(key)
         if known is None:
             known = asyncio.get_running_loop().run_in_executor(None, make)
@@ -195,7 +195,7 @@ class Conversions:
             known.add_done_callback(lambda done: self._made(key, done))
         if not known.done():
             raise BeingConvertedError(known)
-        # Others who waited for it are called in this turn, too.
+        # Other dispatchers that wait for the result are called in this turn, too.
         asyncio.get_running_loop().call_soon(self._in_threads.pop, key, None)
         return cast("T", known.result())
 

@@ -40,16 +40,16 @@ class KeySharedDispatcher(SharedDispatcher):
     """Sends entries to the consumers of their slots."""
 
     def hash_ranges(self) -> Iterator[HashRange]:
-        """Which consumer gets the keys of which hashes, in the order of the hashes."""
+        """Each consumer's ranges of key hashes, in order."""
         return self._selector.ranges()
 
     @property
     def drains(self) -> bool:
-        """Whether a slot that moves waits for what its former consumer holds (AUTO_SPLIT)."""
+        """Whether a moved slot waits for its former consumer's entries (AUTO_SPLIT)."""
         return self._meta.keySharedMode == KeySharedMode.AUTO_SPLIT and not self._allows_disorder
 
     def draining(self) -> Iterator[tuple[Consumer, int, int]]:
-        """Slots that have moved: the consumer that still holds entries of each, and how many."""
+        """Moved slots: the consumer that still holds entries of each, and how many."""
         for slot, (holder, count) in tuple(self._holders.items()):
             if self._selector.select(slot) is not holder:
                 yield holder, slot, count
@@ -124,7 +124,7 @@ class KeySharedDispatcher(SharedDispatcher):
             self.waiting.add(position, self._slots.get(position, ANY))
 
     def take_again(self, run: Sequence[Position]) -> list[Entry]:
-        """Read positions again; the slots of those that are gone are forgotten."""
+        """Read positions again, and forget the slots of those that are gone."""
         found = super().take_again(run)
         if len(found) < len(run):
             for position in set(run).difference(entry.position for entry in found):
@@ -209,7 +209,7 @@ class KeySharedDispatcher(SharedDispatcher):
         return self._selector.slot_of(sticky_hash(entry.body))
 
     def _may_go(self, slot: int) -> bool:
-        """Whether only the slot's own consumer holds entries of the slot."""
+        """Whether no other consumer holds entries of the slot."""
         if self._allows_disorder:
             return True
         holder = self._holders.get(slot)

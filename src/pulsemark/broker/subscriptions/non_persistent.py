@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 SubType = CommandSubscribe.SubType
 SINGLE = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
-#: Batches of which it is remembered, for each consumer, what they took of its permits.
+#: The number of a consumer's latest batches whose permits are remembered.
 REMEMBERED_BATCHES = 100
 
 
 class NonPersistentSubscription(Subscription):
-    """One subscription of a non-persistent topic. It has none of the base's cursor and log."""
+    """One subscription of a non-persistent topic, without cursor and log."""
 
     def __init__(self, topic: HomeTopic, command: CommandSubscribe) -> None:
         self.topic = topic
@@ -138,7 +138,7 @@ class NonPersistentSubscription(Subscription):
         yield from closing(consumers)
 
     def rules_changed(self) -> None:
-        """The topic's policies have changed: nothing waits that could go on."""
+        """Do nothing: no message waits for changed policies."""
 
     def is_blocked(self, consumer: Consumer) -> bool:
         """Never: there are no unacknowledged messages."""
@@ -199,7 +199,7 @@ class NonPersistentSubscription(Subscription):
         consumer.last_flow_ms = self.topic.config.clock.now_ms()
 
     def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
-        """A consumer's client could not open entries: it counts each as one message."""
+        """Give back permits for entries that a client could not open."""
         batches = self._batches.get(consumer) or deque[int]()
         for _ in ids[: len(batches)]:
             largest = max(batches)
@@ -209,26 +209,26 @@ class NonPersistentSubscription(Subscription):
     # -- what has no effect ---------------------------------------------------------------------
 
     def offered(self, consumer: Consumer) -> None:
-        """Nothing waits for a consumer."""
+        """Do nothing: no message waits for a consumer."""
 
     def dispatch(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no message waits."""
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """Nothing is kept, so nothing can be sent again."""
+        """Do nothing: no message is kept."""
 
     def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
-        """Nothing waits for an acknowledgement."""
+        """Do nothing: no message waits for an acknowledgement."""
         return iter(())
 
     def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
-        """Nothing waits for an acknowledgement."""
+        """Do nothing: no message waits for an acknowledgement."""
 
     def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
-        """Nothing waits for an acknowledgement."""
+        """Do nothing: no message waits for an acknowledgement."""
 
     def when_persisted(self, callback: Callable[[BaseException | None], None]) -> None:
-        """There is nothing to store, so it is stored."""
+        """Call back at once: there is nothing to store."""
         callback(None)
 
 

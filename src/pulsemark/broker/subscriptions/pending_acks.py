@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
     @property
     def ack_set(self) -> list[int]:
-        """As Pulsar's `ack_set`: a bit that is set is a message that is *not* in this part."""
+        """The part as Pulsar's `ack_set`, in which a set bit is a message *not* in this part."""
         return words_of(~self.bits & ((1 << self.words * WORD_BITS) - 1))
 
     def joined(self, other: Part) -> Part:
@@ -48,12 +48,12 @@ Acked = dict[Position, Part]
 
 
 class PendingAcks:
-    """What open transactions have acknowledged, of one subscription."""
+    """One subscription's acknowledgements by open transactions."""
 
     def __init__(self) -> None:
         #: Single acknowledgements, by the transaction's id.
         self.single: dict[str, Acked] = {}
-        #: The transaction that has acknowledged cumulatively, and up to where.
+        #: The transaction with a cumulative acknowledgement, and the position.
         self.cumulative: tuple[str, Position] | None = None
         self._bits: dict[Position, int] = {}
 
@@ -66,7 +66,7 @@ class PendingAcks:
         return {*self.single, *(() if self.cumulative is None else self.cumulative[:1])}
 
     def row(self) -> dict[str, Any]:
-        """As it is stored; entries that follow one another are one item."""
+        """The acknowledgements as they are stored; adjacent entries are one item."""
         single = {}
         for transaction, acked in self.single.items():
             runs = groupby(
@@ -81,7 +81,7 @@ class PendingAcks:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """What `row` says."""
+        """Make them from a stored `row`."""
         pending = cls()
         for transaction, rows in row["single"].items():
             acked = {
@@ -96,7 +96,7 @@ class PendingAcks:
         return pending
 
     def bits_in(self, position: Position) -> int:
-        """The messages of an entry that are pending; all bits are set if all of them are."""
+        """The pending messages of an entry; all bits are set if all messages are."""
         if self.cumulative is not None and position <= self.cumulative[1]:
             return WHOLE.bits
         return self._bits.get(position, 0)
@@ -113,7 +113,7 @@ class PendingAcks:
         return words_of(left & ~self.bits_in(position))
 
     def add(self, transaction: str, acked: Acked) -> None:
-        """Take what `check_single` found."""
+        """Add acknowledgements that `check_single` has allowed."""
         mine = self.single.setdefault(transaction, {})
         for position, part in acked.items():
             mine[position] = mine.get(position, NONE).joined(part)
@@ -131,14 +131,14 @@ class PendingAcks:
             self.single.pop(transaction, None)
 
     def made_by(self, transaction: str) -> tuple[Acked, Position | None]:
-        """What a transaction has acknowledged, and up to where cumulatively."""
+        """A transaction's single acknowledgements, and the end of its cumulative one."""
         acked = dict(self.single.get(transaction, {}))
         if self.cumulative is None or self.cumulative[0] != transaction:
             return acked, None
         return acked, self.cumulative[1]
 
     def forget(self, transaction: str) -> None:
-        """A transaction has ended."""
+        """Remove a transaction that has ended."""
         acked, up_to = self.made_by(transaction)
         self.remove(transaction, acked)
         if up_to is not None:
@@ -148,9 +148,9 @@ class PendingAcks:
 def check_single(
     subscription: Subscription, transaction: str, ids: Iterable[MessageIdData], *, goes_on: bool
 ) -> Acked:
-    """What a transaction's single acknowledgements are about. Nothing is changed.
+    """Check a transaction's single acknowledgements, and return them. Nothing is changed.
 
-    ``goes_on``: of a batch, what the transaction has acknowledged before may be named once more.
+    ``goes_on``: messages of a batch that the transaction has acknowledged may be named again.
     Raises `RefusedError` (TransactionConflict) if a message is acknowledged already.
     """
     pending, cursor, log = subscription.pending_acks, subscription.cursor, subscription.log

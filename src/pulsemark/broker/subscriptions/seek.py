@@ -1,7 +1,7 @@
 """Seeks: they move a subscription's cursor. Positions, batch sizes and ack sets of commands.
 
-Id and time only choose the new position. The steps are the same, and their order matters to
-clients:
+A seek by id and one by time differ only in how they find the position. The order of the steps
+matters to clients:
 
 1. The subscription is fenced: its consumers are disconnected from it, nothing is sent, and
    acknowledgements of entries sent before no longer count.
@@ -43,7 +43,7 @@ RunBlocking = Callable[..., Awaitable[Any]]
 
 @record(frozen=True)
 class SeekTarget:
-    """Where reading goes on after a seek."""
+    """The position and ack set at which reading goes on after a seek."""
 
     position: Position
     #: Unacknowledged messages of the batch at `position`; () for all of them.
@@ -99,7 +99,7 @@ async def reset_subscription(
 
     Raises `RefusedError`, also for a subscription that was removed meanwhile.
     """
-    # What the cursor has to know of a compacted form is read before anything is changed.
+    # Read what the cursor needs of a compacted form before anything is changed.
     await when_read(subscription.log.previous_position, target.position)
     subscription.check_exists()
     if subscription.is_fenced:
@@ -128,7 +128,7 @@ async def reset_subscription(
 
 
 def _keep_for_reader(subscription: Subscription) -> None:
-    """Let a reader's subscription end only if its client does not come back after the seek."""
+    """Keep a reader's subscription for a while, until its client comes back after the seek."""
 
     def end() -> None:
         subscription.kept = None
@@ -140,9 +140,9 @@ def _keep_for_reader(subscription: Subscription) -> None:
     subscription.kept = asyncio.get_running_loop().call_later(timeout_s, end)
 
 
-#: The batch size is searched in so many bytes; headers are usually a few hundred bytes.
+#: How many bytes are searched for the batch size; headers are usually a few hundred bytes.
 HEADER_PEEK_BYTES = 1024
-#: A batch has so many bytes for each message: its size, and a header with the payload's size.
+#: The least bytes of a message in a batch: its size, and a header with the payload's size.
 MIN_MEMBER_BYTES = 6
 #: How many times smaller than before a payload can be after compression.
 MAX_RATIOS = {pb.LZ4: 255, pb.ZLIB: 1_032, pb.SNAPPY: 22, pb.ZSTD: 32_768}
@@ -158,9 +158,9 @@ def position_of(message_id: pb.MessageIdData) -> Position:
 
 
 def shown_mark_delete(topic: HomeTopic, mark_delete: Position) -> Position:
-    """What clients see as the last acknowledged position.
+    """The last acknowledged position, as clients see it.
 
-    Before the topic's first entry it is the place before it in the same ledger, as in Pulsar.
+    If it is before the topic's first entry, it is shown in that entry's ledger, as in Pulsar.
     """
     first = topic.ledger.first_position
     ledger_id = (topic.ledger.end_position if first is None else first).ledger_id
@@ -173,7 +173,7 @@ def count_open(ack_set: Iterable[int]) -> int:
 
 
 def batch_size_of(headers_and_payload: Buffer) -> int | None:
-    """The number of messages in the header of an entry's batch; None: it is not a batch."""
+    """The number of messages in an entry's batch; None: it is not a batch."""
     try:
         metadata = read_message_metadata(headers_and_payload)
     except MessageFormatError:
@@ -183,7 +183,7 @@ def batch_size_of(headers_and_payload: Buffer) -> int | None:
 
 
 def messages_in(headers_and_payload: Buffer, said: int) -> int:
-    """How many messages an entry has, if its SEND said `said` (more than one).
+    """The number of messages in an entry whose SEND said `said` (more than one).
 
     The number in the batch's own header counts, but at most `said`, and at most as many as the
     bytes can hold. A header that has the encoded field with `said` is not parsed.

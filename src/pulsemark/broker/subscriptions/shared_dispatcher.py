@@ -41,7 +41,7 @@ ROUND_ROBIN_ENTRIES = 20
 
 
 class Runs:
-    """What the consumers of a subscription are sent together: a run of entries for each."""
+    """The entries to be sent next to each consumer of a subscription: a run for each."""
 
     def __init__(self, dispatcher: SharedDispatcher) -> None:
         self._dispatcher = dispatcher
@@ -49,7 +49,7 @@ class Runs:
         self._messages: defaultdict[Consumer, int] = defaultdict(int)
 
     def permits_of(self, consumer: Consumer) -> int:
-        """The consumer's permits, without those that its run will take."""
+        """The consumer's permits, without those for the entries of its run."""
         return consumer.permits - self._messages.get(consumer, 0)
 
     def count_for(self, consumer: Consumer) -> int:
@@ -57,7 +57,7 @@ class Runs:
         return len(self._entries.get(consumer, ()))
 
     def add(self, consumer: Consumer, entry: Entry) -> None:
-        """The consumer will be sent an entry after those that its run has, and holds it now."""
+        """Add an entry to the consumer's run; the consumer holds it now."""
         self._entries[consumer].append(entry)
         self._messages[consumer] += self._dispatcher.hold(consumer, entry)
 
@@ -160,7 +160,7 @@ class SharedDispatcher(Dispatcher):
         self.all_blocked = False
 
     def may_take(self, consumer: Consumer) -> None:
-        """A consumer may have become ready: it has permits, room, or is blocked no more."""
+        """Add a consumer that may be ready: it has permits or room, or is unblocked."""
         self.ready.add(consumer)
 
     def offered(self, consumer: Consumer) -> None:
@@ -201,7 +201,7 @@ class SharedDispatcher(Dispatcher):
         self.dispatch()
 
     def deliver_again(self, positions: Collection[Position]) -> None:
-        """Queue entries for another delivery, also where a consumer holds other messages of one."""
+        """Queue entries for another delivery, even if a consumer holds a part of one."""
         for position in positions:
             if (holder := self._holders_of.get(position)) is not None:
                 self.redeliver(holder, (position,))
@@ -255,12 +255,12 @@ class SharedDispatcher(Dispatcher):
         self.redelivery_counts.pop(position, None)
 
     def given_up(self, last: Position) -> None:
-        """Nothing up to ``last`` waits any more, or is with a consumer: it blocks nobody."""
+        """Forget waiting and held entries up to ``last``; they block nobody any more."""
         self.delayed.discard_up_to(last)
         self._leave([p for p in chain(self._holders_of, self.waiting) if p <= last])
 
     def removed_before(self, first: Position) -> None:
-        """Nothing before ``first`` waits any more. Consumers may acknowledge what they hold."""
+        """Forget waiting entries before ``first``. Consumers may acknowledge held ones."""
         self.delayed.discard_up_to(Position(first.ledger_id, first.entry_id - 1))
         self._leave([position for position in self.waiting if position < first])
 
@@ -326,7 +326,7 @@ class SharedDispatcher(Dispatcher):
     @property
     def is_below_limit(self) -> bool:
         """Whether few enough entries wait for a certain consumer."""
-        # What waits for any consumer is sent before new entries are read.
+        # Entries that wait for any consumer are sent before new ones are read.
         return len(self.waiting) < MAX_WAITING_CHUNKS
 
     def _take(self, consumer: Consumer, max_entries: int) -> Sequence[Entry]:
@@ -431,7 +431,7 @@ class SharedDispatcher(Dispatcher):
     # -- unacknowledged messages ----------------------------------------------------------------
 
     def rules_changed(self) -> None:
-        """Unblock those whom the new limits do not block; without delays nothing waits."""
+        """Unblock consumers within the new limits; without delays send what waits."""
         rules = self.subscription.topic.rules
         for consumer in tuple(self.blocked):
             if consumer.unacked_messages < rules.max_unacked_per_consumer:
@@ -469,7 +469,7 @@ class SharedDispatcher(Dispatcher):
 #: The tag of MessageMetadata.num_chunks_from_msg (field 27, varint). A header without these bytes
 #: does not have the field, and need not be parsed.
 NUM_CHUNKS_TAG = b"\xd8\x01"
-#: Chunks of one subscription that wait for their consumers; no new entries are sent above it.
+#: The most chunks of a subscription that wait for consumers; then no new entries are sent.
 MAX_WAITING_CHUNKS = 500
 #: Incomplete messages that are remembered though all their chunks so far are acknowledged: their
 #: producer may never send the rest.
@@ -551,7 +551,7 @@ class ChunkedMessages:
                 del self._idle[oldest], self._messages[oldest]
 
     def left(self, consumers: AbstractSet[Consumer]) -> None:
-        """Consumers left, and hold no entries."""
+        """Forget messages of consumers that left, which hold no entries."""
         for key in [key for key in self._idle if self._messages[key].consumer in consumers]:
             del self._idle[key], self._messages[key]
 

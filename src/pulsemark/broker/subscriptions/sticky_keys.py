@@ -110,7 +110,7 @@ class Selector(ABC):
         """Remove consumers; unknown ones are ignored."""
 
     def sweeping(self) -> Iterator[None]:
-        """Remove what `remove` has left of consumers, in pieces."""
+        """Delete the remains of removed consumers, in pieces."""
         return iter(())
 
     @abstractmethod
@@ -445,5 +445,5 @@ def check_key_shared_meta(active: KeySharedMeta, asked: KeySharedMeta) -> None:
 
 
 def different_type(reason: str) -> RefusedError:
-    """The refusal of a consumer that asks for another type; the texts are Pulsar's."""
+    """The refusal of a consumer that asks for another subscription type, in Pulsar's words."""
     return RefusedError(ServerError.ConsumerBusy, f"Subscription is of different type. {reason}")

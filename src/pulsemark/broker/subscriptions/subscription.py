@@ -84,7 +84,7 @@ SHARING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
 REPLICATED_PROPERTY = "pulsar.replicated.subscription"
 #: The property that says which entries a subscription gets.
 FILTER_PROPERTY = "pulsemark.filter"
-#: How often a paused subscription asks whether it may go on.
+#: How often a paused subscription checks whether it may go on.
 PAUSED_WAIT_S = 0.02
 
 
@@ -133,7 +133,7 @@ class HomeTopic(ABC):
         return sum(len(each.consumers) for each in tuple(self.subscriptions.values()))
 
     def check_consumers(self, subscription: Subscription | None = None) -> None:
-        """Raise `RefusedError` (ConsumerBusy) if there are all consumers that there may be."""
+        """Raise `RefusedError` (ConsumerBusy) if the topic's limit of consumers is reached."""
         most = self.rules.max_consumers
         if most and self._consumer_count() >= most:
             raise RefusedError(ServerError.ConsumerBusy, "Topic reached max consumers limit")
@@ -143,11 +143,11 @@ class HomeTopic(ABC):
 
     @property
     def read_log(self) -> ManagedLedger | CompactedLog:
-        """What readers get: the log, or the compacted form of a log that is cleaned."""
+        """The log that readers get: the compacted form of a cleaned topic, else its own."""
         return self.ledger if self.cleaned is None else self.cleaned
 
     def clamp(self, position: Position, compacted: CompactedLog | None = None) -> Position:
-        """`position`, or the first or end position if it is outside of the log or `compacted`."""
+        """Limit `position` to the range of the log, or of its `compacted` form."""
         log = self.ledger if compacted is None else compacted
         first, end = log.first_position, log.end_position
         if position >= end or position == LATEST:
@@ -220,11 +220,11 @@ class Subscription:
 
     @property
     def compacted(self) -> CompactedLog | None:
-        """The topic's compacted form, if consumers read that; None: they read the log."""
+        """The topic's compacted form if consumers read it; None: they read the log."""
         return None if isinstance(self.log, ManagedLedger) else self.log
 
     def read_as(self, compacted: CompactedLog | None) -> ManagedLedger | CompactedLog:
-        """From now on read the compacted form, with the cursor in it; None: the topic's log."""
+        """Read the compacted form from now on; None: the topic's log."""
         log = self.topic.read_log if compacted is None else compacted
         if isinstance(log, ManagedLedger) != (self.compacted is None):
             self.log = log
@@ -239,7 +239,7 @@ class Subscription:
         return self.cursor.subscription_properties
 
     def properties_changed(self) -> None:
-        """From now on the properties' filter holds. One that cannot be used filters nothing."""
+        """Apply the filter in the properties; an invalid one filters nothing."""
         try:
             self.tag_filter = TagFilter.of(self.properties)
         except InvalidFilterError as error:
@@ -248,13 +248,13 @@ class Subscription:
 
     @property
     def backlog_entries(self) -> int:
-        """Entries that are not acknowledged. Pulsar's `msgBacklog` counts entries, too."""
+        """The number of unacknowledged entries. Pulsar's `msgBacklog` counts entries, too."""
         return self.cursor.backlog_entries
 
     async def stored(self) -> None:
-        """Return when it is durable; `RefusedError` if that failed: the topic does not have it."""
+        """Return when the new subscription is durable. Raises `RefusedError` if that failed."""
         if not self._is_stored:
-            # Its commit may be done before the topic has been told: this is called back after that.
+            # Called back after the topic, which may not have heard yet of a commit that is done.
             done = asyncio.get_running_loop().create_future()
             self._waiting_stored.append(done)
             if self._store_error is not None:
@@ -262,7 +262,7 @@ class Subscription:
             await done
 
     def created(self, error: BaseException | None) -> None:
-        """It is durable, and the topic has it; or it failed."""
+        """Add the subscription to its topic once it is durable, unless there was an error."""
         self._is_stored, self._store_error = error is None, error
         waiting, self._waiting_stored = self._waiting_stored, []
         for done in waiting:
@@ -317,7 +317,7 @@ class Subscription:
     async def make_room(self, consumer: Consumer, sub_type: SubType) -> None:
         """Return when a consumer may connect, or raise `RefusedError` (ConsumerBusy).
 
-        An exclusive consumer whose client has gone without a word makes room.
+        An exclusive consumer whose client has died without closing is removed.
         """
         self._check_can_connect(consumer, sub_type)
         while (holder := self.sole_consumer) is not None:
@@ -473,7 +473,7 @@ class Subscription:
             self.dispatcher.redeliver(consumer, positions)
 
     def count_sent(self, messages: int, size_bytes: int) -> None:
-        """Statistics of a sent entry."""
+        """Count sent messages in the statistics."""
         self.messages_out += messages
         self.bytes_out += size_bytes
         self.rates.sent(messages, size_bytes)
@@ -481,12 +481,12 @@ class Subscription:
     # -- acknowledgement ------------------------------------------------------------------------
 
     def acking(self, ack: Callable[[], None]) -> Iterator[object]:
-        """Do what acknowledges, in pieces, unless the place is moved meanwhile."""
+        """Run `ack` in pieces, unless the cursor is moved meanwhile."""
         resets = self._resets
         return in_pieces(lambda: ack() if self._resets == resets else None)
 
     def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[object]:
-        """Acknowledge many messages one by one, in pieces, until the place is moved."""
+        """Acknowledge many messages one by one, in pieces, until the cursor is moved."""
         some = (ids[at : at + PIECE_IDS] for at in range(0, len(ids), PIECE_IDS))
         parts = [self.acking(partial(self.ack_piece, consumer, each)) for each in some]
         return chain.from_iterable(chain(part, (None,)) for part in parts)
@@ -532,10 +532,10 @@ class Subscription:
         self.dispatcher.forget_count(position)
 
     def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
-        """A consumer's client could not open entries, and counts each as one message.
+        """Give back permits for entries that a client could not open.
 
-        It never grants the permits of an entry's other messages, so the broker returns them, if
-        the entry is in memory.
+        The client counts each as one message and never grants the permits of the others. So the
+        broker returns them, if the entry is in memory.
         """
         if self.dispatcher is None or self.is_fenced or consumer.subscription is not self:
             return
@@ -585,7 +585,7 @@ class Subscription:
         return acked
 
     def ack_pending_up_to(self, transaction: str, position: Position) -> Position | None:
-        """Acknowledge all up to a position in a transaction; up to where it had done so before.
+        """Acknowledge all up to a position in a transaction. Return its former position.
 
         Raises `RefusedError` (TransactionConflict).
         """
@@ -596,20 +596,20 @@ class Subscription:
         return before
 
     def pending_up_to(self, transaction: str, position: Position | None) -> None:
-        """A transaction has acknowledged all up to a position; None: it has not."""
+        """Set a transaction's cumulative acknowledgement; None removes it."""
         pending = self.pending_acks = self.pending_acks or PendingAcks()
         pending.cumulative = None if position is None else (transaction, position)
         self._drop_pending()
 
     def give_back_pending(self, transaction: str, acked: Acked) -> None:
-        """A transaction could not acknowledge these messages: they are delivered again."""
+        """Deliver messages again that a transaction could not acknowledge."""
         if self.pending_acks is not None:
             self.pending_acks.remove(transaction, acked)
             self._drop_pending()
             self._deliver_again(acked)
 
     async def transaction_ended(self, transaction: str, *, committed: bool) -> None:
-        """What a transaction has acknowledged is acknowledged for good, durably, or given back."""
+        """Acknowledge durably what a transaction has acknowledged, or give it back."""
         if self.pending_acks is None:
             return
         acked, up_to = self.pending_acks.made_by(transaction)
@@ -646,7 +646,7 @@ class Subscription:
             self.dispatcher.deliver_again(left)
 
     def give_up(self, last: Position) -> None:
-        """Everything up to ``last`` counts as acknowledged, also what consumers hold."""
+        """Count everything up to ``last`` as acknowledged, even what consumers hold."""
         self.cursor.ack_cumulative(last)
         if self.dispatcher is not None:
             self.dispatcher.given_up(last)
@@ -689,7 +689,7 @@ def redeliver_pieces(
 ) -> Iterator[None]:
     """Deliver many entries again, in pieces.
 
-    A position that is named twice is delivered again and counted only once.
+    A position that is named twice is counted only once.
     """
     remaining = iter(positions)
     named: set[Position] = set()
@@ -748,7 +748,7 @@ def _store(subscription: Subscription, *, marked: bool) -> Commit:
 
 
 class DispatchRates:
-    """What a subscription may be sent now."""
+    """The rate limits of one subscription's dispatch."""
 
     __slots__ = ("_limits", "_own", "_rate", "is_paused")
 
@@ -760,7 +760,7 @@ class DispatchRates:
         self._limits: tuple[DispatchLimit, ...] = ()
 
     def change(self, topic: HomeTopic, name: str) -> None:
-        """The topic's policies have changed, for the subscription of this name.
+        """Take the topic's changed policies, for the subscription of this name.
 
         A limit that stays the same keeps its tokens.
         """
@@ -784,14 +784,14 @@ class DispatchRates:
         return permits
 
     def entries(self, most: int, messages_per_entry: float) -> int:
-        """How many of these entries may be sent now, by an estimate; at least 1: ask `wait_s`."""
+        """An estimate of how many of these entries may be sent now, at least 1: ask `wait_s`."""
         if not self._limits:
             return most
         messages = min(limit.allowed() for limit in self._limits)
         return max(1, min(most, round(messages / messages_per_entry)))
 
     def wait_s(self) -> float:
-        """How long to wait before anything may be sent; 0: something may be sent now."""
+        """How long to wait before anything may be sent; 0: send now."""
         if self.is_paused:
             return PAUSED_WAIT_S
         if not self._limits:
@@ -808,7 +808,7 @@ class InvalidFilterError(RefusedError):
 
 @record
 class TagFilter:
-    """The conditions of one subscription, and the messages that were looked at."""
+    """The conditions of one subscription, with counts of the messages looked at."""
 
     wanted: dict[str, frozenset[str]]
     accepted_messages: int = 0
@@ -838,9 +838,9 @@ class TagFilter:
         return cls(wanted)
 
     def accepts(self, entry: Entry) -> bool:
-        """Whether the subscription gets an entry; it is counted.
+        """Whether the subscription gets an entry. Counts its messages.
 
-        An entry whose stamp cannot be read is sent: nobody knows that it is not wanted.
+        An entry with an unreadable stamp is sent, since it may be wanted.
         """
         try:
             tags = tags_of(entry.prefix)
@@ -859,7 +859,7 @@ class TagFilter:
 
 
 def message_counts(tag_filter: TagFilter | None) -> tuple[int, int, int, int]:
-    """Messages that were looked at, let through, taken away, and put off (which no filter does)."""
+    """The numbers of messages looked at, let through, removed and put off (always 0)."""
     if tag_filter is None:
         return 0, 0, 0, 0
     accepted, rejected = tag_filter.accepted_messages, tag_filter.rejected_messages

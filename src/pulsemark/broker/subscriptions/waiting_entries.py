@@ -1,10 +1,10 @@
-"""Entries that were read, and wait for a consumer: who counts them, and in which order they go.
+"""Entries that were read and wait for a consumer, in queues by position.
 
-A queue's entries go in their order. A Shared subscription has a queue for any consumer, and one for
-each consumer that must get the rest of a chunked message. A Key_Shared subscription has a queue for
-each slot; the one for any consumer has the entries whose slot is not known. One dict says where
-each entry waits, so it is in one queue, and counted once. The queues are heaps, whose outdated
-items are dropped when they are met.
+A Shared subscription has a queue for any consumer, and one for each consumer that must get the rest
+of a chunked message. A Key_Shared subscription has a queue for each slot; the one for any consumer
+has the entries whose slot is not known. One dict maps each entry to its queue, so an entry is in
+one queue only, and counted once. The queues are heaps; their outdated items are dropped when they
+are met.
 
 `WaitingSlots` has a heap for each consumer of Key_Shared, too, with the first entry of each of its
 slots: a consumer's next entry costs the logarithm of the number of its slots, and a consumer that
@@ -50,14 +50,14 @@ class WaitingEntries:
         return position in self._queue_of
 
     def add(self, position: Position, queue: Queue) -> None:
-        """Let a position wait in a queue, and in no other one."""
+        """Put a position into a queue, and remove it from any other one."""
         before = self._queue_of.get(position, _NOWHERE)
         if before is _NOWHERE or before != queue:
             self._queue_of[position] = queue
             heappush(self._heaps.setdefault(queue, []), position)
 
     def update(self, positions: Iterable[Position], queue: Queue) -> None:
-        """Let many positions wait in a queue."""
+        """Put many positions into a queue."""
         new = {one for one in positions if self._queue_of.get(one, _NOWHERE) != queue}
         heap = self._heaps.setdefault(queue, [])
         self._queue_of.update(dict.fromkeys(new, queue))
@@ -70,7 +70,7 @@ class WaitingEntries:
             heapify(heap)
 
     def discard(self, position: Position) -> None:
-        """A position waits no more."""
+        """Remove a position."""
         if self._queue_of.pop(position, _NOWHERE) is _NOWHERE:
             return
         # The heaps are built again before most of their items are outdated, so that their size
@@ -119,7 +119,7 @@ class WaitingEntries:
         return list(self._heaps)
 
     def merge(self, queues: Iterable[Queue], into: Queue) -> None:
-        """What waits in some queues waits in another one from now on."""
+        """Move the positions of some queues into another one."""
         for queue in queues:
             if queue in self._heaps and queue != into:
                 heap = self._heaps.pop(queue)
@@ -144,13 +144,13 @@ class WaitingSlots(WaitingEntries):
         self.to_serve: dict[Consumer, None] = {}
 
     def add(self, position: Position, queue: Queue) -> None:
-        """Let a position wait in a slot's queue."""
+        """Put a position into a slot's queue."""
         super().add(position, queue)
         if self.first(queue) == position:
             self.offer(queue)
 
     def discard(self, position: Position) -> None:
-        """A position waits no more."""
+        """Remove a position."""
         queue = self._queue_of.get(position)
         super().discard(position)
         self.offer(queue)
@@ -179,14 +179,14 @@ class WaitingSlots(WaitingEntries):
         return bool(self._to_offer)
 
     def can_take(self, consumer: Consumer) -> None:
-        """A consumer can take something: serve it if entries wait for it."""
+        """Serve a consumer that can take something, if entries wait for it."""
         if consumer in self._heads:
             self.to_serve[consumer] = None
 
     def take(
         self, consumer: Consumer, max_count: int, may_go: Callable[[int], bool]
     ) -> list[Position]:
-        """Remove and return at most so many first entries of a consumer's slots, in order.
+        """Remove and return up to `max_count` first entries of a consumer's slots, in order.
 
         Slots for which `may_go` is False are skipped until the next `offer`.
         """

@@ -6,9 +6,9 @@ so that none reads a state that another is about to change. This costs nothing: 
 synced transaction, and SQLite runs only one at a time. A turn that has begun runs to its end, even
 if its caller is cancelled: a durable change must also be shown.
 
-In a cluster other brokers change the same values. If one of those that a turn writes was changed
-after the turn was asked for, nothing is written: a turn of `in_turn` raises ChangedElsewhereError,
-and one of `revising`, which computes its values itself, is run again on the new ones.
+In a cluster other brokers change the same values. If another broker has changed a value after the
+turn was requested, nothing is written: a turn of `in_turn` raises ChangedElsewhereError, and one of
+`revising`, which computes its values itself, is run again on the new ones.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CatalogWriter:
         self._one_at_a_time = asyncio.Lock()
         self._background = Background()
         self._current: asyncio.Task[Any] | None = None
-        #: Of the current turn: what it writes was computed later.
+        #: The moment before the current turn's values were computed.
         self._moment = 0
         self._written: set[tuple[str, str]] = set()
 
@@ -75,7 +75,7 @@ class CatalogWriter:
         return await self._take(change, None)
 
     async def _take(self, change: Callable[[], Coroutine[Any, Any, T]], moment: int | None) -> T:
-        """Without a moment: the one at which the turn begins."""
+        """Run a turn. `moment` None: the moment at which the turn begins."""
         async with self._one_at_a_time:
             self._current = asyncio.current_task()
             self._moment = self._catalog.moment() if moment is None else moment

@@ -46,7 +46,7 @@ from .producers import NAME_SIZE_MAX_BYTES, DuplicateMessageError
 SNAPSHOT_KIND = "deduplication"
 UNCERTAIN = "Cannot determine whether the message is a duplicate at this time"
 NONE = -1
-#: What is kept of a producer beside its name.
+#: The bytes of a producer beside its name.
 ROW_BYTES = 256
 #: The names of one topic's producers: 10,000 of 160 characters each.
 TOPIC_MAX_BYTES = 4 * 1024 * 1024
@@ -58,27 +58,27 @@ SNAPSHOT_BYTES_PER_ENTRY = 1000
 
 
 class UncertainError(RefusedError):
-    """The message repeats one that is not durable yet, and may still fail."""
+    """The message repeats one that is not durable yet, and so may still fail."""
 
     def __init__(self, topic: str, producer: str) -> None:
         super().__init__(ServerError.PersistenceError, f"[{topic}][{producer}]{UNCERTAIN}")
 
 
 class Snapshot(NamedTuple):
-    """The highest ids at a position, and how they are stored."""
+    """The highest sequence ids at a position of the log."""
 
     position: Position
     producers: dict[str, tuple[int, int]]
 
     def stored(self, topic_id: int) -> bytes:
-        """The catalog's value. The topic's id tells a topic from an earlier one of its name."""
+        """The snapshot as the catalog has it, with the topic's id: a name may be used again."""
         return json.dumps(
             {"topicId": topic_id, "position": self.position, "producers": self.producers}
         ).encode()
 
     @classmethod
     def parse(cls, value: bytes, topic_id: int) -> Snapshot | None:
-        """The snapshot of this topic; None if it is of an earlier one."""
+        """Parse the snapshot of this topic; None if it is of an earlier topic of that name."""
         found = json.loads(value)
         if found["topicId"] != topic_id:
             return None
@@ -96,7 +96,7 @@ class _Pending(NamedTuple):
 
 
 class Deduplication:
-    """The producers of one open topic. On the event loop, except `snapshot`."""
+    """The highest sequence ids of one open topic. On the event loop, except `snapshot`."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Deduplication:
         self.trim(TOPIC_MAX_BYTES)
 
     def admit(self, name: str, command: CommandSend) -> Appended | None:
-        """The entry after which the next one must be stored, if there is one.
+        """Admit a message. Return the entry after which it must be stored, if there is one.
 
         Raises `DuplicateMessageError`, `UncertainError`.
         """
@@ -155,14 +155,14 @@ class Deduplication:
         return None if last is None or last.commit.done else last
 
     def opened(self, name: str) -> int:
-        """A producer was opened, and may go on, also if its last entry had failed.
+        """Note that a producer was opened: it may go on, even if its last entry had failed.
 
         Return its highest durable id, -1 if there is none.
         """
         self._settle()
         self._last.pop(name, None)
         self._appended.pop(name, None)
-        # Clients count on from it, and know -1 only.
+        # Clients count on from this number; the only negative one that they know is -1.
         return max(self.durable.get(name, (NONE, 0))[0], NONE)
 
     def new_entries(self) -> int:
@@ -171,11 +171,11 @@ class Deduplication:
         return self.entries_since_snapshot
 
     def is_large(self, entries: int) -> bool:
-        """Whether a snapshot is due that is stored after so many entries, or more for its size."""
+        """Whether a snapshot is due, after so many entries, or more if it is large."""
         return self.new_entries() >= max(entries, self.size_bytes // SNAPSHOT_BYTES_PER_ENTRY)
 
     def _settle(self) -> None:
-        """Take over what became durable. Entries of one topic do so in their order."""
+        """Take over entries that became durable, which they do in their order."""
         pending, now_ms = self._pending, 0
         while pending and pending[0].appended.commit.done:
             name, highest, appended = pending.popleft()
@@ -198,12 +198,12 @@ class Deduplication:
             self.trim(TOPIC_MAX_BYTES)
 
     def trim(self, limit_bytes: int) -> None:
-        """Forget producers if their names take more; a quarter more, so that it is seldom due."""
+        """Forget producers above the limit, and some more, so that this is seldom due."""
         if self.size_bytes > limit_bytes:
             self._forget_beyond(len(self.durable), limit_bytes * 3 // 4)
 
     def _forget_beyond(self, most: int, limit_bytes: int) -> None:
-        """Keep so many names and bytes: of connected producers first, then of the latest ones."""
+        """Keep so many names and bytes: connected producers first, then recent ones."""
         kept: dict[str, tuple[int, int]] = {}
         size_bytes = 0
         rows = self.durable.items()
@@ -219,7 +219,7 @@ class Deduplication:
     # -- snapshots ------------------------------------------------------------------------------
 
     def snapshot(self, inactive_ms: int, max_producers: int) -> Snapshot:
-        """What is durable now. Producers that are gone for long, or too many, are forgotten."""
+        """The durable ids. Producers long gone, or too many, are forgotten."""
         self._settle()
         oldest_ms = self._now_ms() - inactive_ms
         for name, entry in tuple(self.durable.items()):
@@ -239,7 +239,7 @@ class Deduplication:
 
 
 def trim_all(topics: Iterable[Deduplication]) -> None:
-    """Forget producers of the topics with most names, if those of all topics take too much."""
+    """Forget producers of the topics with most names, if all topics exceed the limit."""
     total_bytes = 0
     large: list[Deduplication] = []
     for one in topics:
@@ -257,7 +257,7 @@ def trim_all(topics: Iterable[Deduplication]) -> None:
 
 
 def _row_bytes(name: str) -> int:
-    """What one producer takes in a snapshot. In memory a character takes no more than there."""
+    """The size of one producer in a snapshot, and at most in memory."""
     return ROW_BYTES + len(encode_basestring_ascii(name))
 
 
@@ -270,7 +270,7 @@ def _highest(ids: Any) -> int:
 
 
 def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snapshot:
-    """The highest ids of a log's producers. Blocks. Raises LedgerError, OSError.
+    """Read the highest ids of a log's producers. Blocks. Raises LedgerError, OSError.
 
     Without a snapshot, deduplication begins at the end of the log, as in Pulsar.
     """

@@ -1,12 +1,12 @@
-"""Which topics take Kafka's record sets: those with the policy `kafka`.
+"""Topics that take Kafka's record sets: those with the policy `kafka`.
 
 The policy's value are the topic's settings by Kafka's names. It is set when a Kafka client creates
 the topic or changes its settings, or over REST. After that Kafka's clients may write to the topic.
-It stays until the topic is deleted, since entries in that format stay too.
+It stays until the topic is deleted, since entries in that format stay, too.
 
-Some of the settings are also the broker's own policy of retention. A topic with the cleanup policy
-"compact" has rules for its cleaner, and everyone reads its compacted form, which is its log
-(`compaction.cleaner`); under another policy, too, once something was cleaned.
+Some settings also set the broker's own policy of retention. A topic with the cleanup policy
+"compact" has rules for its cleaner, and everyone reads its compacted form (`compaction.cleaner`).
+That is so under another policy, too, once something was cleaned.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TOMBSTONE_STAGE = "pulsemark.tombstone.stage"
 
 
 def apply_settings(topic: Topic, settings: Mapping[str, str]) -> None:
-    """Show a topic what its settings say of deleting keys; {}: it is not for Kafka's clients."""
+    """Set a topic's tombstone stage and cleaner rules; {}: it is not for Kafka's clients."""
     topic.tombstone_stage = int(settings.get(TOMBSTONE_STAGE, "1"))
     topic.cleaner_rules = cleaner_rules_of(settings) if settings else None
 
 
 async def open_cleaned_form(topic: Topic, run_blocking: Callable[..., Awaitable[Any]]) -> None:
-    """Let a topic that is being opened read its compacted form. Raises RefusedError."""
+    """Let an opening topic read its compacted form, if it has one. Raises RefusedError."""
     with persisting():
         form = await run_blocking(cleaned_form, topic)
     if form is not None:
@@ -46,7 +46,7 @@ async def open_cleaned_form(topic: Topic, run_blocking: Callable[..., Awaitable[
 async def revise_entry_format(
     topics: Topics, name: TopicName, revise: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> None:
-    """Give a topic the settings that `revise` makes of its own, and checks; durable on return.
+    """Change a topic's settings with `revise`, which also checks them; durable on return.
 
     A topic that had none keeps leader epochs from then on. Its retention stays if its settings ask
     for the same as before: it may be an operator's. Raises `RefusedError`, `LedgerError`, and as
@@ -68,7 +68,7 @@ async def revise_entry_format(
 
 
 def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
-    """The policies of a topic with these settings, which were checked."""
+    """The policies that follow from these settings, which were checked."""
     # Imported with the first topic of that kind: most brokers never have one.
     from ...kafka.topic_settings import CLEANUP_POLICY, RETENTION_BYTES, RETENTION_MS, value_of
 
@@ -84,7 +84,7 @@ def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def cleaner_rules_of(settings: Mapping[str, str]) -> CleanerRules | None:
-    """How a topic with these settings is cleaned; None: its policy is not to compact."""
+    """The cleaner's rules that follow from these settings; None: the topic is not compacted."""
     from ...compaction.cleaner import CleanerRules
     from ...kafka import topic_settings as names
 
@@ -109,7 +109,7 @@ def cleaner_rules_of(settings: Mapping[str, str]) -> CleanerRules | None:
 
 
 def cleaned_form(topic: Topic) -> CompactedLog | None:
-    """What everyone reads of a topic that is cleaned, or was once; None: its log. Blocks."""
+    """The form of a cleaned topic that everyone reads; None: the log is read. Blocks."""
     from ...compaction.current_view import compacted_log, state_of
 
     if topic.cleaner_rules is None and state_of(topic.ledger).cleaner is None:
@@ -118,5 +118,5 @@ def cleaned_form(topic: Topic) -> CompactedLog | None:
 
 
 def _whole(amount: int, unit: int) -> int:
-    """So many whole units as hold an amount, one at least; -1: there is no limit."""
+    """Round up to whole units, at least one; -1: no limit."""
     return -1 if amount < 0 else min(max(-(-amount // unit), 1), INT_MAX)

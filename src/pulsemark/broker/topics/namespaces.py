@@ -1,4 +1,4 @@
-"""Tenants and namespaces, with their settings: a copy in memory of what the catalog has."""
+"""Tenants and namespaces with their settings: a copy in memory of the catalog's."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Settings = dict[str, Any]
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "public/default"
-#: What a new Pulsar has for topics of its own. It stays empty here.
+#: The namespace of Pulsar's system topics. It stays empty here.
 SYSTEM_TENANT = "pulsar"
 SYSTEM_NAMESPACE = "pulsar/system"
 
 
 class Namespaces(Mapping[str, Settings]):
-    """Settings of namespaces, by `tenant/namespace`; `tenants` has the settings of tenants."""
+    """The settings of namespaces, by `tenant/namespace`; `tenants` has those of tenants."""
 
     def __init__(self, catalog: MetadataStore, writer: CatalogWriter) -> None:
         self.tenants: dict[str, Settings] = {}
         self._catalog = catalog
         self._writer = writer
         self._settings: dict[str, Settings] = {}
-        #: Called after each change that is shown, with the namespace; None: a tenant changed.
+        #: Called after each change, with the namespace; None: a tenant changed.
         self.on_change: list[Callable[[str | None], None]] = []
 
     def load(self) -> None:
@@ -97,10 +97,10 @@ class Namespaces(Mapping[str, Settings]):
         await self._writer.put(kind, key, value, partial(self.take, kind, key, value))
 
     async def change(self, namespace: str, change: Callable[[Settings], Settings]) -> None:
-        """Store what `change` makes of a namespace's present settings.
+        """Change a namespace's settings with `change`, durably.
 
-        It is asked again if another broker has changed them meanwhile. Raises `RefusedError` if the
-        namespace does not exist.
+        `change` is called again if another broker has changed them meanwhile. Raises `RefusedError`
+        if the namespace does not exist.
         """
 
         async def turn() -> None:
@@ -115,7 +115,7 @@ class Namespaces(Mapping[str, Settings]):
         await self._writer.revising(turn)
 
     def take(self, kind: str, key: str, value: bytes | None) -> None:
-        """Show what is stored under (kind, key); None: it was removed."""
+        """Take over the value stored under (kind, key); None: it was removed."""
         shown = self.tenants if kind == TENANT_KIND else self._settings
         if value is None:
             shown.pop(key, None)
@@ -128,13 +128,13 @@ class Namespaces(Mapping[str, Settings]):
             call(namespace)
 
     def withdraw(self, namespace: str) -> Settings | None:
-        """Begin to delete a namespace: it is hidden from now on. None: it does not exist."""
+        """Hide a namespace that is being deleted, and return its settings; None: none exists."""
         settings = self._settings.pop(namespace, None)
         self._notify(namespace)
         return settings
 
     def restore(self, namespace: str, settings: Settings) -> None:
-        """Show a withdrawn namespace again, after its deletion failed."""
+        """Make a withdrawn namespace visible again, after its deletion failed."""
         self._settings.setdefault(namespace, settings)
 
     async def forget(self, namespace: str, settings: Settings) -> None:

@@ -26,7 +26,7 @@ from ..subscriptions.subscription import HomeTopic
 from .producers import TopicProducers
 from .topic import Topic
 
-#: The place of every message.
+#: The position of every message.
 NOWHERE = Position(0, 0)
 
 
@@ -108,4 +108,4 @@ class NonPersistentTopic(Topic):
 
 
 async def _store_nothing(epoch: int) -> None:
-    """A non-persistent topic's epoch ends with the topic."""
+    """Store nothing: a non-persistent topic's epoch ends with the topic."""

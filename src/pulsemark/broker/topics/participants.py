@@ -1,16 +1,16 @@
-"""The topics that take part in transactions, of Pulsar's clients and of Kafka's.
+"""Ends transactions in the topics that take part in them, of Pulsar's clients and of Kafka's.
 
 The coordinator of a transaction may be another broker. It decides how the transaction ends, and
-then has each topic told (`end`): the broker that serves a topic ends the transaction there. This is
-repeated until it has succeeded, and done twice it does no harm: no transaction's id is used again.
+then tells each topic (`end`): the broker that serves a topic ends the transaction there. This is
+repeated until it succeeds; a repetition does no harm, since no transaction's id is used again.
 
 A topic refuses messages of a transaction until the coordinator has registered the topic in it:
 otherwise nobody would end it there. So before the first message, or the first acknowledgement, it
 asks the coordinator (`join`). The answer is ignored if the transaction has ended meanwhile.
 
-A broker that opens a topic asks about the transactions that are open in it; what their coordinator
-does not know is aborted. Where brokers share topics, each also asks now and then (`check_time`). So
-a coordinator whose broker has died is taken over by another one, though no client asks for it.
+A broker that opens a topic asks about its open transactions, and aborts those that their
+coordinator does not know. Where brokers share topics, each also asks now and then (`check_time`).
+So a coordinator whose broker has died is taken over by another one, though no client asks for it.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 CHECK_INTERVAL_S = 10.0
 #: Refused transactions of a topic that are remembered; others are asked about again.
 REFUSED_MAX = 1_000
-#: The kind of question by which a coordinator tells the broker of a topic.
+#: The kind of message by which a coordinator tells a topic's broker the end.
 END = "end of a transaction"
 
 
 class Joined:
-    """The transactions that may write to an open topic, as their coordinator said."""
+    """The transactions that may write to an open topic, as their coordinators said."""
 
     def __init__(self) -> None:
         self._ids: dict[Hashable, str] = {}
         #: By the transaction's id.
         self._keys: dict[str, set[Hashable]] = {}
         self._refused: dict[Hashable, str] = {}
-        #: What has ended since each question that has no answer yet.
+        #: For each open question, the transactions that have ended since.
         self._asked: dict[object, set[str]] = {}
 
     def get(self, key: Hashable) -> str | None:
@@ -58,7 +58,7 @@ class Joined:
         return self._ids.get(key)
 
     async def join(self, key: Hashable, ask: Callable[[], Awaitable[str]]) -> None:
-        """Let a transaction write, if its coordinator names it (see `get`); raise as ``ask``."""
+        """Register a transaction, if its coordinator answers with its id; raises as ``ask``."""
         question = object()
         ended = self._asked[question] = set[str]()
         try:
@@ -70,17 +70,17 @@ class Joined:
             self._keys.setdefault(transaction, set()).add(key)
 
     def refusal(self, key: Hashable) -> str:
-        """Why a transaction may never write again; "": that is not known."""
+        """The reason why a transaction may never write again; "": none is known."""
         return self._refused.get(key, "")
 
     def refuse(self, key: Hashable, reason: str) -> None:
-        """A transaction may never write again."""
+        """Remember that a transaction may never write again."""
         if len(self._refused) >= REFUSED_MAX:
             self._refused.clear()
         self._refused[key] = reason
 
     def ended(self, transaction: str) -> None:
-        """A transaction writes no more."""
+        """Forget a transaction that has ended."""
         for ended in self._asked.values():
             ended.add(transaction)
         for key in self._keys.pop(transaction, ()):
@@ -89,7 +89,7 @@ class Joined:
 
 
 class Participants:
-    """The topics of all brokers, as a coordinator reaches them."""
+    """The topics of all brokers, as a coordinator sees them."""
 
     def __init__(self, topics: Topics, inner: InnerCalls) -> None:
         self._topics, self._inner, self._run_blocking = topics, inner, topics.run_blocking
@@ -136,7 +136,7 @@ class Participants:
     async def _end_in(self, topic: Topic, transaction: str, *, commits: bool) -> None:
         """Append the control entry that ends a transaction, if it is open in the topic."""
         topic.joined.ended(transaction)
-        # Who asks again meanwhile gets no answer before the entry is durable.
+        # A repeated request is answered only when the entry is durable.
         async with self._ending.held(f"{topic.name} {transaction}"):
             await self._end_alone(topic, transaction, commits=commits)
 
@@ -156,7 +156,7 @@ class Participants:
     # -- pending acknowledgements ---------------------------------------------------------------
 
     async def restore(self, topic: Topic) -> None:
-        """Let the subscriptions of a topic that is opened have what transactions acknowledged."""
+        """Restore the pending acknowledgements of an opening topic's subscriptions."""
         ledger = topic.ledger
         with persisting():
             stored = await self._run_blocking(
@@ -168,9 +168,9 @@ class Participants:
                 topic.subscriptions[name].pending_acks = PendingAcks.of(row)
 
     async def keep_pending(self, topic: Topic) -> None:
-        """Store what transactions have acknowledged in a topic; durable on return.
+        """Store the pending acknowledgements of a topic; durable on return.
 
-        What is acknowledged meanwhile is stored together. Raises `RefusedError`.
+        Acknowledgements that come meanwhile are stored together. Raises `RefusedError`.
         """
         topic.keeps_asked += 1
         # Also if the client goes away: else a later write might be made before this one.
@@ -223,7 +223,7 @@ class Participants:
         await asyncio.gather(*(self._check(*each) for each in firsts))
 
     async def _check(self, topic: Topic, transaction: str) -> None:
-        """Ask whether a transaction has ended that is open in a topic; then abort it."""
+        """Ask whether a transaction that is open in a topic has ended; if so, end it here."""
         try:
             for has_ended in self.coordinators:
                 if await has_ended(topic, transaction):
@@ -236,5 +236,5 @@ class Participants:
             self._is_due = True
 
     async def settled(self) -> None:
-        """Return when nothing is asked any more."""
+        """Return when no question is open."""
         await self._background.settled()

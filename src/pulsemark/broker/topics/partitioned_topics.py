@@ -97,7 +97,7 @@ class PartitionedTopics:
     async def put(self, name: TopicName, partitions: int, *others: Change) -> None:
         """Create a partitioned topic, or change its number of partitions; durable on return.
 
-        `others` are made in the same transaction.
+        `others` are written in the same transaction.
         """
         await self._writer.in_turn(lambda: self._put(str(name), partitions, others))
 
@@ -150,7 +150,7 @@ class PartitionedTopics:
         self._drop(str(name))
 
     def take(self, kind: str, full: str, value: bytes | None) -> None:
-        """Show what another broker has stored under (kind, name); None: it has removed it."""
+        """Take over what another broker has stored under (kind, name); None: a removal."""
         if kind == RETIRED_KIND:
             if value is None:
                 self._retired.pop(full, None)
@@ -202,7 +202,7 @@ def finish_deletions(topics: Topics, store: Storage) -> None:
 
 
 async def share_subscriptions(partitions: Sequence[Topic]) -> None:
-    """Make the first partition's durable subscriptions on all others; durable on return.
+    """Create the first partition's durable subscriptions on all others; durable on return.
 
     Raises `RefusedError`.
     """

@@ -91,7 +91,7 @@ class Policies:
         self.of_topics: dict[str, dict[str, Any]] = {}
         #: Called after each change with the policy's name and the topics that it concerns.
         self.listeners: list[Callable[[str, Concerns], None]] = []
-        #: What listeners do later, of the change that they were told of.
+        #: Work of the listeners that goes on after a change was announced.
         self.background = Background()
 
     def __getitem__(self, policy: Policy) -> Levels:
@@ -167,7 +167,7 @@ class Policies:
     async def revise(
         self, place: str | TopicName, policy: str, change: Callable[[Any], Any]
     ) -> None:
-        """Set the policy to what `change` makes of its value, which may be None; as `set`."""
+        """Change a policy with `change`, whose argument may be None; otherwise as `set`."""
         if isinstance(place, TopicName):
             name = place
             await self.change_in_topic(name, lambda: {policy: change(self.value_of(name, policy))})
@@ -183,8 +183,7 @@ class Policies:
     ) -> None:
         """As `set`, for several policies of a topic at once.
 
-        Changes are made one after the other, and each is asked for when its turn has come. Raises
-        also as `changes`.
+        `changes` is called in the turn of the change. Raises also as `changes`.
         """
         await self._writer.revising(lambda: self._change(name, changes))
         await self.background.settle_running()
@@ -201,14 +200,14 @@ class Policies:
         self._announce_all(name, made)
 
     def show(self, name: TopicName, settings: dict[str, Any]) -> None:
-        """Show a topic's new settings; empty settings are removed."""
+        """Keep a topic's new settings, for all readers; empty settings are removed."""
         if settings:
             self.of_topics[str(name)] = settings
         else:
             self.of_topics.pop(str(name), None)
 
     def take(self, full: str, value: bytes | None) -> None:
-        """Show the policies of a topic that another broker has stored; None: it has none now."""
+        """Take over a topic's policies that another broker has stored; None: it has none."""
         name = TopicName.parse(full)
         before, after = self.of_topics.get(full, {}), {} if value is None else json.loads(value)
         self.show(name, after)
@@ -217,7 +216,7 @@ class Policies:
     def took_namespace(
         self, namespace: str, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> None:
-        """Another broker has changed a namespace's policies, which are shown already."""
+        """Announce the policies of a namespace that another broker has changed."""
         for policy in _differing(before, after):
             self.announce(policy, lambda name: name.namespace == namespace)
 
@@ -238,7 +237,7 @@ class Policies:
             self.announce(policy, lambda other: other.partitioned == name)
 
     def announce(self, policy: str, concerns: Concerns) -> None:
-        """Tell the listeners that a policy has another value for the topics that it concerns."""
+        """Tell the listeners that a policy has changed for some topics."""
         for listener in self.listeners:
             listener(policy, concerns)
 
@@ -261,7 +260,7 @@ def _with(settings: dict[str, Any], policy: str, value: Any) -> dict[str, Any]:
 
 
 class Levels:
-    """One policy at all levels."""
+    """One policy with its values for the broker, namespaces and topics."""
 
     def __init__(self, policy: Policy, default: Any, policies: Policies) -> None:
         """`default` is the broker's value."""
@@ -302,13 +301,13 @@ class Levels:
     async def revise(
         self, place: str | TopicName, change: Callable[[Any], Any], *, is_global: bool = False
     ) -> None:
-        """Set the value to what `change` makes of it, one change after the other; as `set`."""
+        """Change the value with `change`, one change after the other; otherwise as `set`."""
         await self._policies.revise(place, self._key(is_global), change)
 
 
 @lru_cache(maxsize=256)
 def _at_broker(chain: StamperChain, broker_name: str) -> StamperChain:
-    """One chain for all topics that have the same policy."""
+    """Make the chain with a broker's name, shared by all topics with the same policy."""
     return chain.at_broker(broker_name)
 
 
@@ -344,7 +343,7 @@ def rules_of(policies: Policies, name: TopicName) -> TopicRules:
 
 
 def _types(policies: Policies, name: TopicName) -> tuple[str, ...]:
-    """The allowed types; an empty list is as if it were not set."""
+    """The allowed subscription types; an empty list counts as not set."""
     levels = policies[pulsars.SUBSCRIPTION_TYPES]
     found = levels.of(name) or levels.of(name.namespace) or levels.default
     return tuple(found) or pulsars.TYPES
@@ -365,7 +364,7 @@ class RuleKeeping:
     """Applies the policies to one registry's open topics."""
 
     def __init__(self, topics: Topics, broker_name: str) -> None:
-        """`broker_name`: the name that stamps may have."""
+        """`broker_name`: the name that stampers write."""
         self._topics = topics
         self._run_blocking = topics.run_blocking
         self._broker_name = broker_name
@@ -377,7 +376,7 @@ class RuleKeeping:
     # -- opening and changing -------------------------------------------------------------------
 
     async def opened(self, topic: Topic) -> None:
-        """Apply its policies to a topic that is being opened. Raises `RefusedError`."""
+        """Apply the policies to an opening topic. Raises `RefusedError`."""
         self._format(topic)
         if KAFKA_POLICY in self._topics.policies.policies_of_topic(topic.topic_name):
             await open_cleaned_form(topic, self._run_blocking)
@@ -417,7 +416,7 @@ class RuleKeeping:
             self._background.start(turns.work(pieces))
 
     def _format(self, topic: Topic) -> None:
-        """Show a topic its stampers, and what its settings of Kafka's say."""
+        """Set a topic's stampers, and what follows from its Kafka settings."""
         policies = self._topics.policies
         stamps = StampPolicy.stored(policies.applied(topic.topic_name, STAMPS))
         topic.ledger.stampers = _at_broker(stamps.chain, self._broker_name)
@@ -446,7 +445,7 @@ class RuleKeeping:
         self._background.start(self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value))
 
     def _show(self, topic: Topic) -> None:
-        """Put a topic's rules in force."""
+        """Put a topic's rules into force."""
         rules, clock = topic.rules, self._topics.config.clock
         before = topic.admission
         if before is not None and before.publish_limit is not None:
@@ -475,7 +474,7 @@ class RuleKeeping:
         await self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value)
 
     def _before_removal(self, name: str, before: Position) -> None:
-        """Before entries are removed, on that thread: store a snapshot that has their ids."""
+        """Store a snapshot that includes entries about to be removed, in that thread."""
         topic = self._topics.open_topics.get(name)
         if topic is not None and topic.deduplication is not None:
             work = self.store_snapshot(topic)
@@ -483,7 +482,7 @@ class RuleKeeping:
 
 
 class Admission:
-    """The checks of one topic."""
+    """The checks of one topic's messages by its policies."""
 
     __slots__ = ("_clock", "_rules", "deduplication", "publish_limit")
 
@@ -501,7 +500,7 @@ class Admission:
 
     @property
     def checks_something(self) -> bool:
-        """Whether it has anything to do."""
+        """Whether any check applies."""
         rules = self._rules
         return bool(
             self.deduplication is not None
@@ -512,7 +511,7 @@ class Admission:
         )
 
     def admit(self, producer: Producer, command: CommandSend, body: Buffer) -> Appended | None:
-        """Check a message; return the entry after which it must be stored, if there is one.
+        """Check a message. Return the entry after which it must be stored, if there is one.
 
         Raises `RefusedError`, `DuplicateMessageError`.
         """
@@ -537,7 +536,7 @@ class Admission:
         body: Buffer,
         appended: Appended,
     ) -> None:
-        """An admitted message was appended."""
+        """Count an admitted message that was appended."""
         if self.deduplication is not None:
             self.deduplication.appended(producer.name, command, body, appended)
         if self.publish_limit is not None:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         """The connection of a producer."""
 
         async def has_ended(self) -> bool:
-            """Whether its client is gone, which is not noticed otherwise while it is not read."""
+            """Whether the client is gone, which an unread connection does not notice by itself."""
             ...
 
         def close_producer(self, producer: Producer) -> None:
@@ -250,7 +250,7 @@ class TopicProducers:
             successor.connection.producer_ready(successor)
 
     async def _is_name_free(self, newcomer: Producer) -> bool:
-        """Whether no producer has the name. False after a holder that is not alive was removed.
+        """Whether no producer has the name. False after a dead holder was removed: ask again.
 
         Raises ProducerBusy if the holder is alive.
         """
@@ -378,7 +378,7 @@ class Mirror:
         self._stored, self.follows = position, appended
 
     def refuse_the_rest(self, reason: str) -> None:
-        """An entry was refused: so are all later ones."""
+        """Refuse all later entries, after one was refused."""
         self._refused = self._refused or reason
 
 
@@ -437,7 +437,7 @@ class Producer:
     #: Whether it was added: it does not wait, and was not fenced.
     may_publish: bool = False
     is_waiting: bool = False
-    #: Its latest publishes that wait for the disk: a `connection.receipts.Run`. Answers to later
+    #: Its latest publishes without receipt: a `connection.receipts.Run`. Answers to later
     #: ones must come after them.
     run: Any = None
     #: Counts the memory that the broker needs for it.
@@ -446,7 +446,7 @@ class Producer:
     sender: Sender | None = None
     #: Whether it encrypts its messages.
     is_encrypted: bool = False
-    #: Whether one of its messages was refused that deduplication must find in its turn again.
+    #: Whether a message was refused that must be sent again in order, for deduplication.
     must_open_again: bool = False
     #: What it may do as a mirror; None: it is an ordinary producer.
     mirror: Mirror | None = None
@@ -460,14 +460,14 @@ class Producer:
     is_disconnected: bool = False
 
     def leave(self) -> None:
-        """Leave: the client closed it, or its connection is lost. May be called twice."""
+        """Leave the topic: the client closed it, or its connection is lost. May be called twice."""
         self.has_left = True
         self.may_publish = False
         if self.home is not None:
             self.home.remove(self)
 
     def disconnect(self) -> None:
-        """The broker closes it, and it is in no topic any more. The caller notifies its client."""
+        """Mark it as closed by the broker and in no topic. The caller notifies its client."""
         self.home = None
         self.may_publish = False
         self.is_disconnected = True

@@ -93,7 +93,7 @@ class Topics:
         self.turns = Turns()
         #: Raises `NotOwnedError` for a topic of another broker.
         self.check_owned: Callable[[TopicName], None] = lambda name: None
-        #: Deletes a topic of another broker; None: this broker serves all.
+        #: Deletes a topic that another broker serves; None: this broker serves all.
         self.delete_elsewhere: DeletionHook | None = None
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
@@ -241,14 +241,14 @@ class Topics:
         self.names.add(str(name))
 
     async def open_internal(self, name: str) -> ManagedLedger:
-        """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
+        """Open a log that the broker itself uses. Raises LedgerError, OSError."""
         ledger: ManagedLedger = await self.run_blocking(self.store.open_internal, name)
         return ledger
 
     # -- creating and deleting ------------------------------------------------------------------
 
     def creating(self, what: str) -> AbstractAsyncContextManager[None]:
-        """Held while a request creates something over REST: of several, one is told that it did."""
+        """Hold the lock of a creation over REST: only one of several requests creates it."""
         return self.changes.held(f"creation of {what}")
 
     async def create_partitioned(
@@ -261,8 +261,8 @@ class Topics:
     ) -> None:
         """Create a partitioned topic with all its partitions, or add partitions to one.
 
-        A new one may have `policies`; they are stored in the same change. With `only_adds` one
-        that was deleted meanwhile is refused (TopicNotFound).
+        A new one may have `policies`, stored in the same change. With `only_adds` a topic that was
+        deleted meanwhile is refused (TopicNotFound).
         """
         creating = self._create_partitioned_alone(name, partitions, policies, only_adds=only_adds)
         await self._background.run_to_end(creating)
@@ -319,7 +319,7 @@ class Topics:
             await self.partitioned.forget(name)
 
     async def terminate(self, topic: Topic) -> Position:
-        """Terminate a topic and close its producers; the last entry's position."""
+        """Terminate a topic and close its producers. Return the last entry's position."""
         return await self._background.run_to_end(self.marks.end(topic, self.locks, self.turns))
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
@@ -361,7 +361,7 @@ class Topics:
             await forget(name)
 
     def close_topic(self, topic: Topic) -> Iterator[None]:
-        """Close a topic for its users; return what notifies their clients, in pieces."""
+        """Close a topic for its users. Return the pieces that notify their clients."""
         del self.open_topics[topic.name]
         topic.close()
         return topic.disconnect()
@@ -419,13 +419,13 @@ def partitions_created(topics: Topics, name: TopicName) -> int:
 
 
 def is_beyond_partitions(topics: Topics, name: TopicName) -> bool:
-    """Whether this names a partition that its partitioned topic does not have."""
+    """Whether this is a partition beyond its partitioned topic's number."""
     count = topics.partitioned.count_of(name.partitioned)
     return bool(count) and name.partition_index >= count
 
 
 def check_room(topics: Topics, namespace: str, more: int) -> None:
-    """Raise `LimitReachedError` if a namespace may not have so many more topics."""
+    """Raise `LimitReachedError` if `more` topics exceed a namespace's limit."""
     levels = topics.policies[MAX_TOPICS]
     most = levels.of(namespace)
     most = levels.default if most is None else most
@@ -441,7 +441,7 @@ def _check_limit(name: TopicName, count: int, config: BrokerConfig) -> None:
 
 
 class Additions:
-    """The topics that are being created; each synced transaction creates all that wait for it."""
+    """Creates topics; each synced transaction creates all that wait."""
 
     def __init__(self, store: Storage, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._store = store
@@ -450,7 +450,7 @@ class Additions:
         self._running: asyncio.Task[None] | None = None
 
     async def add(self, name: str) -> None:
-        """Return when the topic is in the catalog, or opening it will say what is wrong."""
+        """Return when the topic is in the catalog, or creating it failed: opening then says why."""
         if name not in self._waiting:
             self._waiting[name] = asyncio.get_running_loop().create_future()
         waiting = self._waiting[name]
@@ -515,7 +515,7 @@ class NonPersistentTopics:
         return [self.open_topics[one] for one in full if one in self.open_topics]
 
     def remove(self, name: TopicName, *, force: bool) -> Iterator[None]:
-        """Close a topic; return what notifies its clients. Raises `TopicInUseError`."""
+        """Close a topic. Return the pieces that notify its clients. Raises `TopicInUseError`."""
         topic = self.open_topics.get(str(name))
         if topic is None:
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
@@ -551,7 +551,7 @@ class Refreshing:
         }
 
     def changed(self, kind: str, key: str, value: bytes | None) -> None:
-        """Another broker has stored this value, or removed it (None)."""
+        """Take over a value that another broker has stored, or removed (None)."""
         taker = self._takers.get(kind)
         if taker is not None:
             taker(key, value)
@@ -573,12 +573,12 @@ class Refreshing:
 async def unload(
     topics: Topics, belongs: Callable[[TopicName], bool], *, is_lost: bool = False
 ) -> int:
-    """Close the open topics that belong to it, and return how many there were.
+    """Close the open topics for which `belongs` is true, and return their number.
 
-    `Topics.check_owned` must refuse them already. Those that are being opened just now are waited
-    for: each holds the lock of its name. Changes of partitioned topics are not: they may wait until
-    this broker owns the bundle again. `is_lost`: another broker owns them already, so nothing can
-    be stored any more.
+    `Topics.check_owned` must refuse them already. Topics that are just being opened are waited for,
+    by the locks of their names. Changes of partitioned topics are not: they may wait until this
+    broker owns the bundle again. `is_lost`: another broker owns the topics already, so nothing can
+    be stored.
     """
     count = 0
     for name in dict.fromkeys((*topics.open_topics, *topics.locks.names())):
@@ -607,7 +607,7 @@ async def _close(topics: Topics, topic: Topic, *, is_lost: bool) -> None:
 
 
 async def _store_cursors(topic: Topic) -> None:
-    """The last of its cursors' commits is after all appends, so these are durable, too."""
+    """Store a topic's cursors. Their commits come after all appends, which are durable then."""
     for cursor in tuple(topic.ledger.cursors.values()):
         if cursor.durable:
             try:

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from avro.schema import Schema as AvroSchema
 
 
-#: Nested JSON values of a definition.
+#: The deepest nesting of a definition's JSON.
 MAX_DEPTH = 100
-#: JSON values of a definition.
+#: The most JSON values of a definition.
 MAX_NODES = 50_000
-#: Steps of one request.
+#: The most steps of one request.
 MAX_STEPS = 500_000
 #: Steps after which a request pauses, and how long for each: about as long as it has worked.
 STEPS_AT_ONCE = 200
@@ -67,14 +67,14 @@ SHOWN_CHARACTERS = 16_384
 
 
 class TooManyStepsError(IncompatibleSchemaError):
-    """A request reads and compares more than it may."""
+    """A request exceeds the limit of steps."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"comparing the schemas takes more than {most} steps")
 
 
 class Steps:
-    """What one request may still cost."""
+    """The steps that one request may still take."""
 
     def __init__(self) -> None:
         self.most = self.left = MAX_STEPS
@@ -92,7 +92,7 @@ class Steps:
             self._not_paused = 0
 
     def definition_of_new(self, data: bytes, kind: str) -> AvroDefinition:
-        """The definition of the schema that is compared with many others: it is read once."""
+        """The parsed definition of the new schema, cached, as many others are compared with it."""
         found = self._new.get(data)
         if found is None:
             found = self._new[data] = AvroDefinition(data, kind, self)
@@ -149,7 +149,7 @@ def _unreadable(
 
 
 def _check_size(value: Any, what: str) -> int:
-    """The number of values, counted without recursion. Checks the depth, too."""
+    """Count the values without recursion. Checks the depth, too."""
     nodes, level, depth = 0, [value], 0
     while level:
         nodes += len(level)
@@ -197,7 +197,7 @@ def _without(value: Any, names: tuple[str, ...]) -> Any:
 
 
 def _compared(value: Any) -> Any:
-    """What two equal definitions have in common."""
+    """The part of a definition that decides about equality."""
     if isinstance(value, dict) and set(value) == {"type"} and isinstance(value["type"], str):
         return value["type"]
     if isinstance(value, dict):
@@ -455,7 +455,7 @@ def _part(which: str, data: bytes, properties: dict[str, str]) -> Schema:
 
 
 def stored_data(kind: int, text: str) -> bytes:
-    """The definition that REST got as ``text``. Raises `InvalidSchemaError`."""
+    """The stored form of REST's ``text``. Raises `InvalidSchemaError`."""
     if kind != Schema.KeyValue:
         return text.encode(errors="surrogateescape")
     try:
@@ -471,7 +471,7 @@ def stored_data(kind: int, text: str) -> bytes:
 
 
 def shown_data(schema: Schema) -> str:
-    """The definition as REST shows it."""
+    """The definition in REST's form."""
     if kind_of(schema) != KEY_VALUE:
         return schema.schema_data.decode(errors="replace")
     try:

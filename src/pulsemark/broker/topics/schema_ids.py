@@ -1,19 +1,19 @@
-"""The numbers by which Kafka's serializers name schemas, and the subjects that have them.
+"""Schema ids, by which Kafka's serializers name schemas, and the subjects that have them.
 
-A number belongs to a definition with its type and references: where the same one is registered
-again, under whatever subject, it keeps its number. Numbers are never given twice. They are in the
-catalog under `IDS_KIND`:
+An id belongs to a definition with its type and references. Wherever the same one is registered
+again, under whatever subject, it keeps its id. Ids are never given twice. The catalog has them
+under `IDS_KIND`:
 
     "<id>"           JSON: [[key, version], ...], which versions have it
     "sha256:<mark>"  the id of the definition with this mark
     "next"           JSON: [the next id, how many there are]
 
-They are changed in the same transaction as the schemas. A place whose version is gone, or has
-another number, does not count: so also after a deletion that a crash has cut short.
+They are changed in the same transaction as the schemas. A reference to a version that is gone, or
+has another id, is ignored; so a deletion may be cut short by a crash.
 
 The subject `T-value` is the schema of the topic T in the namespace of Kafka's clients
 (TopicNameStrategy). Every other subject, and definitions that no type of Pulsar's has (JSON Schema,
-Protobuf), are beside the topics', under names with the domain `SUBJECT`.
+Protobuf), are stored under names with the domain `SUBJECT`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ IDS_KIND = "schema-ids"
 SUBJECT = "subject"
 VALUE = "-value"
 NEXT = "next"
-#: Of a schema whose definition Pulsar has no type for: the registry's name of its type.
+#: The property with the registry's name of a type that Pulsar lacks.
 TYPE_PROPERTY = "schemaType"
 
 
 class Reference(NamedTuple):
-    """Another schema that a definition uses: the name it has there, its subject and version."""
+    """A schema that a definition uses: its name there, subject and version."""
 
     name: str
     subject: str
@@ -49,7 +49,7 @@ class Reference(NamedTuple):
 
 
 def subject_place(namespace: str, subject: str) -> TopicName:
-    """Where the schemas of a subject are that is no topic's."""
+    """The name under which a subject's schemas are stored, if it is no topic's."""
     tenant, _, local = namespace.partition("/")
     return TopicName(SUBJECT, tenant, local, subject)
 
@@ -62,7 +62,7 @@ def registry_type(schema: Schema) -> str:
 
 
 def mark_of(version: SchemaVersion) -> str:
-    """What definitions have in common that have one number."""
+    """The hash that is equal for definitions with the same id."""
     text = version.text.encode() or version.schema.schema_data
     if registry_type(version.schema) != "PROTOBUF":
         try:
@@ -76,7 +76,7 @@ def mark_of(version: SchemaVersion) -> str:
 
 
 class SchemaIds:
-    """The numbers of the schemas that Kafka's clients can see. All within turns of the catalog."""
+    """The ids of schemas that Kafka's clients can see. All calls are in turns of the catalog."""
 
     def __init__(self, writer: CatalogWriter, namespace: str, most: int) -> None:
         self._writer = writer
@@ -84,7 +84,7 @@ class SchemaIds:
         self._most = most
 
     def lacks(self, key: str, version: SchemaVersion) -> bool:
-        """Whether a version should have a number, and has none."""
+        """Whether a version should have an id, and has none."""
         return (
             not version.id
             and key.startswith(self.prefixes)
@@ -94,9 +94,9 @@ class SchemaIds:
     async def give(
         self, key: str, before: Sequence[SchemaVersion], after: Sequence[SchemaVersion]
     ) -> tuple[list[SchemaVersion], list[Change]]:
-        """Number what lacks it, and free what is gone: the versions, and what is to be written.
+        """Give ids to versions without one, and free the ids of removed versions.
 
-        Raises RefusedError at the limit.
+        Return the versions, and the changes to be written. Raises RefusedError at the limit.
         """
         changes: dict[str, str | None] = {}
         kept = {one.number for one in after if one.id}
@@ -139,12 +139,12 @@ class SchemaIds:
             changes[NEXT] = json.dumps([following, count - 1])
 
     async def places(self, number: int) -> list[tuple[str, int]]:
-        """Keys and versions of what has a number."""
+        """The keys and versions that have an id."""
         stored = await self._read(str(number), {}) or "[]"
         return [(key, version) for key, version in json.loads(stored)]
 
     async def highest(self) -> int:
-        """The highest number that was given."""
+        """The highest id that was given."""
         return int(json.loads(await self._read(NEXT, {}) or "[1, 0]")[0]) - 1
 
     async def _read(self, name: str, changes: dict[str, str | None]) -> str | None:

@@ -79,19 +79,19 @@ class SchemaVersion:
     schema: Schema
     registered_ms: int = 0
     is_deletion: bool = False
-    #: Two Avro definitions with the same one are equal to Avro.
+    #: Avro's fingerprint: equal definitions have the same.
     fingerprint: str = ""
-    #: By which Kafka's serializers name it; 0: it has none.
+    #: The schema id of Kafka's serializers; 0: none.
     id: int = 0
-    #: It was deleted by itself: it is neither found nor compared, and can be listed.
+    #: Whether this version alone was deleted: it is listed, but neither found nor compared.
     is_hidden: bool = False
-    #: The definition as it was registered, if it uses others; the schema's has these in it.
+    #: The definition as registered, if it has references; the schema's includes these.
     text: str = ""
     references: tuple[Reference, ...] = ()
 
 
 class IdNumbers(dict[int, int]):
-    """The versions of one topic's schemas by their ids, as they are now."""
+    """The present schema ids of one topic, with their versions."""
 
 
 class Schemas:
@@ -294,7 +294,7 @@ class Schemas:
     async def forget(
         self, topic: TopicName, check: Callable[[list[SchemaVersion]], None] = lambda _: None
     ) -> None:
-        """Forget the schemas of a deleted topic, if `check` does not refuse it by what is stored.
+        """Remove the schemas of a deleted topic, unless `check` refuses the stored versions.
 
         A partition has none of its own.
         """
@@ -318,7 +318,7 @@ class Schemas:
     # -- for Kafka's serializers ------------------------------------------------------------------
 
     async def identified(self, name: TopicName) -> list[SchemaVersion]:
-        """All versions of a topic or subject; those that should have an id have one."""
+        """All versions of a topic or subject, each with its id if it should have one."""
         key, ids = _key(name), self.ids
         versions = await self.versions(name)
         if ids is None or not any(ids.lacks(key, one) for one in versions):
@@ -328,7 +328,7 @@ class Schemas:
     async def revise(
         self, name: TopicName, change: Callable[[list[SchemaVersion]], list[SchemaVersion]]
     ) -> list[SchemaVersion]:
-        """Change what is stored of a topic's or subject's versions; durable on return."""
+        """Change the versions of a topic or subject with `change`; durable on return."""
         key = _key(name)
 
         async def turn() -> list[SchemaVersion]:
@@ -352,7 +352,7 @@ class Schemas:
         return found
 
     async def over_all(self, read: Callable[[Iterable[tuple[str, Any]]], T]) -> T:
-        """What `read` makes, in a thread, of all that Kafka's clients may see."""
+        """Call `read` in a thread with all schemas that Kafka's clients may see."""
         assert self.ids is not None, "without a registry nobody asks"
         prefixes = self.ids.prefixes
         if not self._are_identified:
@@ -367,7 +367,7 @@ class Schemas:
         return made
 
     async def opening(self, topic: Topic) -> None:
-        """Give a topic that is being opened its schemas' numbers. Raises `RefusedError`."""
+        """Load the schema ids of an opening topic. Raises `RefusedError`."""
         key = _key(topic.topic_name)
         numbers = self._numbers.get(key)
         if numbers is None:
@@ -410,7 +410,7 @@ class Schemas:
             self._drop(oldest)
 
     def take(self, key: str) -> None:
-        """Another broker has changed a topic's schemas: read them again when they are needed."""
+        """Drop a topic's schemas that another broker has changed; they are read when needed."""
         self._drop(key)
         if key in self._numbers:
             self._background.start(self._writer.in_turn(lambda: self._load(key)))
@@ -427,19 +427,19 @@ def _key(topic: TopicName) -> str:
 
 
 def place_of(key: str) -> TopicName:
-    """The topic or subject that has schemas under a key of the catalog's."""
+    """The name of the topic or subject whose schemas have this key of the catalog."""
     domain, _, rest = key.partition("://")
     return TopicName(domain, *rest.split("/", 2))
 
 
 def live_of(versions: Sequence[SchemaVersion]) -> list[SchemaVersion]:
-    """The versions since the last deletion, without those that were deleted by themselves."""
+    """The versions since the last deletion, without single versions that were deleted."""
     after = max((one.number + 1 for one in versions if one.is_deletion), default=0)
     return [one for one in versions[after:] if not one.is_hidden]
 
 
 def _versions(schemas: list[Schema], facts: list[dict[str, Any]]) -> list[SchemaVersion]:
-    """The versions; those that an earlier version of this project stored have no facts."""
+    """Make the versions. Those that an earlier version of this project stored have no facts."""
     return [
         SchemaVersion(number, schema, **_restored(facts[number] if number < len(facts) else {}))
         for number, schema in enumerate(schemas)
@@ -470,7 +470,7 @@ def _same_bytes(versions: Sequence[SchemaVersion], wanted: Schema) -> int | None
 def examine(
     versions: Sequence[SchemaVersion], wanted: Schema, steps: definitions.Steps
 ) -> tuple[str, int | None]:
-    """In a thread: the fingerprint of a valid schema, and the version that is equal to it."""
+    """Check a schema in a thread. Return its fingerprint and the equal version, if any."""
     definitions.check_schema_data(wanted)
     mark = _fingerprint(wanted, steps)
     for one in versions:

@@ -82,14 +82,14 @@ class Topic(HomeTopic):
         store_epoch: Callable[[int], Awaitable[None]],
         delayed_total: DelayedTotal | None = None,
     ) -> None:
-        """`delayed_total` counts the delayed entries of all topics; None: of this one alone."""
+        """`delayed_total` counts the delayed entries of all topics; None: only of this one."""
         super().__init__(topic_name, config)
         self._begin()
         self.ledger = ledger
         self.joined = Joined()
-        #: What is stored of the acknowledgements that open transactions have made.
+        #: The stored acknowledgements of open transactions.
         self.pending_acks_stored: bytes | None = None
-        #: How often that was asked for, and up to which of these it was done.
+        #: How often storing them was requested, and the last request that was done.
         self.keeps_asked = self.keeps_done = 0
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
@@ -97,14 +97,14 @@ class Topic(HomeTopic):
             name: Subscription(self, name, cursor, durable=True, is_stored=True)
             for name, cursor in ledger.cursors.items()
         }
-        #: New ones that are not durable yet: they are shown to nobody.
+        #: New subscriptions that are not durable yet, and invisible.
         self._creating: dict[str, Subscription] = {}
         #: The last message's id as it was found last, with the log's end and its tail's cuts then.
         self._last_id: tuple[Position, MessageId, int] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 
     def _begin(self) -> None:
-        """What topics have for other parts of the broker, whether they are stored or not."""
+        """Set the attributes that persistent and non-persistent topics share."""
         self.rate_meter = RateMeter()
         self.cleaning = TopicCleaning()
         self.deduplication: Deduplication | None = None
@@ -137,7 +137,7 @@ class Topic(HomeTopic):
     def disconnect(self) -> Iterator[None]:
         """Disconnect every producer and consumer at once.
 
-        Return what notifies their clients and ends readers' subscriptions; it runs in pieces.
+        Return the pieces that notify their clients and end readers' subscriptions.
         """
         subscriptions = tuple(self.subscriptions.values())
         notifying = [self.producers.disconnecting()]
@@ -184,7 +184,7 @@ class Topic(HomeTopic):
                 log.exception("%s: dispatch failed; the next event tries again", subscription)
 
     def entries_removed(self) -> None:
-        """The log's head was removed, perhaps with entries that nobody has acknowledged."""
+        """Tell subscriptions that the log's head was removed, perhaps unacknowledged."""
         if self.cleaned is not None:
             return  # what is left of them is in the compacted form
         first = self.ledger.first_position or self.ledger.end_position
@@ -202,7 +202,7 @@ class Topic(HomeTopic):
         return self.ledger.first_index if state is None else state.first_index
 
     def read_compacted(self, form: CompactedLog) -> None:
-        """From now on the compacted form is the log that everyone reads."""
+        """Let everyone read the compacted form instead of the log."""
         if self.cleaned is None:
             self.cleaned = form
             for subscription in (*self.subscriptions.values(), *self._creating.values()):
@@ -254,7 +254,7 @@ class Topic(HomeTopic):
     ) -> Subscription:
         """Create a subscription whose first entry is at `start`. Raises `RefusedError`.
 
-        It exists once `Subscription.stored` returns; if that fails, it never did.
+        It exists once `Subscription.stored` returns, and not if that fails.
         """
         self.check_is_open()
         if name in self._creating:
@@ -309,9 +309,9 @@ class Topic(HomeTopic):
     def finding_last_id(
         self, compacted: CompactedLog | None = None
     ) -> Generator[object, None, MessageId]:
-        """The id of the last message consumers can get, in pieces; (-1, -1) if there is none.
+        """Find the id of the last message consumers can get, in pieces; (-1, -1): there is none.
 
-        A piece that gives a future is done with it: a large entry is converted in a thread. Control
+        A piece that is a future must be waited for: a large entry is converted in a thread. Control
         entries at the end are no messages: they are skipped backwards, one in each piece, and only
         once. With ``compacted``, it is the last message of that form.
         """
@@ -391,7 +391,7 @@ def last_kept_index(entry: Entry, last: int) -> int:
 
 
 class SubscribeLimits:
-    """How often each consumer, known by host, name and id, may subscribe (subscribeRate)."""
+    """Limits how often a consumer, known by host, name and id, may subscribe (subscribeRate)."""
 
     __slots__ = ("_buckets", "_rate")
 
@@ -401,7 +401,7 @@ class SubscribeLimits:
         self._buckets: OrderedDict[object, TokenBucket] | None = None
 
     def allows(self, rate: tuple[tuple[str, int], ...], consumer: object, clock: Clock) -> bool:
-        """Whether a consumer may subscribe now; if so, it is counted."""
+        """Whether a consumer may subscribe now. If so, count it."""
         if rate != self._rate:
             self._rate, self._buckets = rate, None
         limits = dict(rate)

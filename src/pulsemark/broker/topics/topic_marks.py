@@ -1,7 +1,7 @@
-"""What is kept about a topic beside its policies: its epochs, and where it was terminated.
+"""A topic's marks: its epoch of exclusive producers, its leader epochs, and its termination.
 
 A topic's epoch counts its exclusive producers. A terminated topic can be read, and never gets
-another message. Both go with the topic.
+another message. Both are removed with the topic.
 
 The policy `leaderEpochs` says whether a leader epoch begins when a broker takes a topic over. A
 topic's log can be copied, and copies can diverge after an unclean stop. With epochs their common
@@ -56,7 +56,7 @@ TERMINATED_KIND = "terminated-topic"
 
 
 class TopicMarks:
-    """The epochs and the ends of one registry's topics."""
+    """The epochs of topics, and the last positions of terminated topics."""
 
     def __init__(self, writer: CatalogWriter, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._writer = writer
@@ -65,7 +65,7 @@ class TopicMarks:
         self._ends: dict[str, Position] = {}
 
     def load(self, catalog: MetadataStore, names: TopicNames) -> None:
-        """Read the catalog; what a crash has left of deleted topics is removed. Blocks."""
+        """Read the catalog. Remove marks of deleted topics that a crash left. Blocks."""
         for kind in (EPOCH_KIND, TERMINATED_KIND):
             for key, value in catalog.items(kind):
                 if key not in names:
@@ -74,7 +74,7 @@ class TopicMarks:
                     self.take(kind, key, value)
 
     def take(self, kind: str, key: str, value: bytes | None) -> None:
-        """Know what the catalog has of a topic, or that it has nothing."""
+        """Take over a topic's value in the catalog, or its removal."""
         known: dict[str, Any] = self._epochs if kind == EPOCH_KIND else self._ends
         if value is None:
             known.pop(key, None)
@@ -96,7 +96,7 @@ class TopicMarks:
         await self._writer.put(EPOCH_KIND, name, value, partial(self.take, EPOCH_KIND, name, value))
 
     async def take_over(self, topic: Topic) -> None:
-        """A topic is being opened: it stays terminated, if it was."""
+        """Mark an opening topic as terminated, if it is."""
         end = self._ends.get(topic.name)
         if end is not None:
             await self._run_blocking(topic.ledger.stop_appends)
@@ -104,7 +104,7 @@ class TopicMarks:
             topic.producers.is_terminated = True
 
     async def terminate(self, topic: Topic) -> Position:
-        """Terminate a topic after the entries that it has; the last one's position.
+        """Terminate a topic after its present entries. Return the last one's position.
 
         If storing that fails, entries are accepted again. The caller disconnects producers. Raises
         `LedgerError`.
@@ -131,7 +131,7 @@ class TopicMarks:
         return end
 
     async def end(self, topic: Topic, locks: NameLocks, turns: Turns) -> Position:
-        """As `terminate`, alone with the topic; then close producers and notify consumers."""
+        """As `terminate`, under the topic's lock; then close producers and notify consumers."""
         async with locks.held(topic.name):
             topic.check_is_open()
             end = await self.terminate(topic)
@@ -143,7 +143,7 @@ class TopicMarks:
             return end
 
     async def forget(self, name: str, *others: Change) -> None:
-        """Forget what was kept of a deleted topic; `others` are made in the same transaction."""
+        """Remove the marks of a deleted topic; `others` are written in the same transaction."""
 
         async def turn() -> None:
             marks = (EPOCH_KIND, name, None), (TERMINATED_KIND, name, None)
@@ -159,10 +159,10 @@ MAX_NAME_CHARACTERS = 60
 
 
 class LeaderEpochs:
-    """The epochs of the topics of one registry, by the policy `leaderEpochs`."""
+    """Begins the leader epochs of topics, by the policy `leaderEpochs`."""
 
     def __init__(self, topics: Topics, background: Background, *, leader: str) -> None:
-        """`leader` names this broker in the epochs that it begins, in the `background`."""
+        """`leader` names this broker in its epochs; `background` runs the changes of a policy."""
         self.leader = leader
         self._topics = topics
         self._run_blocking = topics.run_blocking
@@ -194,7 +194,7 @@ class LeaderEpochs:
         Raises `RefusedError` if the control entry cannot be stored; then no epoch has begun.
         """
         if topic.terminated_at is None and self._has_epochs(topic):
-            # To its end: the next caller must not begin another one while this one is stored.
+            # Run to the end: the next caller must not begin another epoch meanwhile.
             await self._background.run_to_end(self._begin_alone(topic))
 
     async def _begin_alone(self, topic: Topic) -> None:

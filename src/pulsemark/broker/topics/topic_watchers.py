@@ -69,14 +69,14 @@ def matching(pattern: re.Pattern[str], names: Sequence[str]) -> Generator[None, 
 
 
 class _Watched:
-    """A namespace that has watchers."""
+    """A namespace with its watchers and unreported changes."""
 
     __slots__ = ("by_pattern", "changes", "is_running", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.by_pattern: dict[re.Pattern[str], dict[TopicWatcher, None]] = {}
-        #: Names that changed and that the watchers do not know of: True for a new one.
+        #: Changed names that are not reported yet: True for a new one.
         self.changes: dict[str, bool] = {}
         self.is_running = False
 
@@ -97,7 +97,7 @@ class TopicWatchers:
         place.by_pattern.setdefault(watcher.pattern, {})[watcher] = None
 
     def remove(self, watcher: TopicWatcher) -> None:
-        """Notify a watcher no more."""
+        """Stop notifying a watcher."""
         by_pattern = self._by_namespace[watcher.namespace].by_pattern
         del by_pattern[watcher.pattern][watcher]
         if not by_pattern[watcher.pattern]:
@@ -106,7 +106,7 @@ class TopicWatchers:
             del self._by_namespace[watcher.namespace]
 
     def count(self) -> int:
-        """How many watchers there are."""
+        """The number of watchers."""
         places = self._by_namespace.values()
         return sum(len(each) for place in places for each in place.by_pattern.values())
 

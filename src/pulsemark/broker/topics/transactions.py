@@ -1,24 +1,24 @@
 """The transaction coordinator of Pulsar's clients (PIP-31).
 
-A transaction sends messages to topics and acknowledges messages of subscriptions, and all of it
-counts, or nothing. Its messages are entries with the transaction's id in their stamps
-(`ledger.transactions`): consumers get them when it was committed. Its acknowledgements are pending
-until then (`subscriptions.pending_acks`).
+A transaction sends messages to topics and acknowledges messages of subscriptions: all of it counts,
+or nothing. Its messages are entries with the transaction's id in their stamps
+(`ledger.transactions`); consumers get them after the commit. Its acknowledgements are pending until
+then (`subscriptions.pending_acks`).
 
 The end of a transaction, in steps; each is repeated after a crash, until the next one is durable:
 
 1. the decision is stored: from then on the transaction cannot end otherwise;
 2. each of its topics gets a control entry with the decision, and each of its subscriptions the
    acknowledgements, if it was committed (`participants`);
-3. the transaction is removed from what is stored, and the client gets its answer.
+3. the stored transaction is removed, and the client gets its answer.
 
-There is one coordinator, with the id 0. Of brokers that share topics the one has it that owns the
-bundle of the topic `COORDINATOR`, and clients look that topic up; transactions are stored in this
-bundle's store. So a next owner goes on (`Coordination`), and a former one can store nothing. What
-it says late does no harm: no transaction's id is used again.
+There is one coordinator, with the id 0. In a cluster it is at the broker that owns the bundle of
+the topic `COORDINATOR`, which clients look up; transactions are stored in this bundle's store. So
+the next owner goes on (`Coordination`), and a former one can store nothing. Its late messages do no
+harm, since no transaction's id is used again.
 
-What is stored is the whole of a transaction, under its number. Changes that come while another
-one is being stored are stored together.
+A transaction is stored as a whole, under its number. Changes that come while another one is being
+stored are stored together.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ COORDINATOR = TopicName.parse(
 #: to be in it; and to ask this for a topic, since a client will send to it.
 JOIN, ANNOUNCE = "transaction to join", "announced transaction"
 TRANSACTION_PROPERTY_KIND = "pulsar-transactions"
-#: The key of the first number that was never given.
+#: The key of the lowest number that was never given.
 NEXT_KEY = "next"
 NUMBERS_AT_ONCE = 1_000
-#: Topics and subscriptions of one transaction.
+#: The most topics and subscriptions of one transaction.
 MAX_PLACES = 1_000
-#: Entries of a subscription that one transaction acknowledges.
+#: The most entries of a subscription that one transaction acknowledges.
 MAX_ACKS = 100_000
 
 #: After these a transaction is never open again.
@@ -76,7 +76,7 @@ Place = tuple[str, str]
 
 
 class Status(StrEnum):
-    """Where a transaction stands, as Pulsar shows it."""
+    """The state of a transaction, by Pulsar's names."""
 
     OPEN = "OPEN"
     COMMITTING = "COMMITTING"
@@ -90,7 +90,7 @@ class Transaction:
     number: int
     opened_ms: int
     timeout_ms: int
-    #: Who has begun it; None without authentication.
+    #: The role of the client that began it; None without authentication.
     owner: str | None = None
     status: Status = Status.OPEN
     #: Its topics and subscriptions, each with the topic's name as the client gave it.
@@ -99,7 +99,7 @@ class Transaction:
     #: The decision how it ends, while that is stored, and the steps after it, while they are made.
     deciding: asyncio.Task[None] | None = None
     ending: asyncio.Task[None] | None = None
-    #: Marks its last change, until that is durable.
+    #: The last change that is not durable yet.
     unstored: object = None
 
     def __str__(self) -> str:
@@ -107,12 +107,12 @@ class Transaction:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is durable how it ends: before that no step of its end may be made."""
+        """Whether the decision is durable. Before that no step of the end may be made."""
         return self.status is not Status.OPEN and (self.deciding is None or self.deciding.done())
 
     @property
     def expires_ms(self) -> int:
-        """When it is aborted if it is still open."""
+        """The time at which it is aborted if it is still open."""
         return self.opened_ms + self.timeout_ms
 
 
@@ -122,7 +122,7 @@ def id_text(most: int, least: int) -> str:
 
 
 class Transactions:
-    """The coordinator, for as long as this broker has it: all transactions that have not ended."""
+    """The coordinator while this broker has it: all transactions that have not ended."""
 
     def __init__(
         self,
@@ -131,11 +131,11 @@ class Transactions:
         config: BrokerConfig,
         run_blocking: RunBlocking,
     ) -> None:
-        """`metadata`: where it stores them."""
+        """`metadata`: stores the transactions."""
         self.by_number: dict[int, Transaction] = {}
         #: The next number.
         self.next_number = 0
-        #: When what is stored was read.
+        #: When the stored transactions were read.
         self.loading_began_ms = self.loaded_ms = config.clock.now_ms()
         self.metadata = metadata
         self._participants, self._config, self._run_blocking = participants, config, run_blocking
@@ -149,7 +149,7 @@ class Transactions:
     # -- start and end --------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read what is stored. Raises CatalogError."""
+        """Read the stored transactions. Raises CatalogError."""
         for key, value in await self._run_blocking(self.metadata.items, TRANSACTION_PROPERTY_KIND):
             if key == NEXT_KEY:
                 self.next_number = self._reserved = int(value)
@@ -158,11 +158,11 @@ class Transactions:
         self.loaded_ms = self._config.clock.now_ms()
 
     def close(self) -> None:
-        """Store nothing any more: another broker has the coordinator."""
+        """Stop storing: another broker has the coordinator."""
         self._is_over = True
 
     async def settled(self) -> None:
-        """Return when nothing is being ended or stored any more."""
+        """Return when no transaction is being ended or stored."""
         await self._background.settled()
 
     # -- what clients do ------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Transactions:
         try:
             await self._store(transaction)
         except BaseException:
-            # It may be stored all the same; then it expires after the next start.
+            # The transaction may be stored all the same; then it expires after the next start.
             self.by_number.pop(number, None)
             self._reserved = min(self._reserved, number)
             raise
@@ -215,7 +215,7 @@ class Transactions:
     async def add_topics(
         self, transaction: Transaction, names: Iterable[tuple[TopicName, str]]
     ) -> None:
-        """It will send to these topics; the client's names of them are the second ones. Durable.
+        """Register topics, each with the client's name of it; durable on return.
 
         Raises `RefusedError`.
         """
@@ -225,17 +225,17 @@ class Transactions:
     async def add_subscriptions(
         self, transaction: Transaction, places: Iterable[tuple[Place, str]]
     ) -> None:
-        """It will acknowledge messages of these subscriptions; durable on return."""
+        """Register subscriptions that it will acknowledge; durable on return."""
         _add(transaction.subscriptions, places)
         await self._store(transaction)
 
     async def join(self, most: int, least: int, topic: str, subscription: str | None = None) -> str:
-        """Let a topic or subscription be in an open transaction, whose id is the answer.
+        """Register a topic or subscription in an open transaction, and return its id.
 
         As in Pulsar, clients need not have said so before. Raises `RefusedError`.
         """
         transaction = self.open_one(most, least)
-        # What it has may not be durable yet.
+        # Its topics and subscriptions may not be durable yet.
         if subscription is None:
             if transaction.unstored or topic not in transaction.topics:
                 await self.add_topics(transaction, [(TopicName.parse(topic), topic)])
@@ -248,7 +248,7 @@ class Transactions:
         wanted = Status.COMMITTING if committed else Status.ABORTING
         if transaction.status is Status.OPEN:
             transaction.status = wanted
-            # One for all who ask, also if the client goes away meanwhile.
+            # One task for all callers; it goes on if the client goes away.
             transaction.deciding = self._background.start(self._decide(transaction))
         elif transaction.status is not wanted:
             raise _wrong_state(transaction, f"OPEN, {wanted}")
@@ -264,10 +264,10 @@ class Transactions:
             raise
 
     def check_time(self) -> None:
-        """Begin to abort what has expired, and to end what could not be ended before."""
+        """Begin to abort expired transactions, and to end those that failed to end."""
         now_ms = self._config.clock.now_ms()
         for transaction in tuple(self.by_number.values()):
-            # A clock that steps back must not hold it open.
+            # A clock that steps back must not keep the transaction open.
             transaction.opened_ms = min(transaction.opened_ms, now_ms)
             if transaction.is_decided:
                 self._finish(transaction)
@@ -283,7 +283,7 @@ class Transactions:
     # -- the end --------------------------------------------------------------------------------
 
     def _finish(self, transaction: Transaction) -> asyncio.Task[None]:
-        """Make the steps after the decision, once at a time."""
+        """Run the steps after the decision, once at a time."""
         if transaction.ending is None or transaction.ending.done():
             transaction.ending = self._background.start(self._make_steps(transaction))
         return transaction.ending
@@ -326,13 +326,13 @@ class Transactions:
             try:
                 await self._run_blocking(self.metadata.write, changes)
             except BaseException:
-                # Numbers that were given meanwhile are not to be stored without it.
+                # Numbers given meanwhile must not be stored without the next number.
                 self._changed[NEXT_KEY] = str(max(self._reserved, self.next_number)).encode()
                 raise
 
 
 class Coordination:
-    """The coordinator, where this broker has it, and how its topics come to a transaction."""
+    """The coordinator if this broker has it, and the topics' way to it."""
 
     def __init__(self, topics: Topics, participants: Participants, inner: InnerCalls) -> None:
         self._topics, self._participants, self._inner = topics, participants, inner
@@ -353,13 +353,13 @@ class Coordination:
 
     @property
     def coordinator(self) -> Transactions:
-        """The coordinator. Raises `RefusedError`: another broker has it, or it is being read."""
+        """The coordinator. Raises `RefusedError` if another broker has it, or while it is read."""
         if self._here is None or not self._is_here:
             raise _not_found(0)
         return self._here
 
     def follow(self, cluster: Cluster) -> None:
-        """Have the coordinator when this broker owns its bundle."""
+        """Have the coordinator while this broker owns its bundle."""
         cluster.follow(self._moved)
         self._moved()
 
@@ -371,7 +371,7 @@ class Coordination:
             self._loading = self._background.start(self.load())
 
     async def load(self) -> None:
-        """Read what is stored, and go on with it: end what was being ended. Raises CatalogError."""
+        """Read the stored transactions, and end those being ended. Raises CatalogError."""
         try:
             metadata = self._topics.store.metadata_of(str(COORDINATOR))
             found = Transactions(metadata, self._participants, self._config, self._run_blocking)
@@ -393,7 +393,7 @@ class Coordination:
         await self.settled()
 
     async def settled(self) -> None:
-        """Return when nothing is being asked, ended or stored any more."""
+        """Return when no transaction is being asked about, ended or stored."""
         await self._background.settled()
         if self._here is not None:
             await self._here.settled()
@@ -404,9 +404,9 @@ class Coordination:
         return await self.coordinator.join(**facts)
 
     async def announce(self, most: int, least: int, names: Iterable[TopicName]) -> None:
-        """Tell the brokers of topics that a client will send to them in a transaction.
+        """Tell the topics' brokers that a client will send to them in a transaction.
 
-        If one cannot be told, its first message is refused until that broker has asked.
+        A broker that cannot be told refuses the first message until it has asked.
         """
         if self._inner.cluster is not None:
             ask = partial(self._inner.ask, what=ANNOUNCE, most=most, least=least)
@@ -422,7 +422,7 @@ class Coordination:
         await topic.joined.join((id_text(most, least), name), ask)
 
     def stamp_of(self, most: int, least: int, topic: Topic) -> BrokerEntryMetadata:
-        """What the stamp of a transaction's message says. Raises `RefusedError`.
+        """The transaction field for a message's stamp. Raises `RefusedError`.
 
         After NotAllowedError clients give the message up; after any other code they open the
         producer again, and send the message once more.
@@ -438,7 +438,7 @@ class Coordination:
         return BrokerEntryMetadata(transaction=key[0])
 
     def _add_here(self, most: int, least: int, topic: Topic) -> None:
-        """Of a broker alone topic and coordinator end together; an opened topic asks anew."""
+        """Join on a broker alone, where topic and coordinator end together."""
         try:
             transaction = self.coordinator.open_one(most, least)
             if topic.name not in transaction.topics:
@@ -558,7 +558,7 @@ def _number_of(transaction_id: str) -> int | None:
 
 
 def _row(transaction: Transaction) -> dict[str, Any]:
-    """A transaction as it is stored."""
+    """The stored form of a transaction."""
     return {
         "opened_ms": transaction.opened_ms,
         "timeout_ms": transaction.timeout_ms,

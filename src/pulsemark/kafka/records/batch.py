@@ -56,14 +56,14 @@ _UNKNOWN = -1
 
 
 def read_header(batch: Buffer) -> BatchHeader:
-    """The header; its checksum is not checked. Raises CorruptRecordSetError: it is cut off."""
+    """Parse the header, but not check its CRC. Raises CorruptRecordSetError if it is cut off."""
     if len(batch) < BATCH_HEADER_BYTES:
         raise CorruptRecordSetError(f"a batch of {len(batch)} bytes has no whole header")
     return BatchHeader._make(BATCH_HEADER.unpack_from(batch))
 
 
 def read_whole_header(batch: Buffer) -> BatchHeader:
-    """The header of a stored batch. Raises CorruptRecordSetError: it is not all there."""
+    """Parse the header of a stored batch. Raises CorruptRecordSetError if the batch is cut off."""
     header = read_header(batch)
     if header.size + layout.LOG_OVERHEAD_BYTES != len(batch):
         raise CorruptRecordSetError(f"{len(batch)} bytes of a batch whose size is {header.size}")
@@ -71,7 +71,7 @@ def read_whole_header(batch: Buffer) -> BatchHeader:
 
 
 def check_crc(batch: Buffer, header: BatchHeader) -> None:
-    """Raises CorruptRecordSetError: the bytes are not those of the checksum (CRC-32C)."""
+    """Raise CorruptRecordSetError if the checksum (CRC-32C) does not match."""
     actual = crc32c(memoryview(batch)[layout.BATCH_COVERED_AT :])
     if actual != header.crc:
         raise CorruptRecordSetError(
@@ -80,7 +80,7 @@ def check_crc(batch: Buffer, header: BatchHeader) -> None:
 
 
 def check_count(header: BatchHeader, raw_bytes: int) -> None:
-    """Raises InvalidRecordSetError: so many records do not fit into so many bytes."""
+    """Raise InvalidRecordSetError if so many bytes cannot hold so many records."""
     if not 0 <= header.record_count <= raw_bytes // LEAST_RECORD_BYTES:
         raise InvalidRecordSetError(f"{header.record_count} records in {raw_bytes} bytes")
 
@@ -141,7 +141,7 @@ def _read_bytes(raw: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def read_headers(raw: bytes, at: int, end: int) -> tuple[Headers, int]:
-    """A record's headers, and where they end. Raises ValueError, IndexError."""
+    """Parse a record's headers. Return them and their end. Raises ValueError, IndexError."""
     count, at = read_varint(raw, at)
     if not 0 <= count <= (end - at) // 2:
         raise ValueError(f"{count} headers in {end - at} bytes")
@@ -156,24 +156,24 @@ def read_headers(raw: bytes, at: int, end: int) -> tuple[Headers, int]:
 
 
 class BatchFields(NamedTuple):
-    """What a new batch gets besides its records."""
+    """The header fields of a new batch, besides its records."""
 
     codec: int = Codec.NONE
     attributes: int = 0
-    """The bits beside the codec: `LOG_APPEND_TIME`, `layout.CONTROL`."""
+    """The attributes without the codec: `LOG_APPEND_TIME`, `layout.CONTROL`."""
     base_offset: int = 0
     last_offset_delta: int | None = None
-    """The last record's, if there is no number: more where records are missing (holes)."""
+    """The last offset delta; None: the last record's. Larger where the end is a hole."""
     leader_epoch: int = layout.NO_LEADER_EPOCH
     base_time_ms: int | None = None
-    """The first record's time, if there is no number."""
+    """The base time; None: the first record's."""
     producer_id: int = layout.NO_PRODUCER_ID
     producer_epoch: int = -1
     base_sequence: int = -1
 
     @classmethod
     def of(cls, header: BatchHeader) -> BatchFields:
-        """Codec, attributes, time and producer of a batch that is built again."""
+        """The fields of a batch that is rebuilt: codec, attributes, time and producer."""
         return cls(
             codec=header.attributes & CODEC_MASK,
             attributes=header.attributes & ~CODEC_MASK,
@@ -224,7 +224,7 @@ def build(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
 
 
 def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
-    """The bytes of the header, with the checksum over it and ``records``."""
+    """Pack the header, with the checksum over it and ``records``."""
     packed = bytearray(BATCH_HEADER.pack(*header))
     crc = crc32c(records, crc32c(memoryview(packed)[layout.BATCH_COVERED_AT :]))
     layout.CRC.pack_into(packed, layout.BATCH_CRC_AT, crc)
@@ -232,7 +232,7 @@ def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
 
 
 def encode_record(record: Record, base_time_ms: int) -> bytes:
-    """A record's bytes, its offset as its delta."""
+    """Encode a record; its offset is the offset delta."""
     parts = [
         bytes((record.attributes,)),
         varint(int64(record.time_ms - base_time_ms)),
@@ -256,13 +256,13 @@ _KAFKA: dict[int, tuple[int, bytes]] = {
 
 
 class Producer(NamedTuple):
-    """A Kafka client's producer, as its transactions are named."""
+    """The producer id and epoch of a Kafka client, which name its transactions."""
 
     producer_id: int
     epoch: int
 
     def transaction(self, number: int) -> str:
-        """The id of its transaction with this number, as stamps have it; -1: of version 1.0.0."""
+        """The id, in stamps, of its transaction with this number; -1: of version 1.0.0."""
         return f"{self.producer_id}:{self.epoch}" + (f":{number}" if number >= 0 else "")
 
 
@@ -274,7 +274,7 @@ _SENT_AT = BATCH_HEADER_BYTES - _SENT.size
 
 
 class SentBatch(NamedTuple):
-    """Which batch of which idempotent producer it is (KIP-98)."""
+    """The producer, epoch and sequence numbers of an idempotent producer's batch (KIP-98)."""
 
     producer: Producer
     first_sequence: int
@@ -287,7 +287,7 @@ class SentBatch(NamedTuple):
 
 
 def sent_batch(records: Buffer | None) -> SentBatch | None:
-    """What the header of a set's first batch says; None: no idempotent producer sent it."""
+    """The producer in the header of a set's first batch; None: it is not idempotent."""
     if records is None or len(records) < BATCH_HEADER_BYTES or records[layout.MAGIC_AT] != 2:
         return None
     producer_id, epoch, sequence, count = _SENT.unpack_from(records, _SENT_AT)
@@ -295,7 +295,7 @@ def sent_batch(records: Buffer | None) -> SentBatch | None:
 
 
 def producer_of(transaction: str) -> Producer | None:
-    """The producer whose transaction has this id; None: it is not one of a Kafka client."""
+    """The producer of a transaction; None if the id is not one of a Kafka client."""
     parts = transaction.split(":")
     if len(parts) not in (2, 3) or not all(each.isascii() and each.isdecimal() for each in parts):
         return None

@@ -1,4 +1,4 @@
-"""Kafka's codecs, with a limit on what comes out.
+"""Kafka's compression codecs, with a limit on the decompressed size.
 
 ======  ======  ============================================================  ====================
 number  name    format                                                        by
@@ -179,7 +179,7 @@ def _bounded(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
 
 
 def _is_full(failure: Exception) -> bool:
-    """Whether only the buffer was too small. cramjam has one class for all failures."""
+    """Whether decompression failed because the buffer is too small. cramjam has one error class."""
     return "whole buffer" in str(failure)
 
 
@@ -233,9 +233,9 @@ _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
 
 
 def check_frame(frame: Buffer) -> None:
-    """Refuse what Java clients could not read: they have no blocks that refer to one another.
+    """Refuse frames with linked blocks, which Java clients cannot read.
 
-    Raises InvalidRecordSetError: that, or it does not begin as a frame, or needs a dictionary.
+    Raises InvalidRecordSetError; also for bytes that are no frame, or need a dictionary.
     """
     _descriptor_end(frame)
     flags = frame[_FLAGS_AT]
@@ -244,17 +244,17 @@ def check_frame(frame: Buffer) -> None:
 
 
 def header_for_cramjam(frame: Buffer) -> bytes:
-    """The frame with the right checksum of its header. Raises as `check_frame`."""
+    """The frame with the correct header checksum. Raises as `check_frame`."""
     return _with_checksum(frame, _FLAGS_AT)
 
 
 def header_for_magic_0(frame: Buffer) -> bytes:
-    """The frame with the checksum that clients before Kafka 0.10 insist on."""
+    """The frame with the wrong header checksum that clients before Kafka 0.10 insist on."""
     return _with_checksum(frame, 0)
 
 
 def _with_checksum(frame: Buffer, begin: int) -> bytes:
-    """The frame, its header's checksum made of the bytes from ``begin`` on."""
+    """The frame with a header checksum over the bytes from ``begin`` on."""
     end = _descriptor_end(frame)
     fixed = bytearray(frame)
     fixed[end] = xxh32(memoryview(fixed)[begin:end]) >> 8 & 0xFF
@@ -282,7 +282,7 @@ def _rotate(value: int, bits: int) -> int:
 
 
 def _descriptor_end(frame: Buffer) -> int:
-    """Where the checksum of the header is."""
+    """The offset of the header's checksum."""
     if len(frame) < _FLAGS_AT + 3 or bytes(frame[:_FLAGS_AT]) != _MAGIC:
         raise InvalidRecordSetError(f"lz4: {len(frame)} bytes do not begin as a frame")
     flags = frame[_FLAGS_AT]

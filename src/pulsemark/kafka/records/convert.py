@@ -61,8 +61,8 @@ def to_legacy(
         records: of any magic; offsets count from ``base`` on.
         magic: 0 or 1.
         codec: of the source.
-        work: counts what it costs.
-        base: the offset of the entry's first message; 0 for the form that is stored.
+        work: counts the cost.
+        base: the offset of the entry's first message; 0 for the stored form.
         bits: further attributes of the messages: `LOG_APPEND_TIME`.
         inner_base: as in `pack_wrapper`.
 
@@ -80,7 +80,7 @@ def to_legacy(
 
 
 def counted(records: Iterable[Record], work: Work) -> Iterator[Record]:
-    """The same records; each one counts as written again."""
+    """Yield the records, and count each as written again."""
     for record in records:
         work.converted_records += 1
         yield record

@@ -1,4 +1,4 @@
-"""What a consumer gets of a stored entry.
+"""Converts a stored entry to what a consumer's version of Fetch understands.
 
 A client says with the version of its fetch request which magic it understands. If that is the
 stored one or a newer one, it gets the stored bytes, as views, with a few fields written in front of
@@ -56,24 +56,24 @@ def max_magic_of(fetch_version: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoredSet:
-    """An entry's record set, and what its prefix says of it."""
+    """An entry's record set, with the facts of its prefix."""
 
     body: Buffer
     base_offset: int
     """The offset of its first message: index - message count + 1, holes counted."""
     leader_epoch: int = 0
     broker_time_ms: int | None = None
-    """The time that consumers are to see for all its records (LogAppendTime); None: their own."""
+    """The time of all its records for consumers (LogAppendTime); None: each has its own."""
     inner_base_offset: int | None = None
-    """Of a wrapper of magic 0: the offset that its first message has inside; None: not known."""
+    """The first inner offset of a wrapper of magic 0; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What is to be sent, part after part."""
+    """The buffers to be sent for a set."""
 
     parts: tuple[Buffer, ...]
-    """Views on the stored body where nothing is written; empty: the client cannot see any of it."""
+    """Views on the stored body where it is unchanged; empty: the client can see nothing of it."""
     size_bytes: int
     work: Work
 
@@ -81,7 +81,7 @@ class Fetched:
 def fetch(
     stored: StoredSet, max_magic: int, fetch_offset: int = 0, max_raw_bytes: int = MAX_RAW_BYTES
 ) -> Fetched:
-    """Make a stored set what a client understands.
+    """Convert a stored set to a magic that the client understands.
 
     Args:
         stored: an entry of source format Kafka. Its body must not change before the parts are sent.
@@ -129,7 +129,7 @@ def _parts(
 def batch_as_stored(
     body: memoryview, base_offset: int, leader_epoch: int
 ) -> tuple[Buffer, ...] | None:
-    """A batch of magic 2 as `fetch` sends it, at a third of the cost; None: it is not one."""
+    """A batch of magic 2 as `fetch` sends it, at a third of the cost; None for other sets."""
     if len(body) < layout.BATCH_HEADER_BYTES or body[layout.MAGIC_AT] != MAX_MAGIC:
         return None
     (size,) = layout.SIZE.unpack_from(body, layout.SIZE_AT)
@@ -140,7 +140,7 @@ def batch_as_stored(
 
 
 def _batch(stored: StoredSet, body: memoryview) -> tuple[Buffer, ...]:
-    """A batch of magic 2 with base offset and leader epoch; and with the broker's time."""
+    """A batch of magic 2 with base offset and leader epoch; perhaps with the broker's time."""
     header = batches.read_whole_header(body)
     if stored.broker_time_ms is None:
         head = layout.BATCH_OFFSET_SIZE_EPOCH.pack(
@@ -158,7 +158,7 @@ def _batch(stored: StoredSet, body: memoryview) -> tuple[Buffer, ...]:
 
 
 def ends_before(parts: tuple[Buffer, ...], fetch_offset: int) -> bool:
-    """Whether a wrapper of magic 0 or 1 has nothing from an offset on, as compaction left it.
+    """Whether a wrapper of magic 0 or 1 has no message from an offset on, after compaction.
 
     A client that got it would drop all of it, and ask for the same offset again.
     """
@@ -168,9 +168,9 @@ def ends_before(parts: tuple[Buffer, ...], fetch_offset: int) -> bool:
 def _messages(
     stored: StoredSet, body: memoryview, fetch_offset: int, max_raw_bytes: int, work: Work
 ) -> tuple[Buffer, ...]:
-    """Messages of magic 0 or 1 with absolute offsets; and with the broker's time.
+    """Messages of magic 0 or 1 with absolute offsets; perhaps with the broker's time.
 
-    Plain ones from the offset on that was asked for, as in Kafka.
+    Uncompressed ones begin at the fetch offset, as in Kafka.
     """
     parts: list[Buffer] = []
     for span in whole_spans(body):

@@ -1,4 +1,4 @@
-"""What all magics share: the bytes of messages and batches, varints, one record, and the errors.
+"""The common parts of all magics: the layout of messages and batches, varints, records and errors.
 
 ========  =======================================  ==========================================
 magic     one message is                           a compressed set is
@@ -18,20 +18,20 @@ byte 12, byte 16 the magic::
                  producerEpoch i16, baseSequence i32, count i32, records
 
 The checksum of magic 0 and 1 (CRC-32) covers magic to end, that of magic 2 (CRC-32C) attributes to
-end: neither covers the offset, and magic 2's not the leader epoch. So a broker writes these fields
+end. Neither covers the offset, nor magic 2's the leader epoch. So a broker writes these fields
 without touching the rest.
 
-A set is split into its batches (`spans`): messages of magic 0 and 1, batches of magic 2.
-Each has its size at byte 8, so a set is walked without a look at what is in it. A set may end with
-a part of a batch: Kafka's answers to fetch requests do, and old producers' sets may.
+A set is split into its batches (`spans`): messages of magic 0 and 1, batches of magic 2. Each has
+its size at byte 8, so a set is split without looking into it. A set may end with a part of a batch:
+Kafka's answers to fetch requests do, and old producers' sets may.
 
 Records of magic 2 have zigzag varints (Protocol Buffers' sint32 and sint64). A varint has at most 5
-bytes, a varlong 10. What is longer, or cut off, raises ValueError or IndexError, which the readers
-of records turn into their own errors.
+bytes, a varlong 10. A longer or cut off one raises ValueError or IndexError, which the readers of
+records turn into their own errors.
 
-Each error has the code that a Kafka client gets, as from Apache Kafka 3.9.2. But a codec number
-from 5 to 7 and bytes that do not decompress are 87 here; Kafka answers -1, unknown. Programs read
-`code`; the text is for people.
+Each error has the code that a Kafka client gets from Apache Kafka 3.9.2. But a codec number from 5
+to 7 and bytes that do not decompress are 87 here; Kafka answers -1, unknown. Programs read `code`;
+the text is for people.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Codec(IntEnum):
 
 
 class Record(NamedTuple):
-    """One record. Its offset is absolute, or counts from the entry's first message."""
+    """One record. Its offset is absolute, or relative to the entry's first message."""
 
     offset: int
     time_ms: int
-    """Milliseconds since the epoch by the producer, or the broker if the set says so; or -1."""
+    """Milliseconds since the epoch: the producer's, or the broker's (LogAppendTime); -1: none."""
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
@@ -91,7 +91,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Work:
-    """What a call cost beyond looking at headers: the counters of the metrics page."""
+    """The cost of a call in compressions and conversions: the counters of the metrics page."""
 
     decompressions: int = 0
     compressions: int = 0
@@ -107,25 +107,25 @@ class RecordSetError(ValueError):
 
 
 class CorruptRecordSetError(RecordSetError):
-    """A checksum is wrong, or the bytes are not a message of any magic (CORRUPT_MESSAGE)."""
+    """A checksum is wrong, or the bytes are no message of a known magic (CORRUPT_MESSAGE)."""
 
     code = 2
 
 
 class RecordSetTooLargeError(RecordSetError):
-    """Larger than the topic takes, as sent or decompressed (MESSAGE_TOO_LARGE)."""
+    """The set exceeds the topic's limit, as sent or decompressed (MESSAGE_TOO_LARGE)."""
 
     code = 10
 
 
 class RecordTimeError(RecordSetError):
-    """The producer set the bit that says the broker's time is given (INVALID_TIMESTAMP)."""
+    """The producer set the attribute of LogAppendTime (INVALID_TIMESTAMP)."""
 
     code = 32
 
 
 class FormatTooOldError(RecordSetError):
-    """The topic's entry format cannot hold it (UNSUPPORTED_FOR_MESSAGE_FORMAT)."""
+    """The topic's entry format cannot hold the set (UNSUPPORTED_FOR_MESSAGE_FORMAT)."""
 
     code = 43
 
@@ -200,7 +200,7 @@ class Span(NamedTuple):
 
 
 def spans(records: Buffer) -> Iterator[Span]:
-    """The whole batches of a set. Raises CorruptRecordSetError: a size below 14, unknown magic."""
+    """The whole batches of a set. Raises CorruptRecordSetError: bad size, unknown magic."""
     start, total = 0, len(records)
     while start + LOG_OVERHEAD_BYTES <= total:
         (size,) = SIZE.unpack_from(records, start + SIZE_AT)
@@ -219,7 +219,7 @@ def spans(records: Buffer) -> Iterator[Span]:
 
 
 def stored_magic(body: Buffer) -> int:
-    """The magic of a stored set. Raises CorruptRecordSetError if there is none, or another one."""
+    """The magic of a stored set. Raises CorruptRecordSetError for an unknown one."""
     if len(body) < LOG_OVERHEAD_BYTES + LEAST_SIZE_BYTES:
         raise CorruptRecordSetError(f"a stored set of {len(body)} bytes")
     magic = body[MAGIC_AT]
@@ -229,7 +229,7 @@ def stored_magic(body: Buffer) -> int:
 
 
 def whole_spans(body: Buffer) -> Iterator[Span]:
-    """The batches of a stored set. Raises CorruptRecordSetError: it does not end with one."""
+    """The batches of a stored set. Raises CorruptRecordSetError if the last one is cut off."""
     end = 0
     for span in spans(body):
         end = span.end
@@ -239,7 +239,7 @@ def whole_spans(body: Buffer) -> Iterator[Span]:
 
 
 def read_unsigned(data: Buffer, at: int, most_bits: int = MOST_BITS_32) -> tuple[int, int]:
-    """A number before its zigzag is undone, and where it ends. Raises ValueError, IndexError.
+    """A number before zigzag decoding, and its end. Raises ValueError, IndexError.
 
     Bits beyond 32 or 64 are dropped, as by Java.
     """
@@ -256,7 +256,7 @@ def read_unsigned(data: Buffer, at: int, most_bits: int = MOST_BITS_32) -> tuple
 
 
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """A signed number of 32 bits and where it ends. Raises ValueError, IndexError."""
+    """A signed number of 32 bits and its end. Raises ValueError, IndexError."""
     value = data[at]
     if value < 0x80:
         return value >> 1 ^ -(value & 1), at + 1
@@ -269,7 +269,7 @@ def read_varint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Buffer, at: int) -> tuple[int, int]:
-    """A signed number of 64 bits and where it ends. Raises ValueError, IndexError."""
+    """A signed number of 64 bits and its end. Raises ValueError, IndexError."""
     if data[at] < 0x80 or data[at + 1] < 0x80:
         return read_varint(data, at)
     value, at = read_unsigned(data, at, MOST_BITS_64)
@@ -296,7 +296,7 @@ _SMALL = [bytes((value,)) for value in range(0x80)] + [
 
 
 def int64(value: int) -> int:
-    """A number as Java keeps it in a long. Times are anything, so their sums may overflow."""
+    """Wrap a number to 64 bits, as Java's long does. Sums of times may overflow."""
     if -(2**63) <= value < 2**63:
         return value
     return (value + 2**63) % 2**64 - 2**63

@@ -49,7 +49,7 @@ _COVERED_1 = struct.Struct(">bBqi")
 
 
 class Message(NamedTuple):
-    """One message, as it is in its set."""
+    """One message of a set."""
 
     offset: int
     magic: int
@@ -65,7 +65,7 @@ class Message(NamedTuple):
 
 
 def read_message(records: Buffer, span: Span) -> Message:
-    """A message of a set. Raises CorruptRecordSetError: wrong checksum, or sizes beyond it."""
+    """Parse a message of a set. Raises CorruptRecordSetError for a wrong checksum or bad sizes."""
     start, end, magic = span
     if end - start < MESSAGE_KEY_AT[magic] + 2 * SIZE.size:
         raise CorruptRecordSetError(f"a message of {end - start} bytes, of magic {magic}")
@@ -133,7 +133,7 @@ def inner_messages(raw: bytes, magic: int) -> Iterator[Message]:
 
 
 def wrapped_records(wrapper: Message, raw: bytes) -> Iterator[Record]:
-    """The records of a wrapper of the set ``raw``, on its base. Raises as `inner_messages`."""
+    """The records of a wrapper with the set ``raw``, with its base. Raises as `inner_messages`."""
     last = last_inner_offset(raw)
     own_time = not (wrapper.magic and wrapper.attributes & LOG_APPEND_TIME)
     for message in inner_messages(raw, wrapper.magic):
@@ -146,7 +146,7 @@ def wrapped_records(wrapper: Message, raw: bytes) -> Iterator[Record]:
 
 
 def last_inner_offset(raw: bytes) -> int:
-    """The offset of the last message in a wrapper's set, as it is there; 0 without messages."""
+    """The stored offset of the last message in a wrapper's set; 0 without messages."""
     last = 0
     for span in spans(raw):
         (last,) = layout.OFFSET.unpack_from(raw, span.start)
@@ -171,7 +171,7 @@ def plain_message(record: Record, magic: int, bits: int = 0, base: int = 0) -> b
 def pack_message(
     offset: int, magic: int, attributes: int, time_ms: int, key: bytes | None, value: bytes | None
 ) -> bytes:
-    """The bytes of a message, with its checksum."""
+    """Pack a message, with its checksum."""
     key_size, value_size = -1 if key is None else len(key), -1 if value is None else len(value)
     if magic:
         head = _COVERED_1.pack(magic, attributes, time_ms, key_size)
@@ -212,7 +212,7 @@ def pack_wrapper(
 def patch_message(
     message: bytearray, offset: int, time_ms: int | None = None, *, log_append: bool = False
 ) -> None:
-    """Write a message's offset; and if there is a time, that too, with a new checksum (magic 1)."""
+    """Write a message's offset, and a time if one is given, with a new checksum (magic 1)."""
     layout.OFFSET.pack_into(message, 0, offset)
     if time_ms is None:
         return

@@ -1,8 +1,8 @@
-r"""What a producer sends: its check, and the bytes that are stored.
+r"""Checks what a producer sends, and makes the bytes that are stored.
 
 The checks are those of Apache Kafka 3.9.2 (`LogValidator`), in its order: what the version of the
-request allows, then each batch as a whole, then its records. A set is stored as it was sent, but
-for the offsets, wherever the topic's entry format is the set's own (KIP-31)::
+request allows, then each batch as a whole, then its records. Where the topic's entry format is the
+set's own, a set is stored as it was sent, except for the offsets (KIP-31)::
 
     sent \ stored    0                          1                        2
     magic 0          in place                   up, no times             up, no times
@@ -11,20 +11,21 @@ for the offsets, wherever the topic's entry format is the set's own (KIP-31)::
 
 "In place" has conditions: the offsets in a compressed set are 0, 1, 2 ...; if not, they are
 assigned, and the set is compressed again. A wrapper's or batch's latest time is corrected if it is
-wrong; the records' bytes stay the producer's, but for the tombstone flag that a header sets.
+wrong. The records' bytes stay the producer's, except for the tombstone flag that a header sets.
 
 The stored form of a set is the set as if its first message had offset 0: batches of magic 2 have
 base offset 0, messages of magic 0 and 1 the offsets 0, 1, 2 ..., wrappers the last of them. A fetch
 adds the entry's base (`fetched`). So the first two bytes of an entry are zero, which is neither a
-prefix nor Pulsar's checksum, whatever offset the producer sent. Only inside a wrapper of magic 0
-are the offsets those of the log (`EntryRules.base_offset`), for a consumer takes them as they are:
-it is compressed again here, once, as in KIP-31's first phase, and not at each fetch.
+prefix nor Pulsar's checksum, whatever offset the producer sent. Only the offsets inside a wrapper
+of magic 0 are those of the log (`EntryRules.base_offset`), since a consumer takes them as they are:
+the set is compressed again here, once, as in KIP-31's first phase, and not at each fetch.
 
-Where Kafka differs: an uncompressed batch of magic 2 whose records are not numbered 0, 1, 2 ... is
-refused; Kafka stores it, and its consumers then see the wrong offsets.
+One difference to Kafka: an uncompressed batch of magic 2 whose records are not numbered 0, 1, 2 ...
+is refused. Kafka stores it, and its consumers then see the wrong offsets.
 
 **Sets from another cluster's log** (`check_mirrored`) were checked when they were produced, so they
-are not opened again. Holes that compaction has left in their numbers stay.
+are
+not decompressed again. Holes that compaction has left in their offsets stay.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def _store_plain(records: memoryview, magic: int, rules: EntryRules) -> Produced
 
 
 def _numbered(records: memoryview) -> bytes:
-    """The messages with the offsets 0, 1, 2 ..."""
+    """Give the messages the offsets 0, 1, 2 ..."""
     stored = bytearray(records)
     for number, span in enumerate(spans(records)):
         layout.OFFSET.pack_into(stored, span.start, number)
@@ -200,7 +201,7 @@ def _converted(records: Iterable[Record], codec: int, rules: EntryRules, work: W
 
 
 def inner_base(rules: EntryRules) -> int:
-    """What the offsets inside a wrapper count from."""
+    """The base of the offsets inside a wrapper."""
     return 0 if rules.magic else rules.base_offset
 
 
@@ -222,7 +223,7 @@ def _produced(
 
 
 def _inner_base_of(body: Buffer, rules: EntryRules) -> int | None:
-    """The offset that a set of magic 0 has inside; None: it is no wrapper."""
+    """The base offset inside a compressed set of magic 0; None for an uncompressed one."""
     return rules.base_offset if body[layout.MESSAGE_ATTRIBUTES_AT] & CODEC_MASK else None
 
 
@@ -286,10 +287,10 @@ def _flagged_by_header(
 def _raw_records(
     batch: memoryview, header: BatchHeader, max_bytes: int, work: Work
 ) -> tuple[bytes | memoryview, int]:
-    """Bytes that end with the records, decompressed, and where these begin.
+    """The decompressed records, at the end of a buffer, and where they begin.
 
-    Records that are not compressed are looked at where they are, unless a copy makes up for itself:
-    it would cost as much as their check. Raises as `decompress`.
+    Uncompressed records are read in place, unless a copy saves more than it costs. Raises as
+    `decompress`.
     """
     if not header.attributes & CODEC_MASK:
         whole = batch.obj
@@ -343,9 +344,9 @@ def _check_records(header: BatchHeader, scan: Scan, rules: EntryRules) -> None:
 
 
 def _in_place(batch: memoryview, header: BatchHeader, scan: Scan, *, is_given: bool) -> Buffer:
-    """The batch with base offset 0, no leader epoch, and the right latest time.
+    """The batch with base offset 0, no leader epoch, and the correct latest time.
 
-    In memory that the caller gives away they are written where the batch is, and nothing is copied.
+    If the caller gives the memory away, the fields are written there, and nothing is copied.
     """
     if header.max_time_ms != scan.max_time_ms:
         stored = header._replace(leader_epoch=layout.NO_LEADER_EPOCH, max_time_ms=scan.max_time_ms)
@@ -359,7 +360,7 @@ def _in_place(batch: memoryview, header: BatchHeader, scan: Scan, *, is_given: b
 
 
 def _rebuilt(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, work: Work) -> bytes:
-    """The batch with other offsets, or in an older magic."""
+    """The batch with new offsets, or in an older magic."""
     codec = header.attributes & CODEC_MASK
     records: Iterator[Record] = batches.read_records(header, raw)
     if not scan.numbered:

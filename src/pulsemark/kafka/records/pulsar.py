@@ -75,7 +75,7 @@ _FRAMING, _VERSION = Struct(">BI"), Struct(">Q")
 
 
 class UnconvertibleEntryError(ValueError):
-    """An entry that cannot be shown to the other protocol's clients."""
+    """An entry that clients of the other protocol cannot be shown."""
 
 
 def read_pulsar(
@@ -87,11 +87,11 @@ def read_pulsar(
     schema_numbers: Mapping[int, int] | None = None,
     max_raw_bytes: int = MAX_RAW_BYTES,
 ) -> list[Record]:
-    """The records that a Pulsar entry stands for; offsets from its first message on.
+    """Convert a Pulsar entry to records; offsets count from its first message.
 
     Args:
         body: headers-and-payload, without prefix.
-        message_count: what the entry counts in the topic's index.
+        message_count: the entry's messages in the topic's index.
         tombstone: the prefix's field of that name.
         tombstone_property: a message deletes its key if this property's last value is "true".
         schema_numbers: versions of the topic's schemas by their ids.
@@ -165,7 +165,7 @@ def pulsar_set(
 
 
 def _framing(metadata: MessageMetadata, schema_numbers: Mapping[int, int] | None) -> bytes:
-    """What Kafka's serializers write in front of values with the message's schema; b"" if none."""
+    """The bytes that Kafka's serializers put before values of the message's schema; b"" if none."""
     version = metadata.schema_version
     if not schema_numbers or len(version) != _VERSION.size:
         return b""
@@ -177,9 +177,9 @@ def _framing(metadata: MessageMetadata, schema_numbers: Mapping[int, int] | None
 def _unframed(
     records: Sequence[Record], schema_numbers: Mapping[int, int]
 ) -> tuple[Sequence[Record], bytes]:
-    """The records without what serializers have written in front of their values, and the version.
+    """Remove the serializers' bytes before the values. Return the records and the schema version.
 
-    If it is not one version of the topic's, they stay as they are, and it is b"".
+    If the values have not one version of the topic's, records are unchanged, and it is b"".
     """
     fronts = {r.value[: _FRAMING.size] for r in records if r.value is not None}
     front = fronts.pop() if len(fronts) == 1 else b""
@@ -238,12 +238,12 @@ def _key(header: _Header) -> bytes | None:
 
 
 def headers_of(properties: Iterable[KeyValue]) -> Headers:
-    """The headers that these properties stand for."""
+    """Convert properties to headers."""
     return tuple((_bytes(p.key), _unescaped(p.value)) for p in properties)
 
 
 def add_properties(properties: RepeatedCompositeFieldContainer[KeyValue], headers: Headers) -> None:
-    """Add the properties that stand for these headers."""
+    """Convert headers to properties, and add them."""
     for name, value in headers:
         properties.add(key=name.decode("utf-8", "backslashreplace"), value=_escaped(value))
 
@@ -288,7 +288,7 @@ def to_pulsar(
     schema_numbers: Mapping[int, int] | None = None,
     max_bytes: int,
 ) -> bytes:
-    """The headers-and-payload of an entry with these records.
+    """Convert a stored set's records to the headers-and-payload of an entry.
 
     Args:
         records: of a stored set (`read`), offsets from its first one on.
@@ -330,7 +330,7 @@ def to_pulsar(
 
 
 def _describe(header: _Header, record: Record, tombstone_property: str | None) -> bytes:
-    """Fill in the message's header; returns its payload."""
+    """Fill in the message's header. Return its payload."""
     add_properties(header.properties, record.headers)
     if record.time_ms > 0:
         header.event_time = record.time_ms

@@ -1,9 +1,11 @@
-"""What a topic asks of the sets that are produced to it, and what the check of a set finds out.
+"""A topic's rules for produced record sets, the result of their check, and tombstones.
 
-**The tombstone flag of KIP-87** deletes a key and still says something about it.
-In magic 0 and 1 a null value deletes its key. KIP-87 gives magic 2 a flag for that, bit 5 of a
-record's attributes, so that a tombstone may have a value. Kafka never shipped it: its clients
-neither set nor show the flag, and delete with a null value. So a topic is in one of two stages:
+**The tombstone flag of KIP-87** deletes a key, and the record may still have a value. In magic 0
+and 1
+a null value deletes its key. KIP-87 gives magic 2 a flag for that, bit 5 of a record's attributes.
+Kafka never shipped it: its clients neither set nor show the flag, and delete with a null value. So
+a
+topic is in one of two stages:
 
 ======================================  =========================  ========================
 record                                  stage 1, the default       stage 2
@@ -58,7 +60,7 @@ _MAGICS: dict[int, int] = {number: magic for magic, number in enumerate(SOURCE_F
 
 
 def magic_of(source_format: int) -> int | None:
-    """The magic in which an entry is stored; None: it is no record set but Pulsar's."""
+    """The magic of an entry's stored set; None for a Pulsar entry."""
     return _MAGICS.get(source_format)
 
 
@@ -67,18 +69,18 @@ class EntryRules:
     """A topic's entry format, and the limits that go with it."""
 
     magic: int = 2
-    """message.format.version: in which magic sets are stored."""
+    """message.format.version: the magic in which sets are stored."""
     compacted: bool = False
     """Whether every record must have a key."""
     tombstone_stage: TombstoneStage = TombstoneStage.FLAG_OR_NULL
     tombstone_header: str | None = None
-    """A record of magic 2 with this header and the value "true" gets the flag; None: no header."""
+    """The header whose value "true" sets the flag of a record of magic 2; None: no header."""
     log_append_time: bool = False
     """message.timestamp.type: whether consumers see the broker's time (`fetched`)."""
     max_batch_bytes: int = MAX_BATCH_BYTES
     """max.message.bytes: of a batch, or of each message of magic 0 and 1; as sent and as stored."""
     max_raw_bytes: int = MAX_RAW_BYTES
-    """Of a compressed set, decompressed."""
+    """The largest compressed set, decompressed, in bytes."""
     base_offset: int = 0
     """The offset that the first message will have: a compressed set of magic 0 gets it inside."""
 
@@ -94,23 +96,23 @@ class Produced:
     stored: Buffer
     """The bytes to store; ``relative_offset_honoured`` holds for them."""
     magic: int
-    """Of the body: the topic's."""
+    """The magic of the stored bytes: the topic's."""
     message_count: int
     max_time_ms: int
-    """The latest time of a record, by its producer; -1: none has one."""
+    """The latest producer time of a record; -1: none has one."""
     has_keys: bool
     """Whether at least one record has a key."""
     raw_size_bytes: int
-    """Of the records, decompressed, as sent."""
+    """The size of the records as sent, decompressed, in bytes."""
     tombstone: bool
     """Whether every record deletes its key."""
     in_place: bool
     """Whether the records' bytes are the producer's."""
     sent: SentBatch | None = None
-    """Which batch of an idempotent producer it is."""
+    """The producer and sequence of an idempotent producer's batch."""
     is_transactional: bool = False
     inner_base_offset: int | None = None
-    """Of a compressed set of magic 0: the offset that its first message has inside it."""
+    """The first inner offset of a compressed set of magic 0."""
     work: Work = field(default_factory=Work)
 
     @property
@@ -143,7 +145,7 @@ def says_tombstone(headers: Headers, property_name: str) -> bool:
 
 
 def to_old(record: Record) -> Record:
-    """The record as magic 0 and 1 can say it: without headers, the flag as a null value."""
+    """Convert a record to magic 0 or 1: without headers; the flag makes the value null."""
     if not record.attributes and not record.headers:
         return record
     value = None if record.attributes & TOMBSTONE_FLAG else record.value
@@ -151,5 +153,5 @@ def to_old(record: Record) -> Record:
 
 
 def to_new(record: Record) -> Record:
-    """A record of magic 0 or 1 as one of magic 2: a null value with the flag."""
+    """Convert a record of magic 0 or 1 to magic 2. A null value sets the tombstone flag."""
     return record if record.value is not None else record._replace(attributes=TOMBSTONE_FLAG)

@@ -55,11 +55,11 @@ _ORDER = bytes((byte >> 1 ^ -(byte & 1)) + 64 & 0xFF for byte in range(256))
 
 @dataclass(slots=True)
 class Scan:
-    """What the check of a set saw."""
+    """The result of checking a set's records."""
 
     count: int = 0
     numbered: bool = True
-    """The offsets are 0, 1, 2 ...: none has to be assigned."""
+    """Whether the offsets are 0, 1, 2 ..., so that none has to be assigned."""
     max_time_ms: int = NO_TIME_MS
     keys: int = 0
     """Records that have a key."""
@@ -68,15 +68,15 @@ class Scan:
     flags: int = 0
     """Records with the tombstone flag."""
     end: int = 0
-    """Of magic 0 and 1: where the last whole message ends."""
+    """Magic 0 and 1: the end of the last whole message."""
     largest_bytes: int = 0
-    """Of magic 0 and 1: the size of the largest message."""
+    """Magic 0 and 1: the size of the largest message, in bytes."""
     states_broker_time: bool = False
-    """Of magic 1: a message has the bit for the broker's time."""
+    """Magic 1: whether a message has the attribute of LogAppendTime."""
 
 
 def suits_view(raw: memoryview, count: int) -> bool:
-    """Whether records need not be copied to bytes, in which single numbers are read faster."""
+    """Whether to read records in a view; single numbers are read faster from copied bytes."""
     if count < FEW_RECORDS:
         return True
     try:
@@ -104,10 +104,10 @@ def scan_records(raw: bytes | memoryview, count: int, base_time_ms: int, begin: 
 
 
 def _scan(raw: bytes | memoryview, count: int, begin: int) -> tuple[Scan, int, int]:
-    """What is in the records, where they end, and the latest time delta.
+    """Read the records. Return the result, their end, and the latest time delta.
 
-    Each number is read in place if it has one or two bytes, as ordinary ones have. Where no run was
-    found the next one is looked for later, and later each time.
+    Numbers of one or two bytes, the ordinary ones, are read inline. After a failed look for a run
+    the next look is later, and later each time.
     """
     at = start = begin
     keys = nulls = flags = number = last_size = 0
@@ -229,7 +229,7 @@ def _scan_key_and_value(view: memoryview, at: int, end: int, scan: Scan) -> None
 
 
 class Run(NamedTuple):
-    """Records of one shape."""
+    """Consecutive records of one shape."""
 
     records: int
     end: int
@@ -241,7 +241,7 @@ class Run(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """Where the fields of the run's first record stand."""
+    """The offsets of the fields of a run's first record."""
 
     attributes: int
     offset: int
@@ -318,7 +318,7 @@ def _shape(raw: bytes | memoryview, start: int, number: int) -> _Shape | None:
 def _counts_up(
     raw: bytes | memoryview, shape: _Shape, stride: int, end: int, number: int, records: int
 ) -> bool:
-    """Whether the offset deltas are ``number`` and those that follow it."""
+    """Whether the offset deltas are ``number`` and the numbers after it."""
     low = bytes(raw[shape.offset : end : stride])
     if shape.key - shape.offset == 1:
         return low == _SMALL[number : number + records]
@@ -335,7 +335,7 @@ def _counts_up(
 
 
 def _latest(raw: bytes | memoryview, shape: _Shape, stride: int, end: int) -> int | None:
-    """The highest time delta; None: the numbers are too long to be worth it."""
+    """The highest time delta; None: the numbers are too long to read them at once."""
     at = shape.attributes + 1
     low = bytes(raw[at:end:stride])
     if shape.offset - at == 1:

@@ -1,9 +1,9 @@
 """The engine on BookKeeper, as a `LedgerStore`.
 
-The order of steps keeps it safe. A ledger is created, then it is added to its topic's list, then
-the first entry is written. A list is changed only by the store's owner (`owned_tree`). A new owner
-first takes the store over, then recovers all ledgers that may be open, which fences them; so the
-one before can neither write nor add a ledger.
+The order of steps keeps it safe. A ledger is created, then added to its topic's list, then its
+first entry is written. Only the store's owner changes a list (`owned_tree`). A new owner first
+takes the store over, then recovers all ledgers that may be open, which fences them. After that the
+former owner can neither write nor add a ledger.
 
 `BookKeeperWriter` appends a batch to its ledgers: all entries in flight at once, done at the ack
 quorum.
@@ -48,7 +48,7 @@ _METADATA_WAIT_S = 1.0
 """So long other topics' entries wait, after a failed one, for ZooKeeper's answer about it."""
 
 
-# Making runs ready to be written to: their ledgers are created, and are in their topics' lists.
+# Makes runs ready: creates their ledgers and adds them to their topics' lists.
 
 
 Errors = dict["BookKeeperRun", Exception]
@@ -56,7 +56,7 @@ Errors = dict["BookKeeperRun", Exception]
 
 
 class LedgerCreation:
-    """Creates ledgers, each once, for those who prepare runs and for those who write to them."""
+    """Creates each run's ledger once, for callers that prepare runs and for the writer."""
 
     def __init__(self, client: BookKeeperClient, logs: Logs, options: LedgerOptions) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class LedgerCreation:
         """What adds entries to the ledgers that were created and not closed."""
 
     async def make_ready(self, runs: Sequence[BookKeeperRun]) -> Errors:
-        """Create the ledgers of runs that have none yet, and list them; the errors of those
+        """Create and list the ledgers of runs that have none yet. Return the errors of runs
         that cannot be written to. Raises OwnershipLostError.
         """
         new = [run for run in runs if not self._logs.has(run.header.topic_id, run)]
@@ -85,7 +85,7 @@ class LedgerCreation:
         return {run: errors[run] for run in new if run in errors}
 
     async def forget(self, run: BookKeeperRun) -> None:
-        """The run is void: what became of it does not matter any more, once it is decided."""
+        """Wait for a void run's creation, whatever its result."""
         task = self._tasks.pop(run, None)
         if task is not None:
             await asyncio.wait([task])
@@ -133,7 +133,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
-    """How ledgers are replicated. Raises ValueError unless E >= Qw >= Qa >= 1."""
+    """The replication of ledgers. Raises ValueError unless E >= Qw >= Qa >= 1."""
 
     ensemble_size: int = 3
     """On how many bookies a ledger is spread."""
@@ -152,7 +152,7 @@ class LedgerOptions:
 
 
 class BookKeeperLedgers(LedgerStore):
-    """Ledgers on bookies, owned when made. Raises CatalogError, UnsupportedVersionError."""
+    """A store's ledgers, owned once constructed. Raises CatalogError, UnsupportedVersionError."""
 
     metadata: ZooKeeperMetadata
 
@@ -182,7 +182,7 @@ class BookKeeperLedgers(LedgerStore):
 
     @property
     def name(self) -> str:
-        """What names the store in errors."""
+        """The store's root, which names it in errors."""
         return self.tree.paths.root
 
     async def _take_over(self) -> None:
@@ -200,11 +200,11 @@ class BookKeeperLedgers(LedgerStore):
     # Ledgers
 
     def create(self, header: RunHeader) -> BookKeeperRun:
-        """A run; its ledger is created with the first entries that are written to it."""
+        """Make a run. Its ledger is created with the first entries."""
         return BookKeeperRun(header, self.access, self._cut_run)
 
     def open(self, name: str, topic_id: int) -> list[Run]:
-        """The runs that count; their newest ledger is recovered. Raises CatalogError, OSError."""
+        """Open a topic's runs; the newest ledger is recovered. Raises CatalogError, OSError."""
         return list(self.thread.run(self._open(topic_id)))
 
     async def _open(self, topic_id: int) -> list[BookKeeperRun]:
@@ -215,7 +215,7 @@ class BookKeeperLedgers(LedgerStore):
             raise OSError(errno.EIO, str(error)) from error
 
     def began(self, run: Run) -> None:
-        """The run's ledger stays open until this run is sealed, too."""
+        """Note a run: its ledger is not closed before the run is sealed."""
         self._begun.setdefault(run.ledger_id, []).append(cast("BookKeeperRun", run))
 
     def sealed(self, run: Run) -> None:
@@ -268,7 +268,7 @@ class BookKeeperLedgers(LedgerStore):
         self.logs.closed(ledger_id)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this in the background. Raises StoreClosedError."""
+        """Start work in the background. Raises StoreClosedError."""
         try:
             future = self.thread.begin(_logged(work))
         except StoreClosedError:
@@ -353,7 +353,7 @@ class BookKeeperLedgers(LedgerStore):
             )
 
     def close(self) -> None:
-        """End the sessions; ledgers that are still open are left to the next owner."""
+        """End the sessions. Ledgers that are still open are closed by the next owner."""
         if self.thread.is_over:
             return
         try:
@@ -367,7 +367,7 @@ async def _nothing() -> None:
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    """Background work: what fails is done by the next owner."""
+    """Run background work, and log failures: the next owner repeats it."""
     try:
         await work
     except (LedgerError, *FAILURES, OSError) as error:
@@ -385,7 +385,7 @@ class BookKeeperWriter(EntryWriter):
         self.broken: list[Owner] = []
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
-        """As `EntryWriter.write`; without ``sync``, too, entries are on the bookies' disks."""
+        """As `EntryWriter.write`. Entries are on the bookies' disks also without ``sync``."""
         self.is_waiting = True
         try:
             return self._ledgers.thread.run(self._write(groups))
@@ -420,7 +420,7 @@ class BookKeeperWriter(EntryWriter):
         return outcome
 
     async def _begin(self, group: Group, errors: dict[BookKeeperRun, Exception]) -> _Adds:
-        """Add a group's entries, without waiting for them."""
+        """Send a group's entries, without waiting for answers."""
         run = cast("BookKeeperRun", group.run)
         adds = _Adds(run.first_entry_id + run.written_count + group.entry_count - 1)
         if run in errors:
@@ -437,7 +437,7 @@ class BookKeeperWriter(EntryWriter):
         return adds
 
     async def _failed(self, outcome: Outcome) -> None:
-        """Decide durably that failed groups' entries do not count. Raises OwnershipLostError."""
+        """Store that failed groups' entries do not count. Raises OwnershipLostError."""
         ledgers = self._ledgers
         error = outcome.error
         is_owner = not isinstance(error, OwnershipLostError)
@@ -453,7 +453,7 @@ class BookKeeperWriter(EntryWriter):
         for run in failed:
             run.is_failed = True
         try:
-            # Entries after those that are shown do not count, also if bookies have them.
+            # Entries after the visible ones do not count, even if bookies have them.
             listed = [run for run in failed if ledgers.logs.has(run.header.topic_id, run)]
             await self._soon(ledgers.logs.end(listed))
         except OwnershipLostError:
@@ -465,7 +465,7 @@ class BookKeeperWriter(EntryWriter):
             )
 
     async def _soon(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What ``work`` returns; None if it goes on longer than other topics' entries may wait."""
+        """Return what ``work`` returns; None if it takes longer than other topics may wait."""
         task = asyncio.ensure_future(work)
         done, _ = await asyncio.wait([task], timeout=_METADATA_WAIT_S)
         if done:
@@ -475,7 +475,7 @@ class BookKeeperWriter(EntryWriter):
         return None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        """Work that nobody waited for has ended: what failed is found by the next owner."""
+        """Log a failure of work that nobody waited for: the next owner repeats it."""
         self._later.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("%s: left to the next owner: %s", self._ledgers.name, error)
@@ -495,7 +495,7 @@ class BookKeeperWriter(EntryWriter):
 
 
 class _Adds:
-    """A group's entries on their way."""
+    """A group's entries that were sent."""
 
     __slots__ = ("failure", "futures", "last_id")
 
@@ -507,7 +507,7 @@ class _Adds:
         """Why not all could be sent."""
 
     async def error(self) -> Exception | None:
-        """Wait for what was sent; the error, if some entry is not known to be confirmed."""
+        """Wait for the answers. Return the error if some entry is not known to be confirmed."""
         error, last_id = self.failure, -1
         for future in self.futures:
             try:
@@ -519,7 +519,7 @@ class _Adds:
 
 
 def _parts(entries: Iterable[tuple[Buffer, ...]]) -> Iterator[list[tuple[Buffer, ...]]]:
-    """Entries, as many at once as are sent together."""
+    """Split entries into parts that are sent together."""
     part: list[tuple[Buffer, ...]] = []
     size = 0
     for entry in entries:

@@ -1,7 +1,7 @@
-"""The lists of the topics' ledgers, and the ledgers that still have to be closed or deleted.
+"""The topics' lists of ledgers, and the ledgers that still have to be closed or deleted.
 
 A node below ``ledgers`` stands for each ledger that is not closed yet (``new``, ``open``) or that
-no topic has any more (``gone``). So a crash leaves nothing that the next owner does not find.
+no topic refers to any more (``gone``). So after a crash the next owner finds them all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AT_ONCE = 64
 
 
 class Logs:
-    """The lists of one store, as its owner knows them. Its coroutines belong to the loop."""
+    """The lists of one store, cached by its owner. Its coroutines belong to the loop."""
 
     def __init__(self, tree: OwnedTree, client: BookKeeperClient) -> None:
         self._tree = tree
@@ -56,7 +56,7 @@ class Logs:
         self._pending = {
             int(name): value for name, value in zip(names, data, strict=True) if value is not None
         }
-        # An owner that was paused meanwhile would fence, or delete, the next owner's new ledgers.
+        # After a pause this owner could fence or delete the next owner's ledgers.
         await self._tree.check_owner()
         slots = asyncio.Semaphore(_AT_ONCE)
         found = tuple(self._pending.items())
@@ -117,7 +117,7 @@ class Logs:
     async def _counting(
         self, kept: list[RunRecord], counts: dict[RunHeader, int]
     ) -> list[Link[RunHeader]]:
-        """The chain from the newest ledger on, with entries; [] after dropping one without."""
+        """The chain from the newest ledger on; [] after dropping one without entries."""
         newest = max(record.header.ledger_id for record in kept)
         end = await self._end_of(newest, kept)
         links = chain_of(record.header for record in kept)
@@ -131,7 +131,7 @@ class Logs:
         return [link for link in links if counts.get(link.header, 1)]
 
     async def _end_of(self, ledger_id: int, records: Iterable[RunRecord]) -> int:
-        """One past the last entry of a ledger that counts, after recovering it."""
+        """Recover a ledger. Return one past the last entry that counts."""
         try:
             reader = await self._client.open_ledger(ledger_id)
         except LedgerMissingError:
@@ -149,7 +149,7 @@ class Logs:
         return any(record.header == run.header for record in self._records.get(topic_id, ()))
 
     async def note_new(self, ledger_ids: Sequence[int]) -> None:
-        """These ledgers are about to be created. Raises CatalogError, OwnershipLostError."""
+        """Note ledgers that are about to be created. Raises CatalogError, OwnershipLostError."""
         if not ledger_ids:
             return
         paths = self._tree.paths
@@ -174,7 +174,7 @@ class Logs:
         self._pending.update((each, OPEN) for each in begun)
 
     async def end(self, runs: Sequence[BookKeeperRun]) -> None:
-        """Entries of these runs after those that are shown do not count."""
+        """Store that entries of these runs after the visible ones do not count."""
         async with self._changing:
             await self._end(runs)
 
@@ -197,7 +197,7 @@ class Logs:
             await self._store({topic_id: new}, [])
 
     async def remove(self, topic_id: int, runs: Sequence[BookKeeperRun]) -> None:
-        """Remove runs; their ledgers are to be deleted, once no run is left in them."""
+        """Remove runs. A ledger without a run left is noted for deletion."""
         gone = {run.header for run in runs}
         async with self._changing:
             await self._remove(topic_id, [r for r in self._known(topic_id) if r.header in gone])
@@ -213,7 +213,7 @@ class Logs:
         self._mark_gone(ledgers)
 
     async def remove_topic(self, topic_id: int, operations: list[Operation]) -> list[int]:
-        """Remove a topic's list in the same change as ``operations``; the ledgers it had."""
+        """Remove a topic's list in the same change as ``operations``. Return its ledgers."""
         async with self._changing:
             records = self._known(topic_id)
             ledgers = {record.header.ledger_id for record in records}
@@ -225,7 +225,7 @@ class Logs:
             return sorted(ledgers)
 
     def _mark_gone(self, ledger_ids: set[int]) -> None:
-        """These are to be deleted, which is more than to note that they were closed."""
+        """Note ledgers for deletion, which replaces the note that they were closed."""
         self._pending.update((each, GONE) for each in ledger_ids)
         self._closed -= ledger_ids
 
@@ -256,7 +256,7 @@ class Logs:
         self._records.update(changed)
 
     async def _change(self, operations: Sequence[Operation]) -> None:
-        """One change, which also removes the nodes of ledgers that were closed meanwhile."""
+        """Make a change, which also removes the nodes of ledgers that were closed meanwhile."""
         named = {one.path for one in operations}
         paths = self._tree.paths
         done = [each for each in self._closed if paths.ledger(each) not in named][:1000]
@@ -268,7 +268,7 @@ class Logs:
     # Ledgers that were closed, and that are to be deleted
 
     def closed(self, ledger_id: int) -> None:
-        """A ledger of this owner was closed."""
+        """Note that a ledger of this owner was closed."""
         if self._pending.get(ledger_id) == OPEN:
             self._closed.add(ledger_id)
 
@@ -279,7 +279,7 @@ class Logs:
                 await self._change([])
 
     async def delete_gone(self, access: LedgerAccess) -> None:
-        """Delete the ledgers that no topic has any more. Raises OSError, CatalogError."""
+        """Delete the ledgers without a topic. Raises OSError, CatalogError."""
         gone = [each for each, state in self._pending.items() if state == GONE]
         access.forget(gone)
         for ledger_id in gone:
@@ -300,7 +300,7 @@ async def _show(
     count: int | None,
     access: LedgerAccess,
 ) -> None:
-    """Show an opened run. The next run's header says how it ends, else its last entry does."""
+    """Show an opened run. Its end is in the next run's header, else in its last entry."""
     header = run.header
     if count is None:
         assert link.end_entry_id is not None, "a later header says where the run ends"
@@ -324,7 +324,7 @@ async def _show(
 
 
 async def _learn_cut(run: BookKeeperRun, access: LedgerAccess) -> None:
-    """Have a run know how many messages its cut head had. Damage is found where it is read."""
+    """Tell a run how many messages its removed head had. Damage is reported by reads."""
     last_id = run.first_entry_id + run.cut_rows - 1
     with suppress(OSError, UnreadableEntryError, BadEntryError):
         entry = (await access.entries(run.ledger_id, last_id, last_id, 1))[0]

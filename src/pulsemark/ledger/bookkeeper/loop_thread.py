@@ -1,4 +1,4 @@
-"""A thread with an event loop, for code that blocks and needs an asyncio client."""
+"""A thread with an event loop, for blocking code that needs an asyncio client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a daemon thread, until ``stop``; other threads run coroutines on it."""
+    """An event loop in a daemon thread, until ``stop``. Other threads run coroutines on it."""
 
     def __init__(self, name: str) -> None:
         self.loop = new_event_loop()
@@ -48,13 +48,13 @@ class LoopThread:
         raise StoreClosedError(self._name)
 
     def call(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Have a function called on the loop, unless that ends before."""
+        """Call a function on the loop, unless the loop ends before."""
         with self._lock:
             if not self._is_ending:
                 self.loop.call_soon_threadsafe(lambda: function(*args, **kwargs))
 
     def stop(self) -> None:
-        """End the loop, what runs on it, and the thread. A second call does nothing."""
+        """Cancel what runs on the loop, and end the thread. A second call does nothing."""
         with self._lock:
             if self._is_ending:
                 return
@@ -73,7 +73,7 @@ class LoopThread:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's if it is installed: a request of a bookie costs it much less; else asyncio's own."""
+    """Make uvloop's loop if it is installed: bookie requests cost less; else asyncio's."""
     try:
         import uvloop
     except ImportError:

@@ -1,10 +1,10 @@
 """Topics, ledger ids and values in ZooKeeper, as a `MetadataStore`.
 
 BookKeeper takes a ledger's id from the number of an ephemeral sequential node below ``idgen``. So
-an id is never given twice, neither to us nor to another application with ledgers at the same root,
-unless ZooKeeper is restored from an older copy. Then bookies still have entries of the ledgers that
-had the next ids: a bookie keeps the old entry, acknowledges a new one with the same id, and later
-serves the old one. So bookies are asked whether they know of an id before it is used.
+no id is given twice, neither to this package nor to another application with ledgers at the same
+root, unless ZooKeeper is restored from an older copy. Then bookies still have entries of the
+ledgers that had the next ids: a bookie keeps the old entry, acknowledges a new one with the same
+id, and later serves the old one. So bookies are asked whether they know an id before it is used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LOOKS = 20
 
 
 class LedgerIds:
-    """Ledger ids from BookKeeper's nodes; ``has_any``: whether bookies have entries of ids."""
+    """Reserves ledger ids. ``has_any`` says whether bookies have entries of ids."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class LedgerIds:
         self._has_any = has_any
 
     async def reserve(self, count: int) -> int:
-        """Take ``count`` ids that follow one another; returns the first. Raises CatalogError."""
+        """Take ``count`` consecutive ids and return the first. Raises CatalogError."""
         while True:
             try:
-                # At worst some ids are left out.
+                # At worst some ids stay unused.
                 first = await retried(lambda: self._take(count), ClientOptions())
                 if not await self._has_any(range(first, first + count)):
                     return first
@@ -101,7 +101,7 @@ class LedgerIds:
 
 
 class IdsAhead:
-    """Takes the next ids beforehand: its callers hold locks, and must not wait for ZooKeeper."""
+    """Reserves ids beforehand, since callers hold locks and must not wait for ZooKeeper."""
 
     def __init__(self, thread: LoopThread, ids: LedgerIds, root: Path) -> None:
         self._thread = thread
@@ -113,7 +113,7 @@ class IdsAhead:
         """Done when the ids that were asked for may not be waited for any longer."""
 
     def reserve(self, count: int) -> int:
-        """The first of ``count`` ids, for one thread at a time. Raises CatalogError."""
+        """Return the first of ``count`` ids, for one thread at a time. Raises CatalogError."""
         ahead = self._ahead
         # An error of some earlier time says nothing about now.
         if ahead is None or self._count != count or (ahead.done() and ahead.exception()):
@@ -140,14 +140,14 @@ class IdsAhead:
 
 
 async def _count_looks(late: Future[None]) -> None:
-    """Counts looks, not time: an answer that came while this process was paused is read first."""
+    """Count looks, not time, so that an answer that came while the process was paused is read."""
     for _ in range(_LOOKS):
         await asyncio.sleep(WAIT_S / _LOOKS)
     late.set_result(None)
 
 
 class ZooKeeperMetadata(MetadataStore):
-    """The metadata of one store. Every change raises OwnershipLostError once it is lost."""
+    """The metadata of one store. Changes raise OwnershipLostError once another owner has it."""
 
     def __init__(self, thread: LoopThread, tree: OwnedTree, ids: LedgerIds) -> None:
         self._thread = thread
@@ -157,7 +157,7 @@ class ZooKeeperMetadata(MetadataStore):
         self._next_topic_id = 0
 
     async def load(self) -> None:
-        """Read the topics: from now on only this owner changes them. Raises CatalogError."""
+        """Read the topics, which only this owner changes from now on. Raises CatalogError."""
         tree = self._tree
         names = await tree.children(tree.paths.topics)
         data = await tree.get_all([f"{tree.paths.topics}/{name}" for name in names])
@@ -191,7 +191,7 @@ class ZooKeeperMetadata(MetadataStore):
         self._topics.update(ids)
 
     def forget(self, topic_id: int) -> None:
-        """The topic's node was deleted."""
+        """Forget a topic whose node was deleted."""
         self._topics = {name: each for name, each in self._topics.items() if each != topic_id}
 
     def reserve_ledger_ids(self, count: int) -> int:

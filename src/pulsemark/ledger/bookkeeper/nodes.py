@@ -33,41 +33,41 @@ class Paths:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The nodes that only have children."""
+        """The paths of nodes that only have children."""
         return self.topics, self.logs, self.ledgers, self.values
 
     def topic(self, topic_id: int) -> str:
-        """The node with a topic's name."""
+        """The path of the node that holds a topic's name."""
         return f"{self.topics}/{topic_id:010d}"
 
     def log(self, topic_id: int) -> str:
-        """The node with a topic's list of runs."""
+        """The path of the node that holds a topic's list of runs."""
         return f"{self.logs}/{topic_id:010d}"
 
     def ledger(self, ledger_id: int) -> str:
-        """The node of a ledger that has to be closed or deleted."""
+        """The path of the node for a ledger that has to be closed or deleted."""
         return f"{self.ledgers}/{ledger_id:019d}"
 
     def kind(self, kind: str) -> str:
-        """The parent of a kind's values."""
+        """The path of the parent of a kind's values."""
         return f"{self.values}/{_name(kind)}"
 
     def value(self, kind: str, key: str) -> str:
-        """The node of a value."""
+        """The path of a value's node."""
         return f"{self.kind(kind)}/{_name(key)}"
 
     def as_path(self) -> Path:
-        """What names the store in errors."""
+        """The root as a `Path`, which names the store in errors."""
         return Path(self.root)
 
 
 def _name(text: str) -> str:
-    """A node's name for any text: the empty one, "." and ".." are not names for ZooKeeper."""
+    """Encode a text as a node's name. ZooKeeper forbids empty names, "." and ".."."""
     return "=" + quote(text, safe="")
 
 
 def text_of(name: str) -> str:
-    """The text of a node's name."""
+    """Decode a node's name."""
     return unquote(name[1:])
 
 
@@ -77,13 +77,13 @@ class RunRecord:
 
     header: RunHeader
     cut_rows: int = 0
-    """How many of its first entries were removed."""
+    """The number of removed first entries."""
     end_entry_id: int = -1
     """Entries from here on were not acknowledged and do not count; -1: all of them count."""
 
 
 def pack_log(name: str, topic_id: int, records: list[RunRecord]) -> bytes:
-    """A topic's list, as its node has it."""
+    """Encode a topic's list."""
     rows = [
         [
             r.header.ledger_id,
@@ -106,7 +106,7 @@ def pack_log(name: str, topic_id: int, records: list[RunRecord]) -> bytes:
 
 
 def unpack_log(path: str, data: bytes) -> list[RunRecord]:
-    """The runs of a topic's list. Raises CatalogError, UnsupportedVersionError."""
+    """Parse a topic's list of runs. Raises CatalogError, UnsupportedVersionError."""
     try:
         plain = zlib.decompress(data[len(_COMPRESSED) :]) if data[:5] == _COMPRESSED else data
         content = json.loads(plain)
@@ -123,7 +123,7 @@ def unpack_log(path: str, data: bytes) -> list[RunRecord]:
 
 
 def header_metadata(header: RunHeader) -> dict[str, bytes]:
-    """A ledger's custom metadata: what one needs to make a lost list again."""
+    """A ledger's custom metadata, from which a lost list can be rebuilt."""
     names = (
         "topic topic_id first_index entry_time_floor_ms stamp_floor_ms previous_ledger_id "
         "previous_entry_count epoch"

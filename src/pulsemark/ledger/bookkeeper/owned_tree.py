@@ -1,10 +1,10 @@
 """A store's nodes in ZooKeeper, changed by their one owner.
 
-The owner's node has the owner's mark, which names the owner and its last change. Each change is one
-transaction, whose first operation sets that node from the version known: so a change of an owner
-that has lost the store fails as a whole. The mark also answers what became of a change whose answer
-was lost. Each change has a number of its own, also one that was given up: a request that arrives
-after its owner gave it up must not be taken for the next change.
+The owner's node holds a mark with the owner's name and the number of its last change. Each change
+is one transaction, whose first operation sets that node from its known version: so a change of a
+former owner fails as a whole. The mark also tells whether a change was made whose answer was lost.
+Each change has a number of its own, even one that was given up: a request that arrives later must
+not be taken for the next change.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OwnedTree:
     def __init__(
         self, coordination: Coordination, root: str, owner_id: str, *, limit_s: float = 30.0
     ) -> None:
-        """``limit_s``: how long a call tries, while the service does not answer."""
+        """``limit_s``: how long a call retries while the service does not answer."""
         self.coordination = coordination
         self.paths = Paths(root)
         self._owner_id = owner_id
@@ -79,7 +79,7 @@ class OwnedTree:
         return found
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What the service answers, once it does. Raises NodeMissingError, CatalogError."""
+        """Repeat a request until the service answers. Raises NodeMissingError, CatalogError."""
         try:
             return await retried(ask, self._retries)
         except NodeMissingError:
@@ -193,7 +193,7 @@ class OwnedTree:
                 data, version = await self.coordination.get(self.paths.owner)
             except (ConnectionLossError, SessionExpiredError) as error:
                 if asyncio.get_running_loop().time() > limit:
-                    # It is not known whether it was made: going on could contradict it.
+                    # Whether the change was made is unknown, and going on could contradict it.
                     self._lost = "the outcome of a change is not known"
                     raise OwnershipLostError(f"{self.paths.root} ({self._lost})") from error
                 await asyncio.sleep(_PAUSE_S)

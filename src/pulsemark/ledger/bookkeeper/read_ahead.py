@@ -1,16 +1,15 @@
-"""Entries of ledgers: what is not here is fetched. One thread never waits, and asks again later.
+"""Fetches entries from bookies. One thread never waits: it gets an error and asks again later.
 
-A fetch is one read of one ledger: from the entry that was asked for, as many as were asked for. Who
-comes meanwhile for entries of the same read waits for it, too, so readers at one place cost one
-read. Where a reader goes on at the end of an earlier fetch, the next one is begun at once: so
-bookies answer while entries are sent to a client.
+A fetch is one read of one ledger: from the entry that was asked for, as many as were asked for.
+Callers that ask meanwhile for entries of the same read wait for it, too, so readers at one place
+cost one read. Where a reader goes on at the end of an earlier fetch, the next one is begun at once:
+so bookies answer while entries are sent to a client.
 
-What a reader that goes on has passed is dropped, but for the last few fetches: another reader may
-follow closely, and memory that is used again at once costs least. Everything else is kept until it
-is too much altogether. Then what was used longest ago goes first, but not what a reader still has
-to take, unless that does not come for seconds. A fetch that failed is kept for a moment, so that
-all who wait for it learn of the failure, and is then made again. At most `AT_ONCE` reads are under
-way; others wait for their turn.
+Fetches that a reader has passed are dropped, except for the last few: another reader may follow
+closely, and memory that is used again at once costs least. Other fetches are kept up to a limit of
+memory. Then the least recently used go first, and those that a reader still has to take only after
+seconds. A failed fetch is kept for a moment, so that all callers learn of the failure, and is then
+made again. At most `AT_ONCE` reads run; others wait for their turn.
 """
 
 from __future__ import annotations
@@ -118,9 +117,9 @@ class Fetches:
     ) -> list[LedgerEntry]:
         """Fetched entries from ``first`` on: at least one, and maybe more than asked for.
 
-        ``until`` is the last one that is known to be confirmed; -1: nothing is read ahead.
+        ``until`` is the last entry known to be confirmed; -1: nothing is read ahead.
 
-        Raises WouldBlockError, StoreClosedError, and what reading them raised.
+        Raises WouldBlockError, StoreClosedError, and the errors of reading.
         """
         with self._lock:
             return self._read_now(ledger_id, first, last, max_bytes, until)
@@ -148,7 +147,7 @@ class Fetches:
         raise WouldBlockError(made.future)
 
     def forget(self, ledger_ids: Sequence[int]) -> None:
-        """These ledgers were deleted."""
+        """Drop the fetches of deleted ledgers."""
         with self._lock:
             for ledger_id in ledger_ids:
                 for first in tuple(self._firsts.get(ledger_id, ())):
@@ -178,7 +177,7 @@ class Fetches:
             return await self._read(ledger_id, first, last, max_bytes)
 
     def _taken(self, found: _Fetch, until: int) -> None:
-        """A reader takes what it has."""
+        """Note that a reader takes a fetch's entries."""
         found.is_awaited = False
         self._asked_for(found)
         if self._is_known(found):
@@ -193,7 +192,7 @@ class Fetches:
         fetch.is_ahead = False
 
     def _pass(self, fetch: _Fetch | None, now_at: _Fetch) -> None:
-        """A reader that goes on is past a fetch, if that one ends where this one begins."""
+        """Drop the fetch that a reader has passed, if it ends where the next begins."""
         if fetch is None or fetch.last + 1 != now_at.first or fetch in self._passed:
             return
         self._passed.append(fetch)
@@ -203,7 +202,7 @@ class Fetches:
                 self._remove(oldest)
 
     def _read_on(self, found: _Fetch) -> None:
-        """Have the fetches after this one begun, as far ahead of their reader as may be."""
+        """Begin the next fetches, as far ahead of the reader as the limits allow."""
         until = found.until
         while found.ended_s and found.depth < AHEAD_FETCHES:
             first = found.last + 1  # known since it ended
@@ -226,7 +225,7 @@ class Fetches:
     # Ending
 
     def _ended(self, fetch: _Fetch) -> None:
-        """On the client's loop, or where it was begun."""
+        """Take a fetch's result. Runs on the client's loop, or where the fetch was begun."""
         future = fetch.future
         with self._lock:
             fetch.ended_s = time.monotonic()
@@ -272,7 +271,7 @@ class Fetches:
 
 
 def _entries_of(fetch: _Fetch, first: int) -> list[LedgerEntry]:
-    """Entries of an ended fetch; [] if it is to be read again. Raises its error for a moment."""
+    """The entries of an ended fetch; [] to repeat it. Raises its error for a moment."""
     future = fetch.future
     if future.cancelled():
         return []
@@ -303,15 +302,15 @@ class LedgerAccess:
         self._never_waits = -1
 
     def never_wait_here(self) -> None:
-        """From now on ``read`` in the calling thread raises WouldBlockError instead of waiting."""
+        """Let ``read`` in the calling thread raise WouldBlockError instead of waiting."""
         self._never_waits = threading.get_ident()
 
     def read(
         self, ledger_id: int, first: int, last: int, max_bytes: int, *, until: int = -1
     ) -> list[LedgerEntry]:
-        """Entries from ``first`` to ``last``, which are known to be confirmed; at least one.
+        """Read confirmed entries from ``first`` to ``last``; at least one.
 
-        ``until`` is the last one that is known to be confirmed; -1: nothing is read ahead.
+        ``until`` is the last entry known to be confirmed; -1: nothing is read ahead.
 
         Raises UnreadableEntryError, FileNotFoundError (the ledger was deleted), OSError; in a
         thread that never waits WouldBlockError.
@@ -335,7 +334,7 @@ class LedgerAccess:
         except UnreadableEntryError:
             if last == first:
                 raise
-        # It may be any of them: of those that are read at once a later one may be lost.
+        # Any of them may have failed: of entries read together a later one may be lost.
         return await self._entries(ledger_id, first, first, max_bytes)
 
     async def _entries(
@@ -369,14 +368,14 @@ class LedgerAccess:
         return reader
 
     def forget(self, ledger_ids: Sequence[int]) -> None:
-        """These ledgers were deleted."""
+        """Drop readers and fetches of deleted ledgers."""
         self.fetches.forget(ledger_ids)
         for ledger_id in ledger_ids:
             self._readers.pop(ledger_id, None)
 
 
 def _fitting(entries: list[LedgerEntry], last: int, max_bytes: int) -> list[LedgerEntry]:
-    """The first ones, up to ``last``; the one that reaches ``max_bytes`` is the last."""
+    """The first entries up to ``last``, until they reach ``max_bytes``."""
     fitting: list[LedgerEntry] = []
     for entry in entries:
         if entry.entry_id > last or max_bytes <= 0:

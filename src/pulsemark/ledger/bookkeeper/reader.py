@@ -56,7 +56,7 @@ class StoredLog(TopicLog):
         """Another one after the topic was deleted and created again; 0 for a topic of Pulsar's."""
 
     def refresh(self) -> None:
-        """Read the topic's list, and its newest ledger's end, again. Raises TopicNotFoundError."""
+        """Read the list and the newest ledger's end again. Raises TopicNotFoundError."""
         self._segments = tuple(self._reader.runs(self.name))
 
 
@@ -158,7 +158,7 @@ class BookKeeperReader:
         return await self._pulsar_runs(topic, [info.ledger_id for info in infos])
 
     def transactions_notes(self, logs: Mapping[str, StoredLog]) -> dict[str, bytes]:
-        """The notes on the transactions of logs, by the same keys. Raises CatalogError."""
+        """Stored notes about transactions, by the keys of `logs`. Raises CatalogError."""
         return self._run(self._transactions_notes(logs))
 
     async def _transactions_notes(self, logs: Mapping[str, StoredLog]) -> dict[str, bytes]:
@@ -174,7 +174,7 @@ class BookKeeperReader:
     # This package's own stores
 
     async def _own_names(self) -> dict[str, str]:
-        """The path of each topic's list, in the store at the root and in those of bundles."""
+        """The paths of topics' lists, in the store at the root and in those of bundles."""
         names: dict[str, str] = {}
         for root in await self._store_roots(self._paths.root, 0):
             paths = Paths(root)
@@ -190,7 +190,7 @@ class BookKeeperReader:
         return await self._get(paths.topic(topic_id))
 
     async def _store_roots(self, path: str, depth: int) -> list[str]:
-        """The roots of stores at a path and below: brokers have one for each bundle of topics."""
+        """The roots of stores at a path and below; brokers have one for each bundle."""
         children = await self._children(path)
         found = [path] if "topics" in children and "logs" in children else []
         below = [] if path in found and depth else children
@@ -329,7 +329,7 @@ _COMPRESSED_MAGIC = 0x4778
 
 
 def ledger_info(path: str, data: bytes) -> ManagedLedgerInfo:
-    """A topic's list of ledgers. Raises CatalogError."""
+    """Parse a Pulsar topic's list of ledgers. Raises CatalogError."""
     try:
         return ManagedLedgerInfo.FromString(_plain(data))
     except (DecodeError, DecompressionError, struct.error) as error:
@@ -337,7 +337,7 @@ def ledger_info(path: str, data: bytes) -> ManagedLedgerInfo:
 
 
 def topic_path(topic: str, chroot: str = "") -> str:
-    """The node of a topic, also of one of Pulsar 1, with a cluster. Raises ValueError."""
+    """The path of a Pulsar topic's node, also with a cluster (Pulsar 1). Raises ValueError."""
     scheme, separator, rest = topic.partition("://")
     parts = rest.split("/", 3)
     if scheme != "persistent" or not separator or len(parts) < 3 or not all(parts):
@@ -365,14 +365,14 @@ _READ_BYTES = 8 << 20
 
 
 class PulsarRun(BookKeeperRun):
-    """One of Pulsar's ledgers. Nothing here writes, recovers or fences."""
+    """A run that is one of Pulsar's ledgers. It is only read."""
 
     def __init__(self, header: RunHeader, access: LedgerAccess) -> None:
         super().__init__(header, access)
         self._table: Columns | None = None
 
     def count_messages(self, entry_count: int) -> None:
-        """Read a ledger without stamps, and count its messages. Raises OSError."""
+        """Read a ledger without stamps to count its messages. Raises OSError."""
         table, time_ms, messages = Columns(), self.header.entry_time_floor_ms, 0
         self.entry_count = entry_count
         while len(table) < entry_count:

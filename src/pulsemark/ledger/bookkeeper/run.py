@@ -25,7 +25,7 @@ _BLOCKS_KEPT = 64
 
 
 def end_offset(length: int, entry_id: int) -> int:
-    """Where an entry ends in its ledger, as a packed entry would: with the head of each."""
+    """The offset at which an entry would end if entries were packed, each with a head."""
     return length + HEAD.size * (entry_id + 1)
 
 
@@ -34,7 +34,7 @@ _FACTS_KEPT = 4096
 
 
 class _Place(NamedTuple):
-    """What one row's entry says."""
+    """The index and times that a row's entry says."""
 
     append_time_ms: int
     time_ms: int
@@ -44,7 +44,7 @@ class _Place(NamedTuple):
 
 
 class BookKeeperRun(Run):
-    """A run of entries. Rows of what this process wrote are in memory, others are read."""
+    """A run in a BookKeeper ledger. Rows written by this process are in memory, others are read."""
 
     overhead_bytes = (HEAD.size, HEAD.size)
     entry_overhead_bytes = HEAD.size
@@ -56,7 +56,7 @@ class BookKeeperRun(Run):
         access: LedgerAccess,
         cut_run: Callable[[BookKeeperRun, int], None] | None = None,
     ) -> None:
-        """``cut_run`` stores durably that first rows are removed; None: it is only read."""
+        """``cut_run`` stores durably that first rows were removed; None: the run is only read."""
         super().__init__(header)
         self._access = access
         self._cut_run = cut_run
@@ -75,13 +75,13 @@ class BookKeeperRun(Run):
     def show_opened(
         self, entry_count: int, next_message: int, append_time_ms: int, time_max_ms: int
     ) -> None:
-        """The run was opened again, with that many entries."""
+        """Show the entries of a run that was opened again."""
         self._written = None
         self._time_max_ms = time_max_ms
         self.show_group(entry_count, next_message, append_time_ms)
 
     def forget_rows(self) -> None:
-        """The run is sealed and all of it shown: its rows can be read again when needed."""
+        """Free the rows of a sealed run whose entries are all visible; they can be read again."""
         written = self._written
         if written is not None and len(written):
             self._time_max_ms = written.times[-1]
@@ -100,7 +100,7 @@ class BookKeeperRun(Run):
     # Appending
 
     def add_written(self, group: Group) -> None:
-        """The group's entries are acknowledged by their bookies."""
+        """Add the rows of a group whose entries are acknowledged by bookies."""
         assert self._written is not None, "only an open run is written to"
         self._written.add(group.rows)
 
@@ -172,14 +172,14 @@ class BookKeeperRun(Run):
         return place
 
     def _next_before(self, row: int) -> int:
-        """Messages of the run before a row."""
+        """The number of the run's messages before a row."""
         if row == 0:
             return 0
         written = self._written
         return written.nexts[row - 1] if written is not None else self._place(row - 1).next_message
 
     def _messages_before(self, row: int, entry: LedgerEntry, facts: Facts) -> int:
-        """Messages of the run before a row, also where the entry before it is damaged."""
+        """The number of the run's messages before a row, even if the entry before it is damaged."""
         try:
             return self._next_before(row)
         except DamagedRecordError:
@@ -190,7 +190,7 @@ class BookKeeperRun(Run):
         last = min(first_row + BLOCK_ROWS, self.entry_count) - 1
         places: list[_Place] = []
         while (row := first_row + len(places)) <= last:
-            # What an earlier attempt has read, which had to stop (WouldBlockError), counts.
+            # The limit counts what an earlier attempt read before its WouldBlockError.
             place = self._places.get(row)
             if place is not None:
                 places.append(place)
@@ -206,7 +206,7 @@ class BookKeeperRun(Run):
     # Entries
 
     def _fetch(self, row: int, last: int, max_bytes: int) -> list[LedgerEntry]:
-        """Entries as the bookies have them, at least one."""
+        """Read entries as bookies have them, at least one."""
         first_id = self.first_entry_id
         until = first_id + self.entry_count - 1
         try:
@@ -223,7 +223,7 @@ class BookKeeperRun(Run):
             raise DamagedRecordError(row, str(error)) from error
 
     def _entries(self, row: int, max_entries: int, max_bytes: int) -> Iterator[tuple[int, Entry]]:
-        """Rows and entries; ends before a damaged one. Raises if the first one is."""
+        """Read rows and entries up to a damaged one. Raises if that is the first."""
         if row >= self.entry_count or row < self.cut_rows:
             raise DamagedRecordError(row, "the entry was removed")
         last = min(row + max_entries, self.entry_count) - 1
@@ -318,7 +318,7 @@ class BookKeeperRun(Run):
         self._blocks.clear()
 
     def _last_place(self, entry_count: int) -> _Place:
-        """Of the last of so many entries."""
+        """The place of the last of `entry_count` entries."""
         header, written = self.header, self._written
         if not entry_count:
             return _Place(header.stamp_floor_ms, header.entry_time_floor_ms, 0, 0, 0)
@@ -335,5 +335,5 @@ class BookKeeperRun(Run):
         self.cut_rows = rows
 
     def know_cut(self, rows: int, messages_before: int) -> None:
-        """The messages before a row at which the head is cut: they are often asked for."""
+        """Remember the number of messages before the row at which the head is cut."""
         self._cut_place = rows, messages_before

@@ -1,4 +1,4 @@
-"""A store whose ledgers are in BookKeeper, and whose lists and values are in ZooKeeper."""
+"""A store with its ledgers in BookKeeper, and its lists and values in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class BookKeeperStore(TopicStore):
                 tree = OwnedTree(coordination, root, os.urandom(16).hex())
                 ids = LedgerIds(coordination, ledgers_root, client.has_any)
                 metadata = ZooKeeperMetadata(thread, tree, ids)
-                # From here on the engine ends thread and sessions.
+                # From here on the engine closes the thread and the sessions.
                 engine = BookKeeperLedgers(
                     thread, client, tree, metadata, ledger_options or LedgerOptions()
                 )
@@ -114,7 +114,7 @@ class BookKeeperStore(TopicStore):
         self.engine.access.never_wait_here()
 
     def abandon(self) -> None:
-        """Close at once: the store has another owner, or may. What is pending fails."""
+        """Close at once, since another broker owns the store or may own it. Pending calls fail."""
         with self._open_lock:
             is_first, self._closed = not self._closed, True
         if is_first:
@@ -127,7 +127,7 @@ class BookKeeperStore(TopicStore):
 
 
 def fitting(options: StoreOptions | None) -> StoreOptions:
-    """The options, within what bookies take, and with ledgers as short as Pulsar's by default."""
+    """Limit the options to what bookies take. The default ledger length is Pulsar's."""
     options = options or StoreOptions()
     is_default = options.ledger_entries == StoreOptions().ledger_entries
     return replace(

@@ -1,12 +1,11 @@
 """An entry's bytes: as a batch has them, and as a bookie stores them.
 
-In memory an entry is *packed* (`ledger.entry.unpack`), with a head that has its facts. On a bookie
-is no head. An ordinary entry is stored as Pulsar stores it, because everything about it can be had
-without: append time and index are in its stamp, and its count is the difference to the index before
-it. Any other entry gets one more field at the end of its prefix, number 121, which has all of it
-(docs/formats.md).
+In memory an entry is *packed* (`ledger.entry.unpack`), with a head of its facts. A bookie stores no
+head. An ordinary entry is stored as Pulsar stores it, since its facts can be derived: append time
+and index are in its stamp, and its count is the difference to the index before it. Any other entry
+gets one more field at the end of its prefix, number 121, with all facts (docs/formats.md).
 
-So each entry says its place in time and index by itself. A search needs no index of the ledger.
+So each entry has its own time and index, and a search needs no index of the ledger.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ class BadEntryError(Exception):
 
 @dataclass(slots=True)
 class Facts:
-    """What an entry says about itself."""
+    """The kind, time, index and count of a stored entry."""
 
     kind: EntryKind
     message_count: int
-    """-1: it follows from the index before."""
+    """-1: to be derived from the index before."""
     append_time_ms: int
     time_max_ms: int
-    """The highest entry time of the topic up to and with this entry."""
+    """The topic's highest entry time so far, including this entry."""
     index: int
 
 
@@ -57,7 +56,7 @@ class Facts:
 
 
 def payloads(group: Group) -> Iterator[tuple[Buffer, ...]]:
-    """What bookies store for each entry of a group, in order; views on its buffers."""
+    """The bytes that bookies store for each entry of a group, in order; views on its buffers."""
     group.join_small_buffers()
     times_max_ms = group.rows[1::ROW_FIELDS]
     if len(group.buffers) > 1:
@@ -93,7 +92,7 @@ def _one_by_one(group: Group) -> Iterator[list[Buffer]]:
 
 
 def _large_payload(parts: Sequence[Buffer], time_max_ms: int) -> tuple[Buffer, ...]:
-    """What a bookie stores for a packed entry that is large, so that its body is not copied."""
+    """The payload of a large packed entry, made without copying its body."""
     if len(parts) == 3:
         head, prefix, body = parts
         kind, count, append_time_ms, index, *_ = HEAD.unpack(head)
@@ -104,7 +103,7 @@ def _large_payload(parts: Sequence[Buffer], time_max_ms: int) -> tuple[Buffer, .
 
 
 def payload_of(packed: memoryview, time_max_ms: int) -> tuple[Buffer, ...]:
-    """What a bookie stores for a packed entry."""
+    """The bytes that a bookie stores for a packed entry."""
     kind, count, append_time_ms, index, prefix_size, _, _ = HEAD.unpack_from(packed)
     start = HEAD.size
     prefix = packed[start : start + prefix_size]
@@ -134,7 +133,7 @@ def _begins_with_stamp(prefix: memoryview, time_ms: int, index: int) -> bool:
 
 
 def read_facts(payload: Buffer) -> Facts:
-    """What a stored entry says. Raises BadEntryError."""
+    """Read a stored entry's facts. Raises BadEntryError."""
     fields_end = _fields_end(payload)
     facts = _facts(payload, fields_end)
     if facts is not None:
@@ -150,7 +149,7 @@ def read_facts(payload: Buffer) -> Facts:
 
 
 def own_facts(payload: bytes) -> tuple[int, int]:
-    """Publish time and number of messages, by the producer's header; (0, 1) if that is no good."""
+    """Publish time and number of messages in the producer's header; (0, 1) if it is invalid."""
     try:
         metadata = MessageHeader(strip(payload)).metadata()
     except (MessageFormatError, PrefixError):
@@ -159,7 +158,7 @@ def own_facts(payload: bytes) -> tuple[int, int]:
 
 
 def as_given(payload: bytes) -> tuple[memoryview, int]:
-    """Prefix and body as they were appended, and the size of the prefix. Raises BadEntryError."""
+    """Prefix and body as they were appended, and the prefix' size. Raises BadEntryError."""
     fields_end = _fields_end(payload)
     view = memoryview(payload)
     facts = _facts(payload, fields_end)
@@ -173,7 +172,7 @@ def as_given(payload: bytes) -> tuple[memoryview, int]:
 
 
 def _fields_end(payload: Buffer) -> int:
-    """Where the prefix ends; 0 without one. Raises BadEntryError."""
+    """The end of the prefix; 0 without one. Raises BadEntryError."""
     if len(payload) < _PREFIX.size:
         return 0
     magic, size = _PREFIX.unpack_from(payload)

@@ -84,20 +84,20 @@ class Committer(Protocol):
 
 
 class Owner(Protocol):
-    """The managed ledger a group belongs to, as the committer sees it."""
+    """The managed ledger that a group belongs to, as the committer sees it."""
 
     name: str
     on_confirmed: list[Callable[[], None]]
-    """Functions to call after each commit that added entries."""
+    """Called after each commit that added entries."""
     recent: RecentEntries
-    """Where its newest entries are kept for readers."""
+    """The tail cache of its newest entries."""
 
     def fence(self) -> None:
         """Under the lock: drop what is not durable; go on in a new ledger. Never raises."""
 
 
 class _Awaited(Generic[_Callback]):
-    """Something that a committer finishes. Without a committer it is done already."""
+    """A batch or commit that a committer completes. Without a committer it is done already."""
 
     __slots__ = ("_committer", "callbacks", "done")
 
@@ -107,7 +107,7 @@ class _Awaited(Generic[_Callback]):
         self.done = committer is None
 
     def _keep(self, callback: _Callback) -> bool:
-        """Keep ``callback`` until this is done, and wake a thread to finish it; False: it is."""
+        """Keep ``callback`` and wake a thread to complete this. Return False if it is done."""
         committer = self._committer
         if committer is None or self.done:
             return False
@@ -121,7 +121,7 @@ class _Awaited(Generic[_Callback]):
 
 
 class Batch(_Awaited[Callable[[], None]]):
-    """What is committed together, for callers that wait for appends to many topics at once."""
+    """The groups that are committed together, for callers that wait for several topics."""
 
     __slots__ = ("groups", "is_cut_short", "is_in_journal", "journal_error", "size_bytes")
 
@@ -147,7 +147,7 @@ class Batch(_Awaited[Callable[[], None]]):
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to do."""
+        """Whether there is something to commit."""
         return bool(self.groups) or self.is_cut_short
 
 
@@ -172,7 +172,7 @@ class Commit(_Awaited[DoneCallback]):
             callback(self.error)
 
     def settle(self, error: BaseException | None) -> list[Callable[[], None]]:
-        """Mark it as done or failed, under ``settling``. Returns the callbacks to call."""
+        """Mark it as done or failed, under ``settling``. Return the callbacks to call."""
         self.error = error
         self.done = True
         callbacks, self.callbacks = self.callbacks, []
@@ -193,7 +193,7 @@ class Commit(_Awaited[DoneCallback]):
 
 
 class Group(Commit):
-    """What one batch adds to one run."""
+    """The entries that one batch adds to one run."""
 
     __slots__ = ("buffers", "offset", "owner", "rows", "run")
 
@@ -239,7 +239,7 @@ class Group(Commit):
         self.run.show_group(self.run.written_count, next_message, append_time_ms)
 
     def refuse(self, reason: str) -> list[Callable[[], None]]:
-        """Settle it as failed; the error says which of its entries readers see all the same."""
+        """Settle the commit as failed. The error says which entries are visible all the same."""
         return self.settle(FencedError(self.owner.name, reason, self.run.end_entry_id))
 
     def forget_content(self) -> None:
@@ -310,8 +310,7 @@ second time with the same outcome. Raises OSError where it fails.
 class EntryWriter(Protocol):
     """Makes batches durable. One thread at a time uses it, between batches.
 
-    Engines derive their own from it: what it does by itself is right for all whose runs are ready
-    from the beginning.
+    Engines derive theirs from it. The default methods suit engines whose runs are ready at once.
     """
 
     broken: list[Owner]
@@ -320,7 +319,7 @@ class EntryWriter(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a disk or a network just now, so that readers may run."""
+        """Whether the writer is waiting for a disk or network, so that readers may run."""
         return False
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
@@ -339,7 +338,7 @@ class EntryWriter(Protocol):
         prepared()
 
     def plain_write(self, groups: Sequence[Group]) -> PlainWrite | None:
-        """What writes these in a thread that a signal handler may interrupt; None: nothing can."""
+        """Return the steps of a write that a signal handler may interrupt; None: impossible."""
         return None
 
     def sync(self) -> None:
@@ -354,7 +353,7 @@ class EntryWriter(Protocol):
 
 
 class PendingLedgers:
-    """What is appended to runs that ``writer`` has still to make ready."""
+    """Appends to runs whose ledgers ``writer`` has still to create."""
 
     def __init__(self, committer: Committer, writer: EntryWriter, wakeup: Wakeup) -> None:
         self._committer = committer
@@ -379,21 +378,21 @@ class PendingLedgers:
 
     @property
     def batches(self) -> list[Batch]:
-        """All of them that have something to commit, the oldest first."""
+        """The batches with something to commit, oldest first."""
         batches = [self._gathering] if self._preparing is None else [
             self._preparing, self._gathering
         ]  # fmt: skip
         return [batch for batch in batches if batch.is_due]
 
     def prepare(self) -> None:
-        """Have the runs of the next batch made ready, unless others are just now."""
+        """Prepare the runs of the next batch, unless others are being prepared."""
         if self._preparing is None and self._gathering.is_due:
             batch, self._gathering = self._gathering, Batch(self._committer)
             self._preparing = batch
             self._writer.prepare([*batch.groups], partial(self._prepared, batch))
 
     def take(self, *, at_once: bool) -> list[Batch]:
-        """Take out what is ready; with ``at_once`` everything: writing it waits for the ledgers."""
+        """Take out what is ready. ``at_once``: everything; writing it waits for the ledgers."""
         taken = self.batches if at_once else self.batches[:1]
         if at_once:
             self._gathering = Batch(self._committer)
@@ -420,7 +419,7 @@ MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Pending:
-    """Batches that gather and wait, and the one on its way. Appends wait above ``max_bytes``."""
+    """Batches that gather, wait or are being committed. Appends wait above ``max_bytes``."""
 
     def __init__(
         self,
@@ -486,7 +485,7 @@ class Pending:
         if group is None:
             group = Group(self._committer, batch, owner, run, offset)
             wakeup = self._wakeup
-            # No call from here to the signal's: so no exception can come in between.
+            # No call up to the signal's, so that no exception can come in between.
             batch.groups[run] = group
             if wakes and wakeup.is_asleep and not wakeup.is_led:
                 wakeup.signals.put(None)
@@ -506,14 +505,14 @@ class Pending:
         return batch
 
     def join_pending_ledgers(self, *, at_once: bool) -> None:
-        """Have what gathered for runs that were not ready committed after all other entries."""
+        """Queue prepared groups of pending ledgers behind all other entries."""
         batches = self.pending_ledgers.take(at_once=at_once)
         before = [batch for batch in self._batches if batch.is_due]
         fresh = Batch(self._committer)
         self._batches, self.gathering = [*before, *batches, fresh], fresh
 
     def count_out(self, groups: Collection[Group], *, ends: bool) -> None:
-        """These are no longer pending; with ``ends`` the batch that was taken is finished."""
+        """Subtract groups from the pending counts. ``ends``: the taken batch is finished."""
         size_bytes, entry_count = self.size_bytes, self.entry_count
         for group in groups:
             size_bytes -= group.size_bytes
@@ -532,7 +531,7 @@ class Pending:
         return groups
 
     def take_all(self) -> list[Batch]:
-        """Take out every batch, the one on its way included: the store stops."""
+        """Take out every batch, also the one being committed: the store stops."""
         self.join_pending_ledgers(at_once=True)
         batches = self._batches if self.taken is None else [self.taken, *self._batches]
         fresh = Batch(self._committer)

@@ -88,7 +88,7 @@ class Delivery:
             self._thread.start()
 
     def put(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Have these called in this order, after all earlier ones. Called between two batches."""
+        """Queue calls in this order, after all earlier ones. Called between two batches."""
         if not calls:
             return
         if self._notify is not None:
@@ -118,7 +118,7 @@ class Delivery:
         return self._thread is threading.current_thread()
 
     def stop(self) -> None:
-        """End the thread after its callbacks; one that does not return is not waited for."""
+        """End the thread after its callbacks; do not wait for one that does not return."""
         self._calls.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CALLBACKS_TIMEOUT_S)
@@ -137,7 +137,7 @@ def _call_all(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def _call(function: Callable[[], object]) -> None:
-    """Call a callback. If it raises, that is its owner's mistake: the others must be called."""
+    """Call a callback. An exception is logged, since the other callbacks must be called."""
     try:
         function()
     except Exception:  # noqa: BLE001 - see above
@@ -165,7 +165,7 @@ class Waiters:
         return not self._locks
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until ``is_over()``, which is asked after each ``wake``; False: time is over."""
+        """Wait until ``is_over()``, which is asked after each ``wake``; False: timed out."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not is_over():
             turn = threading.Lock()
@@ -224,11 +224,11 @@ class CommitterThread:
 
     @property
     def commits_all(self) -> bool:
-        """Whether a commit must wait for runs that are not ready: none can come later."""
+        """Whether commits must wait for unprepared runs, as nobody commits later."""
         return self._thread is None or self.is_stopping
 
     def wake(self) -> None:
-        """Wake the thread, if it sleeps, for what was appended without waking it."""
+        """Wake a sleeping thread for entries that were appended without waking it."""
         wakeup = self._wakeup
         if wakeup.is_asleep and not wakeup.is_led and self._committer.has_work:
             wakeup.signals.put(None)
@@ -272,7 +272,7 @@ class CommitterThread:
             self._wakeup.signals.get()
         self._wakeup.is_asleep = True
         try:
-            # Asked again: what came before the thread was seen to sleep did not wake it.
+            # Check again: appends before the thread was marked as sleeping did not wake it.
             if self._wakeup.is_urgent or (not self._wakeup.is_led and self._committer.has_work):
                 return True
             with suppress(Empty):
@@ -520,14 +520,14 @@ class GroupCommit:
         return self.pending.is_work_there(waits=self.thread.commits_all)
 
     def commit_all(self) -> None:
-        """Between batches: commit what is pending now; not what others add meanwhile."""
+        """Between batches: commit what is pending now, without later appends."""
         with self.lock:
             self.pending.join_pending_ledgers(at_once=True)
         for _ in self.pending.waiting:
             self.commit_next()
 
     def commit_next(self) -> bool:
-        """Commit the oldest batch, or the one that was left half way; whether there was one."""
+        """Commit the oldest batch, or finish an interrupted one. Return whether it did."""
         with self.lock:
             batch = self.pending.taken or self.pending.take(waits=self.thread.commits_all)
         if batch is None:
@@ -578,7 +578,7 @@ class GroupCommit:
         self._writer.shown(outcome.good)
 
     def _end_batch(self, batch: Batch) -> None:
-        """All its commits are settled: call those who wait for the batch, and for entries."""
+        """Call those who wait for the batch, and for entries. All its commits are settled."""
         with self.settling:
             batch.done = True
             callbacks, batch.callbacks = batch.callbacks, []
@@ -587,11 +587,11 @@ class GroupCommit:
         groups, batch.groups = batch.groups.values(), {}
         for group in groups:
             group.forget_content()
-        # First those who wait for a receipt; last of all, for their thread needs the interpreter.
+        # Receipts first, and last in this step: their thread needs the interpreter.
         self._delivery.put([*callbacks, *listeners])
 
     def stop_store(self, error: BaseException) -> None:
-        """Something failed that has no repair here: stop the store, and fail all that wait."""
+        """Stop the store after an irreparable failure, and fail all that wait."""
         if not self.state.has_failed:  # else it was stopped before, and it is known why
             _log.critical("the store stops", exc_info=error)
         self.state.fail(error)
@@ -602,7 +602,7 @@ class GroupCommit:
             self._end_batch(batch)
 
     def refuse(self, groups: Collection[Group], error: LedgerError) -> None:
-        """End the waiting for these groups: their outcome is unknown."""
+        """Fail the commits of these groups: their outcome is unknown."""
         calls: list[Callable[[], None]] = []
         with self.settling:
             for group in groups:
@@ -623,7 +623,7 @@ class GroupCommit:
             yield
 
     def fence(self, owners: Collection[Owner], error: Exception) -> None:
-        """Fail whatever these have pending; they go on in new ledgers."""
+        """Fail the pending entries of these owners, which go on in new ledgers."""
         with self.between_batches():
             self._show_or_fence(Outcome(error=error), owners)
 
@@ -638,10 +638,10 @@ class GroupCommit:
         self._confirmed[id(group.owner)] = group.owner
 
     def sync_acknowledged(self) -> None:
-        """Have everything that was acknowledged on the disk; blocks only in interval mode.
+        """Sync everything that was acknowledged; blocks only in interval mode.
 
-        Whoever removes the old after writing the new calls this in between. Raises
-        StoreFailedError if some of it could not be synced: then the old must stay.
+        Call it after writing new data and before removing the old. Raises StoreFailedError if some
+        could not be synced: then the old data must stay.
         """
         if self.interval_ms:
             with self.between_batches():
@@ -660,7 +660,7 @@ class GroupCommit:
         return max(0.0, since_s + self.interval_ms / 1000 - time.monotonic())
 
     def sync_if_due(self, *, at_once: bool) -> None:
-        """In interval mode: sync what was acknowledged without. If it fails, the store stops."""
+        """In interval mode: sync what is due. If that fails, the store stops."""
         left_s = self.seconds_to_sync()
         if left_s is None or (left_s > 0 and not at_once):
             return

@@ -29,13 +29,13 @@ RECENT_S = 0.02
 
 
 class _LastTurn(threading.local):
-    """When this thread last had its turn."""
+    """The time of this thread's last turn."""
 
     began_s = 0.0
 
 
 class ReadThrottle:
-    """Turns of a store's readers, but for the thread ``never_waits()``, which must not sleep."""
+    """The turns of a store's readers, except the thread ``never_waits()``, which must not sleep."""
 
     def __init__(
         self, is_good_moment: Callable[[], bool], never_waits: Callable[[], int] = lambda: -1
@@ -47,7 +47,7 @@ class ReadThrottle:
         self._committed_s = -RECENT_S
 
     def committed(self) -> None:
-        """A batch was committed just now."""
+        """Note that a batch was committed now."""
         self._committed_s = time.perf_counter()
 
     def are_due(self) -> bool:

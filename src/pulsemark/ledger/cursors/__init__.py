@@ -1,1 +1,1 @@
-"""Subscriptions' places in a topic, durable."""
+"""Cursors: the durable positions of subscriptions in a topic."""

@@ -1,6 +1,6 @@
-"""What a cursor asks of its log, and batches that are acknowledged in part.
+"""What a cursor needs of its log, and batches that are acknowledged in part.
 
-Of such a batch the open messages are one number, bit n for message n (Pulsar's ack_set). Memory is
+The open messages of such a batch are one number, bit n for message n (Pulsar's ack_set). Memory is
 limited, because a consumer chooses which messages to acknowledge, and a batch can claim to have
 millions of them.
 """
@@ -21,7 +21,7 @@ class CursorLog(Protocol):
 
     @property
     def tail_cuts(self) -> object:
-        """Changes when entries other than those at the head may have been removed."""
+        """A counter that changes when entries may have been removed other than from the head."""
 
     @property
     def end_position(self) -> Position: ...  # noqa: D102
@@ -93,7 +93,7 @@ class PartialBatches:
         return self._bits.get(position)
 
     def put(self, position: Position, remaining: int) -> bool:
-        """Set the open messages of a batch; False: there is no room, and nothing changed."""
+        """Set the open messages of a batch. Return False, without a change, if there is no room."""
         before = self._bits.get(position)
         size_bytes = self.size_bytes + _size_bytes(remaining)
         if before is not None:
@@ -137,7 +137,7 @@ class PartialBatches:
 
 
 def bits_of(words: Sequence[int], message_count: int) -> int:
-    """The number that an ack_set's 64-bit words make, cut to a batch's messages."""
+    """Make a number of an ack_set's 64-bit words, cut to a batch's messages."""
     if message_count <= 0:
         return 0
     known = [word & _WORD for word in words[: -(-message_count // 64)]]

@@ -1,15 +1,15 @@
-"""A subscription's durable place in a topic.
+"""A cursor: a subscription's durable position in a topic.
 
-The mark delete position is the last entry up to which everything is acknowledged; above it
-single entries may be, and single messages of batches (Pulsar's ack_set: a set bit is a message
-still to be acknowledged). State changes are made at once in memory; ``persist`` writes them to
+The mark delete position is the last entry up to which everything is acknowledged. Above it, single
+entries may be acknowledged, and single messages of batches (Pulsar's ack_set: a set bit is a
+message still to be acknowledged). Changes are made at once in memory; ``persist`` writes them to
 the cursor ledger, through the same group commit as entries.
 
 Only entries that are in the log can be acknowledged. So the log's size limits what a cursor keeps:
-one bit an entry, and `ack_state.MAX_BYTES`. The size of a record is limited, too, as in
-Pulsar (managedLedgerMaxUnackedRangesToPersist, managedLedgerMaxBatchDeletedIndexToPersist): it has
-only that many of the first ranges and batches above the mark delete position. Acknowledgements
-beyond that are redelivered after a restart; the mark delete position itself is always stored.
+one bit an entry, and `ack_state.MAX_BYTES`. The size of a record is limited, too, as in Pulsar
+(managedLedgerMaxUnackedRangesToPersist, managedLedgerMaxBatchDeletedIndexToPersist): it has only
+the first ranges and batches above the mark delete position. Acknowledgements beyond that are
+redelivered after a restart; the mark delete position itself is always stored.
 
 The properties that clients give a subscription are kept as one text (JSON): a dictionary of tiny
 properties takes ten times as much. Those of all subscriptions are counted (`KeptProperties`).
@@ -56,19 +56,19 @@ Write = Callable[[CursorRecord], Commit]
 
 
 def packed_properties(properties: dict[str, str] | None) -> bytes:
-    """How a subscription's properties are kept. Raises TypeError, ValueError for other values."""
+    """Pack a subscription's properties as JSON. Raises TypeError, ValueError for other values."""
     return json.dumps(properties, ensure_ascii=False).encode() if properties else b""
 
 
 class KeptProperties:
-    """The bytes of the properties of a store's subscriptions, as long as their cursors exist."""
+    """Counts the bytes of the subscriptions' properties in a store, per topic and in all."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
         self._by_topic: dict[int, int] = {}
 
     def problem(self, topic_id: int, more_bytes: int) -> str | None:
-        """Why so many bytes more are too many for a topic or for the store; None: they are not."""
+        """The reason why a topic or the store has no room for these bytes; None: it has."""
         if more_bytes <= 0:
             return None
         of_topic = self._by_topic.get(topic_id, 0) + more_bytes
@@ -84,7 +84,7 @@ class KeptProperties:
         )
 
     def change(self, topic_id: int, more_bytes: int) -> None:
-        """A topic's subscriptions have so many bytes more, or less."""
+        """Add to the count of a topic's bytes; `more_bytes` may be negative."""
         self.total_bytes += more_bytes
         self._by_topic[topic_id] = self._by_topic.get(topic_id, 0) + more_bytes
         if not self._by_topic[topic_id]:
@@ -121,11 +121,11 @@ class Cursor:
         changed: set[Cursor] | None = None,
         kept: KeptProperties | None = None,
     ) -> None:
-        """`changed` has it while `persist` would write something; `kept` counts its properties."""
+        """`changed`: the set of cursors with unwritten changes; `kept` counts properties."""
         self._log = log
         self.mark_delete = mark_delete
         """Everything up to and with this position is acknowledged."""
-        # Holds no reference to this object itself, which would be a reference cycle.
+        # A reference to this object would be a reference cycle.
         self._acked = PositionRanges(partial(messages_between, log), partial(knows_messages, log))
         self._tail_cuts = log.tail_cuts
         self._batches = PartialBatches()
@@ -171,14 +171,14 @@ class Cursor:
         return f"cursor {self.name!r} of topic {self.topic_id}"
 
     def follow(self, log: CursorLog) -> None:
-        """From now on, the cursor's positions are those of ``log``."""
+        """Use another log, whose positions the cursor's are from now on."""
         self._log = log
         self._tail_cuts = log.tail_cuts
         self._acked.weigh_by(partial(messages_between, log), partial(knows_messages, log))
         self._batches.remove_if(self._acked.__contains__)
 
     def forget(self) -> None:
-        """The cursor was deleted: a caller that still has it can write nothing any more."""
+        """Mark the cursor as deleted: a caller that still holds it can write nothing."""
         self._write = None
         self._all_changed.discard(self)
         if self._kept is not None:
@@ -186,7 +186,7 @@ class Cursor:
             self._kept = None
 
     def _touch(self) -> None:
-        """There is something to be written."""
+        """Note that there is something to be written."""
         if not self._dirty:
             self._dirty = True
             if self._write is not None:
@@ -205,7 +205,7 @@ class Cursor:
         return bool(self._batches.size_bytes)
 
     def acks_nothing_from(self, first: Position) -> bool:
-        """Whether no whole entry at or after ``first`` is acknowledged; False: it is not known."""
+        """Whether no entry from ``first`` on is acknowledged; False: not known."""
         return first > self.mark_delete and not self._acked
 
     def is_acked(self, position: Position) -> bool:
@@ -282,7 +282,7 @@ class Cursor:
         return len(self._acked)
 
     def acked_runs(self) -> Iterator[tuple[int, int, int]]:
-        """Those ranges in order: the ledger, and the first and the last entry."""
+        """The acknowledged ranges in order: ledger, first and last entry."""
         return iter(self._acked)
 
     def _settle(self) -> Position:
@@ -299,7 +299,7 @@ class Cursor:
     # Acknowledging
 
     def ack(self, position: Position) -> None:
-        """Acknowledge one entry; again, or one that is not in the log, changes nothing."""
+        """Acknowledge one entry. A repetition, or an entry outside the log, changes nothing."""
         self._check_not_closed()
         if self.is_acked(position):
             return
@@ -358,8 +358,8 @@ class Cursor:
         """Acknowledge messages of a batch: those whose bit is not set in ``remaining``.
 
         ``remaining`` are 64-bit words, signed as on the wire; bits beyond the batch mean nothing.
-        Returns the words of what remains of it, [] for nothing. Where the cursor keeps too much of
-        other batches already, nothing changes.
+        Returns the words of what remains, [] for nothing. Changes nothing if other batches take all
+        of the memory.
         """
         self._check_not_closed()
         found = None if self.is_acked(position) else self._log.known_message_count(position)
@@ -491,7 +491,7 @@ class Cursor:
         )
 
     def record(self, *, snapshot: bool) -> CursorRecord:
-        """The state, or what changed since it was last written, within the limits."""
+        """The state, or the changes since the last record, within the limits."""
         record = CursorRecord(
             topic_id=self.topic_id,
             subscription=self.name,
@@ -519,7 +519,7 @@ class Cursor:
         return record
 
     def snapshot(self) -> CursorRecord:
-        """The state as a record that is not written here: for a follower."""
+        """The state as a record for a follower; it is not written here."""
         due_at = self._snapshot_due_at
         try:
             return self.record(snapshot=True)
@@ -560,4 +560,4 @@ class Cursor:
 
 
 def _no_check() -> None:
-    """The log is no store's."""
+    """Check nothing: the log belongs to no store."""

@@ -53,8 +53,8 @@ _RANGE_SIZE_BYTES = 64
 
 
 def cursor_records(log: ReadableLog) -> Iterator[CursorRecord]:
-    """The readable records of a cursor ledger. The records after a damaged one still hold the
-    latest state of most cursors.
+    """The readable records of a cursor ledger. After a damaged record the later ones still hold
+    the latest state of most cursors.
     """
 
     def skip(error: CorruptEntryError) -> None:
@@ -82,7 +82,7 @@ class CursorLedger(Protocol):
 
 
 class SubscribedLog(TopicLog):
-    """A topic's log that has cursors."""
+    """A topic's log with its cursors."""
 
     topic_id: int
     cursors: dict[str, Cursor]
@@ -140,7 +140,7 @@ class CursorStore:
         self._count += 1
 
     def _forget(self, topic_id: int, name: str) -> None:
-        """Remove the cursor of that name, if any; a caller that still has it can write nothing."""
+        """Remove the cursor of that name. A caller that still holds it can write nothing."""
         of_topic = self._stored.get(topic_id, {})
         cursor = of_topic.pop(name, None)
         if cursor is None:
@@ -159,14 +159,14 @@ class CursorStore:
         return sorted(self._stored.get(topic_id, {}))
 
     def snapshots(self) -> Iterator[CursorRecord]:
-        """The state of every durable cursor. Between two of them cursors may change."""
+        """Yield the state of every durable cursor. Cursors may change in between."""
         for of_topic in tuple(self._stored.values()):
             for cursor in tuple(of_topic.values()):
                 if cursor.durable:
                     yield cursor.snapshot()
 
     def take_over(self, ledger: SubscribedLog, record: CursorRecord) -> Commit:
-        """Give a topic's cursor the state that it has in another store; made if it is missing."""
+        """Give a topic's cursor its state in another store, and create it if it is missing."""
         record.topic_id, record.kind = ledger.topic_id, CursorRecord.SNAPSHOT
         self._apply(record)
         self.attach(ledger)
@@ -281,7 +281,7 @@ class CursorStore:
         return self.ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
 
     def compact(self) -> None:
-        """Begin a ledger for a snapshot of every cursor, so that the older ledgers can go."""
+        """Begin a ledger for snapshots of all cursors, so that older ledgers can be removed."""
         self.ledger.roll()
         self._records = 0
         self._is_scattered = False
@@ -297,7 +297,7 @@ class CursorStore:
         return bool(self._to_snapshot)
 
     def compact_further(self) -> None:
-        """Write some more snapshots; after the last one the older ledgers can be removed."""
+        """Write some more snapshots, and remove the older ledgers after the last one."""
         cursors = max(SNAPSHOTS_AT_ONCE, self._count // _COMPACTION_STEPS)
         ranges = _RANGES_AT_ONCE
         while self._to_snapshot and cursors and ranges > 0:

@@ -1,13 +1,13 @@
-"""A set of positions, kept as bits: what a cursor holds above its mark delete.
+"""A set of positions, kept as bits: the entries acknowledged above a cursor's mark delete.
 
-It keeps one bit an entry, in blocks of 1024 entries. The cost of a block is bounded, so that
-adding, asking and dropping cost the same however many holes there are, and a hostile order of
-acknowledgements (every second entry) takes no more memory than a friendly one. To its user the set
-is a list of disjoint [first, last] entry ranges that never touch.
+It keeps one bit an entry, in blocks of 1024 entries. A block has a bounded cost, so adding, looking
+up and removing cost the same however many holes there are, and a hostile order of acknowledgements
+(every second entry) takes no more memory than a friendly one. The set is shown as a list of
+disjoint [first, last] entry ranges that never touch.
 
 Each block also keeps a weight: the sum of what ``weigh`` says of the ranges added to it. A cursor
 weighs by messages, so it has its backlog without going over the ranges. Where ``weigh`` would have
-to wait for that, the block is weighed again when somebody asks for the weight.
+to wait for a read, the block is weighed again when the weight is asked for.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class PositionRanges:
         return bool(self._keys)
 
     def weigh_by(self, weigh: Weigh, is_at_hand: IsAtHand | None = None) -> None:
-        """From now on, ``weigh`` gives the weights; positions already in are weighed again."""
+        """Weigh with ``weigh`` from now on, also the positions that are there already."""
         self._weigh, self._is_at_hand = weigh, is_at_hand
         self.recount()
 
     def add_one(self, position: Position, weight: int | None = 0) -> None:
-        """Add one position that is not in yet, and its weight; None: it is not known."""
+        """Add one missing position with its weight; None: the weight is not known."""
         key = position[0], position[1] >> _SHIFT
         block = self._block(key)
         block.bits |= 1 << (position[1] & (BLOCK_ENTRIES - 1))
@@ -121,10 +121,10 @@ class PositionRanges:
             number, at = number + 1, 0
 
     def remove_up_to(self, position: Position, *, recount: bool = False) -> None:
-        """Drop everything at or before ``position``.
+        """Remove everything at or before ``position``.
 
-        ``recount``: what stays of a block is weighed again. Needed where ``weigh`` can no longer
-        give the weight of what is dropped.
+        ``recount``: weigh what stays of a block again. Needed if ``weigh`` can no longer give the
+        weight of removed entries.
         """
         ledger_id, number = position[0], position[1] >> _SHIFT
         gone = 0
@@ -155,7 +155,7 @@ class PositionRanges:
             self._weigh_more(key, block, removed, -1)
 
     def remove_one(self, position: Position, weight: int) -> None:
-        """Drop one position that is in, and its weight."""
+        """Remove one present position and its weight."""
         key = position[0], position[1] >> _SHIFT
         block = self._blocks[key]
         block.bits ^= 1 << (position[1] & (BLOCK_ENTRIES - 1))
@@ -172,7 +172,7 @@ class PositionRanges:
             self._weigh_more(key, block, block.bits)
 
     def _weigh_more(self, key: tuple[int, int], block: _Block, bits: int, sign: int = 1) -> None:
-        """Add the weight of some of a block's bits to its own, or leave that for later."""
+        """Add the weight of some bits to their block, or mark it to be weighed later."""
         if self._weigh is None or key in self._unweighed:
             return
         runs = runs_of(key[0], key[1] << _SHIFT, bits)
@@ -182,7 +182,7 @@ class PositionRanges:
             self._unweighed.add(key)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Remove everything."""
         self._blocks.clear()
         self._keys.clear()
         self._unweighed.clear()

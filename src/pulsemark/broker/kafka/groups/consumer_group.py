@@ -1,16 +1,15 @@
-"""A group of the consumer protocol (KIP-848): its members, and who may have which partition when.
+"""A group of the consumer protocol (KIP-848): its members, epochs and assignments.
 
-Each member says in heartbeats what it reads and which partitions it has. The group computes a
-target, who is to have which partition, and brings each member there by itself: a
-partition is given to its next member only when the one before has said that it has let it go.
+Each member reports in heartbeats what it subscribes to and which partitions it owns. The group
+computes a target assignment and brings each member to it separately. A partition goes to its next
+member only after the previous one has reported that it released it.
 
-Epochs count up. The group's epoch grows with each change of members, subscriptions or partitions;
-the target's is that for which it was computed; a member has reached the target whose epoch it has.
+Epochs count up. The group's epoch grows with each change of members, subscriptions or partitions.
+The target's epoch is the group epoch for which it was computed. A member whose epoch is the
+target's has reached the target.
 
-    reconcile     what a member has is not in the target   -> it is told to let that go; its epoch
-                                                              stays until it says that it has
-                  what it is to have is another's still    -> it gets the rest, and waits
-                  else                                     -> it has its target
+A member that owns partitions outside of its target is told to revoke them, and keeps its epoch
+until it has reported that. Of its target a member gets those partitions that no other one owns.
 
 **Assignors** compute the target, as Kafka's server-side ones do:
 
@@ -51,7 +50,7 @@ MAX_PASSES = 10
 
 
 def _readers(members: Subscriptions, counts: Counts) -> dict[str, list[str]]:
-    """Of each topic, those who read it, in the order of their names."""
+    """Each topic's subscribed members, sorted by name."""
     in_order = sorted(members, key=lambda member: (members[member][0], member))
     return {
         topic: readers
@@ -61,7 +60,7 @@ def _readers(members: Subscriptions, counts: Counts) -> dict[str, list[str]]:
 
 
 def by_range(members: Subscriptions, counts: Counts, _before: Target) -> Target:
-    """Runs of each topic's partitions."""
+    """The assignor ``range``."""
     found: dict[str, set[Partition]] = {member: set() for member in members}
     for topic, readers in _readers(members, counts).items():
         each, more = divmod(counts[topic], len(readers))
@@ -74,7 +73,7 @@ def by_range(members: Subscriptions, counts: Counts, _before: Target) -> Target:
 
 
 def uniformly(members: Subscriptions, counts: Counts, before: Target) -> Target:
-    """Equal shares, with as few changes as that takes."""
+    """The assignor ``uniform``: equal shares, with as few changes as possible."""
     found: dict[str, set[Partition]] = {
         member: {
             (topic, index)
@@ -100,7 +99,7 @@ def uniformly(members: Subscriptions, counts: Counts, before: Target) -> Target:
 
 
 def _trim(total: int, readers: Sequence[str], found: dict[str, set[Partition]]) -> None:
-    """Take what is above its share from each reader; those with most have the larger shares."""
+    """Take what is above its share from each reader; those with most get the larger shares."""
     each, more = divmod(total, len(readers))
     for place, member in enumerate(sorted(readers, key=lambda member: -len(found[member]))):
         share = each + (place < more)
@@ -123,7 +122,7 @@ def _hand_out(
 def _level(
     topics: frozenset[str], readers: Sequence[str], found: dict[str, set[Partition]]
 ) -> bool:
-    """Let readers with more partitions give some of these topics' to those with less."""
+    """Move partitions of some topics from readers with more to readers with fewer."""
     giving = sorted(readers, key=lambda member: -len(found[member]))
     takers = [(len(found[member]), place) for place, member in enumerate(readers)]
     heapify(takers)
@@ -169,7 +168,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ConsumerMember:
-    """A member, with what its heartbeats have said."""
+    """A member, and what it has reported in heartbeats."""
 
     member_id: str
     instance_id: str | None
@@ -187,41 +186,41 @@ class ConsumerMember:
     epoch: int = 0
     previous_epoch: int = 0
     assigned: frozenset[Partition] = NOTHING
-    #: What it has and has to let go.
+    #: Partitions that it owns and has to release.
     revoking: frozenset[Partition] = NOTHING
-    #: Something of its target is another member's still, or was too much for one answer.
+    #: Part of its target is still owned by others, or did not fit into one answer.
     is_waiting: bool = False
-    #: The names that it has sent, in memory.
+    #: The memory of the names that it has sent.
     names_bytes: int = 0
     #: What it sent as a member of the classic protocol; None: it uses this one.
     classic: Joining | None = None
     session: asyncio.TimerHandle | None = None
-    #: When it must have let go what it is to let go.
+    #: The deadline for releasing what it has to revoke.
     rebalance: asyncio.TimerHandle | None = None
 
     @property
     def reads(self) -> frozenset[str]:
-        """The topics that it reads."""
+        """The topics that the member subscribes to, by name and by regex."""
         return self.topics | self.matched if self.matched else self.topics
 
     @property
     def held(self) -> frozenset[Partition]:
-        """What nobody else may get."""
+        """The partitions that no other member may get: assigned, and not yet released."""
         return self.assigned | self.revoking
 
     @property
     def is_stable(self) -> bool:
-        """Whether it has all that its epoch's target gives it, and nothing else."""
+        """Whether the member has exactly the partitions of its epoch's target."""
         return not self.revoking and not self.is_waiting
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory, roughly."""
+        """The member's approximate memory, in bytes."""
         has = len(self.assigned) + len(self.revoking)
         return OVERHEAD_BYTES + self.names_bytes + PARTITION_BYTES * has
 
     def cancel(self) -> None:
-        """Expect nothing of it any more."""
+        """Cancel the member's timers."""
         for timer in (self.session, self.rebalance):
             if timer is not None:
                 timer.cancel()
@@ -243,33 +242,33 @@ class ConsumerGroup:
     counts: Counts = field(default_factory=dict)
     #: How many members read a topic.
     readers: Counter[str] = field(default_factory=Counter)
-    #: Who has a partition, or has to let it go.
+    #: The member that owns a partition, or has to release it.
     owners: dict[Partition, str] = field(default_factory=dict)
     #: What regexes match, by them and the roles of the members that have them.
     resolved: dict[Seeker, Found] = field(default_factory=dict)
     #: Whether topics may have changed since they were looked at.
     is_due: bool = True
-    #: What the coordinator counts for it.
+    #: The bytes that the coordinator has counted for the group.
     counted_bytes: int = 0
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the target is to be computed again."""
+        """Whether the target must be computed again."""
         return self.target_epoch < self.epoch
 
     @property
     def size(self) -> int:
-        """How many things a target is computed of."""
+        """The number of members and partitions, a measure of the work of computing a target."""
         return len(self.members) + sum(self.counts.values())
 
     @property
     def size_bytes(self) -> int:
-        """What its members take in memory, roughly."""
+        """The approximate memory of the group's members, in bytes."""
         return sum(member.size_bytes for member in self.members.values())
 
     @property
     def state(self) -> str:
-        """Kafka's name of its state."""
+        """The group's state, as Kafka names it."""
         if not self.members:
             return "Empty"
         if self.is_outdated:
@@ -280,7 +279,7 @@ class ConsumerGroup:
 
     @property
     def is_all_classic(self) -> bool:
-        """Whether no member uses this protocol any more."""
+        """Whether all members use the classic protocol."""
         return bool(self.members) and all(m.classic is not None for m in self.members.values())
 
     # -- members --------------------------------------------------------------------------------
@@ -293,7 +292,7 @@ class ConsumerGroup:
             self.static[member.instance_id] = member.member_id
 
     def remove(self, member: ConsumerMember) -> None:
-        """Remove a member: what it had is free."""
+        """Remove a member, and free its partitions."""
         member.cancel()
         self._hold(member, NOTHING, NOTHING)
         del self.members[member.member_id]
@@ -305,7 +304,7 @@ class ConsumerGroup:
     def subscribe(
         self, member: ConsumerMember, topics: frozenset[str], matched: frozenset[str]
     ) -> bool:
-        """Note what a member reads; whether that is another thing than before."""
+        """Set a member's subscription. Return whether it has changed."""
         before = member.reads
         member.topics, member.matched = topics, matched
         if member.reads == before:
@@ -323,7 +322,7 @@ class ConsumerGroup:
                 del self.readers[topic]
 
     def replace(self, member: ConsumerMember, new: ConsumerMember) -> None:
-        """A static member is back with another id: it gets the place of the one before."""
+        """Replace a static member that is back with another id."""
         assigned, target = member.assigned, self.target.get(member.member_id)
         self.remove(member)
         self.add(new)
@@ -332,13 +331,13 @@ class ConsumerGroup:
         self._hold(new, assigned, NOTHING)
 
     def take_over(self, member: ConsumerMember, assigned: Iterable[Partition]) -> None:
-        """Add a member that has these partitions already, as far as no other has them."""
+        """Add a member that owns these partitions already, except those that others own."""
         self.add(member)
         self._hold(member, frozenset(p for p in assigned if p not in self.owners), NOTHING)
         self.target[member.member_id] = member.assigned
 
     def let_go(self, member: ConsumerMember) -> None:
-        """A member has nothing any more but what it is assigned."""
+        """Note that a member has released all that it had to revoke."""
         self._hold(member, member.assigned, NOTHING)
         member.is_waiting = False
 
@@ -356,7 +355,7 @@ class ConsumerGroup:
     # -- the target -------------------------------------------------------------------------------
 
     def look(self, partitions_of: Callable[[str], int]) -> None:
-        """See which partitions there are of what is read: a new epoch, if others than before."""
+        """Count the partitions of subscribed topics. A change begins a new group epoch."""
         counts = {name: count for name in self.readers if (count := partitions_of(name))}
         if counts != self.counts:
             self.counts = counts
@@ -364,7 +363,7 @@ class ConsumerGroup:
         self.is_due = False
 
     def plan(self) -> Callable[[], Target]:
-        """A function that computes the next target, in any thread."""
+        """Return a function that computes the next target, in any thread."""
         votes = Counter(m.assignor for m in self.members.values() if m.assignor is not None)
         self.assignor = votes.most_common(1)[0][0] if votes else UNIFORM
         assign, counts = ASSIGNORS[self.assignor], dict(self.counts)
@@ -384,16 +383,16 @@ class ConsumerGroup:
         return planned
 
     def install(self, epoch: int, target: Target) -> None:
-        """Take a target that was computed for an epoch."""
+        """Set the target that was computed for an epoch, unless a later one is set."""
         if epoch > self.target_epoch:
             self.target, self.target_epoch = target, epoch
 
     # -- members on their way to it ---------------------------------------------------------------
 
     def reconcile(self, member: ConsumerMember, owned: frozenset[Partition] | None) -> bool:
-        """Bring a member nearer to its target; whether its assignment has changed.
+        """Bring a member nearer to its target. Return whether its assignment has changed.
 
-        `owned`: the partitions that it says it has; None: it does not say.
+        `owned`: the partitions that the member reports; None if it reports none.
         """
         if member.revoking and (owned is None or owned & member.revoking):
             return False
@@ -414,7 +413,7 @@ class ConsumerGroup:
         return member.assigned != before
 
     def can_go_on(self, member: ConsumerMember) -> bool:
-        """Whether a member that hears nothing new would miss something."""
+        """Whether reconciling may change the member's epoch or assignment now."""
         if member.epoch < self.epoch or member.revoking:
             return True
         target = self.target.get(member.member_id, NOTHING)
@@ -422,7 +421,7 @@ class ConsumerGroup:
 
 
 def by_topic(partitions: Iterable[Partition]) -> Mapping[str, list[int]]:
-    """Partitions as answers have them: sorted, by topic."""
+    """Partitions grouped by topic and sorted, as answers have them."""
     found: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         found.setdefault(topic, []).append(index)

@@ -56,7 +56,7 @@ MAX_REGEX_CHARACTERS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """A ConsumerGroupHeartbeat. None: it does not say, since nothing has changed."""
+    """A ConsumerGroupHeartbeat. None stands for a field that has not changed."""
 
     group: str
     member_id: str
@@ -78,7 +78,7 @@ class Beat:
 
     @property
     def is_full(self) -> bool:
-        """Whether it says all: the client may not know what it was answered before."""
+        """Whether the heartbeat has all fields: the client may not know the last answer."""
         return self.owned is not None and (self.topics is not None or self.regex is not None)
 
 
@@ -91,7 +91,7 @@ class Answer(NamedTuple):
 
 
 class ConsumerGroups:
-    """The groups of this protocol."""
+    """The groups of the consumer protocol."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ConsumerGroups:
         partitions_of: Callable[[str], int],
         settled: Callable[[ConsumerGroup], None],
     ) -> None:
-        """`settled` is called when what a group takes in memory may have changed."""
+        """`settled` is called when the memory of a group may have changed."""
         self.groups: dict[str, ConsumerGroup] = {}
         self._config = config
         self._loop = loop
@@ -112,7 +112,7 @@ class ConsumerGroups:
     def begin(
         self, beat: Beat, classic: Group | None, looked_up: Found | None = None
     ) -> tuple[ConsumerGroup, ConsumerMember]:
-        """Note what a heartbeat says; not for one that leaves. Raises KafkaError.
+        """Take the fields of a heartbeat, except of one that leaves. Raises KafkaError.
 
         `classic`: the classic group of that name, which becomes one of this protocol. `looked_up`:
         what the regex matches that `regex_due` has named.
@@ -190,7 +190,7 @@ class ConsumerGroups:
         return known
 
     def _take(self, group: ConsumerGroup, member: ConsumerMember, beat: Beat) -> bool:
-        """Note what a heartbeat says of its member; whether others are concerned."""
+        """Take a heartbeat's fields for its member. Return whether other members are concerned."""
         before = member.regex, member.assignor
         topics = member.topics if beat.topics is None else beat.topics
         matched = member.matched
@@ -280,7 +280,7 @@ class ConsumerGroups:
         return Answer(member_id, LEAVES)
 
     def remove(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """A member leaves, or was silent for too long."""
+        """Remove a member that leaves, or was silent for too long."""
         group.remove(member)
         group.epoch += 1
         self._forget_empty(group)
@@ -291,7 +291,7 @@ class ConsumerGroups:
             del self.groups[group.name]
 
     def _expect(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """A sign of life: the next one must come within the session's time."""
+        """Start the session timeout again, after a sign of life."""
         if member.session is not None:
             member.session.cancel()
         classic = member.classic
@@ -304,7 +304,7 @@ class ConsumerGroups:
         member.session = self._loop.call_later(timeout_ms / 1000, expired)
 
     def _expect_release(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """What a member has to let go it must let go within its time for rebalances."""
+        """Start the time within which a member must release what it has to revoke."""
         if not member.revoking and member.rebalance is not None:
             member.rebalance.cancel()
             member.rebalance = None
@@ -323,9 +323,9 @@ class ConsumerGroups:
     def check_offsets(
         self, group: ConsumerGroup, member_id: str, epoch: int, *, knows_epochs: bool = True
     ) -> Code:
-        """Whether a member of this epoch may commit offsets, or fetch them.
+        """The code for a member's commit or fetch of offsets.
 
-        `knows_epochs`: the request's version is one in which there are epochs of members.
+        `knows_epochs`: whether the request's version has member epochs.
         """
         member = group.members.get(member_id)
         if member is None:
@@ -342,7 +342,7 @@ class ConsumerGroups:
     # -- classic members --------------------------------------------------------------------------
 
     def _upgraded(self, classic: Group) -> ConsumerGroup:
-        """A classic group as one of this protocol. Raises KafkaError if it is of another kind."""
+        """Convert a classic group of consumers. Raises KafkaError for other kinds."""
         wanted = {
             each.member_id: subscription_of(each.joining) for each in classic.members.values()
         }
@@ -366,7 +366,7 @@ class ConsumerGroups:
         return group
 
     def downgraded(self, group: ConsumerGroup) -> Group:
-        """A group whose members are all classic ones, as a classic group."""
+        """Convert a group whose members are all classic ones to a classic group."""
         classic = Group(group.name)
         classic.generation, classic.state = group.epoch, State.STABLE
         for each in tuple(group.members.values()):
@@ -380,7 +380,7 @@ class ConsumerGroups:
         return classic
 
     def join_classic(self, group: ConsumerGroup, joining: Joining) -> None:
-        """A JoinGroup; it is answered at once."""
+        """Answer a classic member's JoinGroup at once."""
         wanted = subscription_of(joining)
         if joining.protocol_type != CONSUMER or wanted is None:
             result = JoinResult(joining.member_id, Code.INCONSISTENT_GROUP_PROTOCOL)
@@ -419,7 +419,7 @@ class ConsumerGroups:
     def classic_member(
         self, group: ConsumerGroup, member_id: str, generation: int | None, instance_id: str | None
     ) -> ConsumerMember | Code:
-        """The classic member that sends a request, or why it is refused."""
+        """The classic member that sends a request, or the code that refuses it."""
         member = group.members.get(member_id)
         if instance_id is not None and group.static.get(instance_id, member_id) != member_id:
             return Code.FENCED_INSTANCE_ID
@@ -438,7 +438,7 @@ def plan_now(group: ConsumerGroup) -> None:
 
 
 def check_beat(beat: Beat) -> None:
-    """Raise KafkaError for a heartbeat that no group could take."""
+    """Raise KafkaError for a heartbeat that is invalid for every group."""
     problem = ""
     joins = beat.epoch == JOINS
     if not beat.group.strip():
@@ -501,7 +501,7 @@ def _fenced(beat: Beat, holder: str) -> KafkaError:
 
 
 def _is_current(member: ConsumerMember, beat: Beat) -> bool:
-    """Whether a member may go on: it may also have missed the answer with its last epoch."""
+    """Whether a heartbeat has its member's epoch, or the one before if the answer was lost."""
     if beat.epoch == member.epoch:
         return True
     missed = member.epoch > 0 and beat.epoch == member.previous_epoch
@@ -520,14 +520,14 @@ def _new(beat: Beat) -> ConsumerMember:
 
 
 class Subscription(NamedTuple):
-    """What a classic member reads, and has."""
+    """The topics that a classic member subscribes to, and the partitions that it owns."""
 
     topics: frozenset[str]
     owned: frozenset[Partition]
 
 
 def subscription_of(joining: Joining) -> Subscription | None:
-    """What a classic consumer's metadata says; None: it is no consumer's."""
+    """Parse a classic consumer's metadata; None if it is not a consumer's."""
     try:
         _, data = joining.protocols[0]
         found = ConsumerProtocolSubscription.decode(data)
@@ -569,7 +569,7 @@ def _assigned(data: bytes) -> frozenset[Partition]:
 
 
 def assignment_of(assigned: frozenset[Partition]) -> bytes:
-    """Partitions as a classic member gets them."""
+    """Encode partitions as a classic member's assignment."""
     part = ConsumerProtocolAssignment.TopicPartition
     parts = [part(topic=topic, partitions=indexes) for topic, indexes in by_topic(assigned).items()]
     encoded: bytes = ConsumerProtocolAssignment(assigned_partitions=parts, user_data=b"").encode(

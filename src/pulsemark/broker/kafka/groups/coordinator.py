@@ -60,7 +60,7 @@ _NO_ROOM = Code.COORDINATOR_NOT_AVAILABLE
 
 
 class Coordinator:
-    """The groups that have members."""
+    """The coordinator of all groups."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Coordinator:
         offsets: Offsets,
         partitions_of: Callable[[str], int],
     ) -> None:
-        """`partitions_of`: how many partitions a topic has; 0: there is no such topic."""
+        """`partitions_of`: the number of a topic's partitions; 0: there is no topic."""
         self._config = config
-        #: The groups of the consumer protocol; a name is in one of both.
+        #: The groups of the consumer protocol. A group is either there or in the classic ones.
         self.consumers = ConsumerGroups(config, loop, partitions_of, self._settle_consumer)
         self.groups: dict[str, Group] = {}
         self.offsets = offsets
@@ -84,7 +84,7 @@ class Coordinator:
     # -- members --------------------------------------------------------------------------------
 
     def join(self, joining: Joining) -> None:
-        """A JoinGroup; it is answered by its callback, at once or when all have joined."""
+        """Handle a JoinGroup. Its callback is called at once, or when all members have joined."""
         refusal = self._refusal(joining)
         if refusal is not None:
             joining.reply(JoinResult(joining.member_id, refusal))
@@ -106,7 +106,7 @@ class Coordinator:
         self._settle(group)
 
     def _refusal(self, joining: Joining) -> Code | None:
-        """Why a JoinGroup is refused in every state of the group; None: it is not refused."""
+        """The code that refuses a JoinGroup in every state of the group; None if there is none."""
         config = self._config
         if not joining.group:
             return Code.INVALID_GROUP_ID
@@ -156,7 +156,7 @@ class Coordinator:
         return False
 
     def _no_room(self, group: ConsumerGroup, member_id: str, size_bytes: int) -> Code | None:
-        """Why a group of the consumer protocol cannot have a member; None: it can."""
+        """The code if a group of the consumer protocol has no room for a member, else None."""
         is_new = member_id not in group.members
         if is_new and len(group.members) >= self._config.max_kafka_group_members:
             return Code.GROUP_MAX_SIZE_REACHED
@@ -210,7 +210,7 @@ class Coordinator:
         assignments: Mapping[str, bytes],
         reply: Callable[[SyncResult], None],
     ) -> None:
-        """A SyncGroup; it is answered by its callback, when the leader has sent assignments."""
+        """Handle a SyncGroup. Its callback is called when the leader has sent the assignments."""
         consumers = self.consumers.groups.get(name)
         if consumers is not None:
             found = self.consumers.classic_member(consumers, member_id, generation, instance_id)
@@ -242,7 +242,7 @@ class Coordinator:
     def heartbeat(
         self, name: str, generation: int, member_id: str, instance_id: str | None
     ) -> Code:
-        """A sign of life; REBALANCE_IN_PROGRESS tells the member to join again."""
+        """Handle a heartbeat. REBALANCE_IN_PROGRESS tells the member to join again."""
         if not name:
             return Code.INVALID_GROUP_ID
         consumers = self.consumers.groups.get(name)
@@ -260,7 +260,7 @@ class Coordinator:
         return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
 
     def leave(self, name: str, member_id: str, instance_id: str | None) -> Code:
-        """A member leaves; a static one may be named by its instance id alone."""
+        """Remove a member. A static one may be named by its instance id alone."""
         consumers = self.consumers.groups.get(name)
         if consumers is not None:
             return self._leave_consumers(consumers, member_id, instance_id)
@@ -318,7 +318,7 @@ class Coordinator:
         return found
 
     def leave_consumer(self, beat: Beat) -> Answer:
-        """A member leaves. Raises KafkaError."""
+        """Remove a member of the consumer protocol. Raises KafkaError."""
         answer = self.consumers.leave(beat)
         group = self.consumers.groups.get(beat.group)
         if group is not None and answer.epoch == LEAVES:
@@ -326,7 +326,7 @@ class Coordinator:
         return answer
 
     def _downgrade(self, group: ConsumerGroup) -> None:
-        """Make a group whose members are all classic ones a classic one."""
+        """Convert a group whose members are all classic ones to a classic group."""
         if group.is_all_classic:
             classic = self.consumers.downgraded(group)
             self.groups[classic.name] = classic
@@ -337,7 +337,7 @@ class Coordinator:
             self._settle(classic)
 
     def _settle_consumer(self, group: ConsumerGroup) -> None:
-        """Count what a group of the consumer protocol takes now."""
+        """Count the memory that a group of the consumer protocol takes now."""
         is_here = self.consumers.groups.get(group.name) is group
         self._count(group, group.size_bytes if is_here else 0)
         if is_here and group.is_all_classic:
@@ -356,9 +356,9 @@ class Coordinator:
         *,
         knows_epochs: bool = False,
     ) -> Code:
-        """Whether a member of this generation or epoch may commit; -1 is a client without a group.
+        """The code for a commit with a generation or epoch; -1: a client without a group.
 
-        `knows_epochs`: the request's version is one in which there are epochs of members.
+        `knows_epochs`: whether the request's version has member epochs.
         """
         consumers = self.consumers.groups.get(name)
         if consumers is not None:
@@ -396,7 +396,7 @@ class Coordinator:
     # -- groups ---------------------------------------------------------------------------------
 
     def names(self) -> Iterator[tuple[str, str, str, str]]:
-        """Every group: its protocol type, state and type, as they are when each is reached."""
+        """Yield every group with its protocol type, state and type, read when it is reached."""
         for group in tuple(self.groups.values()):
             yield group.name, group.protocol_type, group.state.value, CLASSIC
         for each in tuple(self.consumers.groups.values()):
@@ -447,7 +447,7 @@ class Coordinator:
         return any(subscribes(member, topic) for member in group.members.values())
 
     def _settle(self, group: Group) -> None:
-        """Count what the group takes now; forget it if it has no members."""
+        """Count the memory that the group takes now. Forget it if it has no members."""
         is_over = not (group.members or group.pending or group.rebalance is not None)
         self._count(group, 0 if is_over else group.size_bytes)
         if is_over and self.groups.get(group.name) is group:
@@ -455,7 +455,7 @@ class Coordinator:
             del self.groups[group.name]
 
     def close(self) -> None:
-        """The broker closes: members join again elsewhere, or after its start."""
+        """Cancel all timers. Members join again at another broker, or after a restart."""
         for group in self.groups.values():
             for member in group.members.values():
                 member.answer_join(JoinResult(member.member_id, Code.COORDINATOR_NOT_AVAILABLE))

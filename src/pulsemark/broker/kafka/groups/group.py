@@ -91,7 +91,7 @@ class Member:
 
     @property
     def instance_id(self) -> str | None:
-        """Its name as a static member (KIP-345); None for others."""
+        """The id of a static member (KIP-345); None for others."""
         return self.joining.instance_id
 
     @property
@@ -101,15 +101,15 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for an answer of ours, and so cannot send heartbeats."""
+        """Whether the member waits for an answer, and so cannot send heartbeats."""
         return self.join_reply is not None or self.sync_reply is not None
 
     def metadata_of(self, protocol: str | None) -> bytes:
-        """Its metadata for a protocol; b"" if it does not have that."""
+        """The member's metadata for a protocol; b"" if it does not support that."""
         return next((data for name, data in self.joining.protocols if name == protocol), b"")
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The candidate that it prefers."""
+        """The candidate that the member prefers."""
         return next(name for name, _ in self.joining.protocols if name in candidates)
 
     def answer_join(self, result: JoinResult) -> None:
@@ -157,11 +157,11 @@ class Group:
         self.is_initial = False
         #: Whether a member has come since that delay began.
         self.has_new_member = False
-        #: What the coordinator counts for it.
+        #: The bytes that the coordinator has counted for the group.
         self.counted_bytes = 0
 
     def cancel(self) -> None:
-        """Expect nothing of its members any more."""
+        """Cancel the timers of all members."""
         sessions = (member.session for member in self.members.values())
         for timer in (*sessions, *self.pending.values(), self.rebalance):
             if timer is not None:
@@ -173,7 +173,7 @@ class Group:
         return sum(member.size_bytes for member in self.members.values())
 
     def size_with(self, joining: Joining) -> int:
-        """What they would take with a member that joins, or joins again."""
+        """The memory of all members with one that joins, or joins again, in bytes."""
         known = self.members.get(joining.member_id)
         return self.size_bytes + joining.size_bytes - (0 if known is None else known.size_bytes)
 
@@ -234,7 +234,7 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member comes back with a new id."""
+        """Give a static member that comes back a new id."""
         old_id, member.member_id = member.member_id, member_id
         self.members = {m.member_id: m for m in self.members.values()}
         if member.instance_id is not None:
@@ -243,7 +243,7 @@ class Group:
             self.leader = member_id
 
     def join_result(self, member: Member) -> JoinResult:
-        """What a member gets for its JoinGroup in this generation."""
+        """The answer to a member's JoinGroup in this generation."""
         members: tuple[tuple[str, str | None, bytes], ...] = ()
         if member.member_id == self.leader:
             members = tuple(
@@ -268,19 +268,19 @@ class Rebalancing:
         initial_delay_ms: int,
         changed: Callable[[Group], None],
     ) -> None:
-        """`changed` is called when time has changed a group, so that its caller cannot know."""
+        """`changed` is called after a timer has changed a group."""
         self._loop = loop
         self._changed = changed
         self._initial_delay_ms = initial_delay_ms
 
     def wait_for(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """A member got this id, and must join with it in time."""
+        """Give a client its member id. It must join with that in time."""
         group.pending[member_id] = self._loop.call_later(
             timeout_ms / 1000, partial(self.forget_pending, group, member_id)
         )
 
     def forget_pending(self, group: Group, member_id: str) -> None:
-        """The client that got the id does not join."""
+        """Forget a member id, since its client did not join in time."""
         deadline = group.pending.pop(member_id, None)
         if deadline is not None:
             deadline.cancel()
@@ -323,7 +323,7 @@ class Rebalancing:
         self.prepare(group)
 
     def prepare(self, group: Group) -> None:
-        """Begin a rebalance, if none runs; complete it, if all are there."""
+        """Begin a rebalance if none runs. Complete it if all members have joined."""
         if group.state is State.PREPARING:
             self._complete_if_all_joined(group)
             return
@@ -350,7 +350,7 @@ class Rebalancing:
         )
 
     def _put_off(self, group: Group) -> None:
-        """The first delay is over: wait once more if members came meanwhile."""
+        """End the first delay, or wait once more if members came meanwhile."""
         if group.has_new_member and group.initial_rest_ms > 0:
             group.has_new_member = False
             delay_ms = min(self._initial_delay_ms, group.initial_rest_ms)
@@ -395,7 +395,7 @@ class Rebalancing:
             member.answer_join(group.join_result(member))
 
     def assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
-        """The leader has sent the assignments: the generation is stable."""
+        """Take the leader's assignments, which makes the generation stable."""
         group.state = State.STABLE
         for member in tuple(group.members.values()):
             member.assignment = assignments.get(member.member_id, b"")
@@ -403,11 +403,11 @@ class Rebalancing:
             member.answer_sync(SyncResult(member.assignment))
 
     def beat(self, group: Group, member: Member) -> None:
-        """A sign of life."""
+        """Start a member's session timeout again."""
         self._expect(group, member, member.joining.session_timeout_ms / 1000)
 
     def _expect(self, group: Group, member: Member, within_s: float) -> None:
-        """Expect a sign of life of a member within a time."""
+        """Expect a member's next request within a time."""
         if member.session is not None:
             member.session.cancel()
         member.session = self._loop.call_later(within_s, partial(self._expired, group, member))
@@ -422,7 +422,7 @@ class Rebalancing:
         self._changed(group)
 
     def remove(self, group: Group, member: Member) -> None:
-        """A member leaves, or was silent for too long: the others share its part."""
+        """Remove a member that leaves or was silent for too long. A rebalance begins."""
         member.answer_join(JoinResult(member.member_id, Code.UNKNOWN_MEMBER_ID))
         member.answer_sync(SyncResult(code=Code.UNKNOWN_MEMBER_ID))
         group.remove(member)

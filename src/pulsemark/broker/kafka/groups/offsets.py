@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 #: more than it had after the last time: the state of a large transaction takes many.
 REWRITE_AT_LEAST, REWRITE_AT_LEAST_BYTES = 10_000, 64 * 1024 * 1024
 OFFSETS_PER_ENTRY = 500
-#: They are stored, and shown, in one step. Kafka's limit is the size of a batch, about as many.
+#: The most offsets of a commit, stored in one step. Kafka's limit, a batch's size, is similar.
 MAX_OFFSETS_PER_COMMIT = 20_000
 
 Partition = tuple[str, int]
@@ -72,12 +72,12 @@ class State(Enum):
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known how the transaction ends, and not every partition has it yet."""
+        """Whether the transaction's end is decided, and not yet in every partition."""
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property
     def completed(self) -> State:
-        """What comes after a decided state."""
+        """The state that follows a decided one."""
         is_commit = self is State.PREPARE_COMMIT
         return State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
 
@@ -94,23 +94,23 @@ class Transaction:
     partitions: frozenset[Partition] = frozenset()
     groups: frozenset[str] = frozenset()
     marked: Producer = NO_PRODUCER
-    """Whose id the entries of the transaction have: a fenced producer's has another epoch."""
+    """The producer whose id and epoch the transaction's entries have; not a fenced one."""
     started_ms: int = -1
     updated_ms: int = -1
     last_epoch: int = -1
-    """The epoch whose producer may have the present one, too, if it asks again; -1: none may."""
+    """The epoch of a producer that may ask again for the present epoch; -1: none."""
     ended: Producer = NO_PRODUCER
-    """Who has ended the transaction and got the present epoch by that: its answer may be lost."""
+    """The producer that got the present epoch by ending a transaction: its answer may be lost."""
     number: int = 0
     """Counts the transactions of the transactional id, so that no id is used again."""
 
     @property
     def id(self) -> str:
-        """The transaction's id, as stamps have it."""
+        """The transaction's id, as control entries have it."""
         return self.marked.transaction(self.number)
 
     def record(self) -> dict[str, Any]:
-        """Its entry in the log."""
+        """The transaction's entry in the log."""
         return {
             "transaction": self.name,
             "state": self.state.value,
@@ -128,7 +128,7 @@ class Transaction:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Transaction:
-        """What an entry says; those of version 1.0.0 have neither `ended` nor `number`."""
+        """Parse an entry; those of version 1.0.0 have neither `ended` nor `number`."""
         return cls(
             record["transaction"],
             Producer(*record["producer"]),
@@ -154,7 +154,7 @@ class Offsets:
         run_blocking: Callable[..., Awaitable[Any]],
         max_offsets: int,
     ) -> None:
-        """`ledger`: the log; None: another broker has it, and there are no offsets here."""
+        """`ledger`: the log; None: another broker owns it, and there are no offsets here."""
         self._log = ledger
         self._run_blocking = run_blocking
         self._max_offsets = max_offsets
@@ -210,7 +210,7 @@ class Offsets:
         return self._by_group.get(group, {})
 
     def unstable_of(self, group: str) -> set[Partition]:
-        """The partitions of which a transaction has committed an offset, and has not ended."""
+        """The partitions with an offset that an open transaction has committed."""
         records = (groups.get(group) for groups in self._uncommitted.values())
         return {(row[0], row[1]) for record in records if record for row in record["offsets"]}
 
@@ -254,7 +254,7 @@ class Offsets:
         self._append(new.record(), done)
 
     def forget_transaction(self, name: str) -> None:
-        """Forget a transactional id. Nobody waits for it."""
+        """Forget a transactional id. Does not wait until that is durable."""
         with suppress(LedgerError):
             self._append({"transaction": name, "state": None}, lambda _: None)
 
@@ -264,7 +264,7 @@ class Offsets:
         self._append({"group": group, "dropped": dropped}, done)
 
     def dropping(self, group: str, partitions: Iterable[Partition] | None) -> asyncio.Future[None]:
-        """As `drop`; a future that is done when it is, or has the LedgerError."""
+        """As `drop`; returns a future that is done when that is durable, or has failed."""
         dropped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             self.drop(group, partitions, partial(settle, dropped))
@@ -310,7 +310,7 @@ class Offsets:
         return appended
 
     def _take(self, record: dict[str, Any]) -> None:
-        """Show what an entry says."""
+        """Apply an entry of the log."""
         if "transaction" in record:
             self._take_of_transaction(record["transaction"], record)
             return
@@ -365,7 +365,7 @@ class Offsets:
             self.types.pop(group, None)
 
     def _forget_uncommitted(self, group: str, dropped: list[list[Any]] | None) -> None:
-        """No transaction commits later what is dropped now, as in Kafka 4."""
+        """Drop uncommitted offsets of open transactions, too, as in Kafka 4."""
         gone = {(topic, partition) for topic, partition in dropped or ()}
         for groups in self._uncommitted.values():
             if (record := groups.pop(group, None)) is None:
@@ -396,7 +396,7 @@ class Offsets:
             self._is_rewriting = False
 
     async def _write_all_again(self) -> tuple[Position, list[Appended]]:
-        """Write all offsets once more; returns where that begins, and what was written."""
+        """Write all offsets once more. Return the first position, and the appends."""
         self._all_settled = asyncio.get_running_loop().create_future()
         try:
             if self._pending:
@@ -424,7 +424,7 @@ class Offsets:
                     done(error)
 
     def _truncate(self, before: Position, written: list[Appended]) -> None:
-        """After all that was written is durable: only durable entries can be removed. Blocks."""
+        """Remove older entries, when all that was written is durable. Blocks."""
         written.append(self._write({"group": "", "dropped": []}))
         for each in written:
             each.commit.wait()
@@ -439,7 +439,7 @@ def _record(
 
 
 def settle(done: asyncio.Future[None], error: BaseException | None) -> None:
-    """Let a future be done, if it is not, with an error or without."""
+    """Complete a future, if it is not done, with an error or without."""
     if done.done():
         return
     if error is None:

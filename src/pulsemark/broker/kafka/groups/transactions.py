@@ -124,14 +124,14 @@ class TransactionCoordinator:
         return new.producer
 
     async def _next(self, known: Transaction) -> Producer:
-        """A producer with its next epoch; after the last one with another id."""
+        """The producer with its next epoch, or with a new id after the last epoch."""
         producer = known.producer._replace(epoch=known.producer.epoch + 1)
         if producer.epoch < MAX_EPOCH:
             return producer
         return Producer(await self._take_id(known.name), 0)
 
     async def _take_id(self, name: str) -> int:
-        """A new producer id. Its transactional id does not change meanwhile."""
+        """A new producer id. The state of its transactional id does not change meanwhile."""
         self._storing[name] = State.EMPTY
         try:
             return await self._producer_ids.take()
@@ -157,8 +157,8 @@ class TransactionCoordinator:
         partitions: Collection[Partition] = (),
         groups: Collection[str] = (),
     ) -> None:
-        """Let partitions, or groups whose offsets are committed, be in the transaction; begin it if
-        none is open. Durable on return. Raises KafkaError.
+        """Add partitions, or groups' offsets, to the transaction; begin it if none is open. Durable
+        on return. Raises KafkaError.
         """
         known = self._of(name, producer)
         is_open = known.state is State.ONGOING
@@ -209,7 +209,7 @@ class TransactionCoordinator:
     async def end(
         self, name: str, producer: Producer, *, commits: bool, bumps: bool = False
     ) -> Producer:
-        """End the transaction; who may begin the next one. The end is durable on return.
+        """End the transaction durably. Return the producer that may begin the next one.
 
         ``bumps``: its producer gets the next epoch (KIP-890). Raises KafkaError.
         """
@@ -278,10 +278,10 @@ class TransactionCoordinator:
         bumps: bool = False,
         also_storing: State | None = None,
     ) -> Transaction:
-        """The transaction of a producer that asks for something. Raises KafkaError.
+        """The transaction of a producer's request. Raises KafkaError.
 
-        ``bumps``: also of one that asks once more for the end that has given it a new epoch.
-        ``also_storing``: also while this is its next state.
+        ``bumps``: accept a repeated end, too, which has already raised the epoch. ``also_storing``:
+        accept it while its next state is being stored.
         """
         known = self.known.get(name)
         if known is not None and bumps and name in self._storing:
@@ -299,14 +299,14 @@ class TransactionCoordinator:
         return known
 
     async def _store(self, new: Transaction, old: Transaction | None) -> None:
-        """Make the state after ``old`` durable; then it counts. Raises KafkaError."""
+        """Store the state that follows ``old``; it counts once durable. Raises KafkaError."""
         name = new.name
         if name in self._storing or self.known.get(name) is not old:
             raise _busy(name)
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: BaseException | None) -> None:
-            # Also called when nobody waits any more.
+            # The callback runs even if the caller was cancelled.
             self._storing.pop(name, None)
             settle(stored, error)
 
@@ -322,8 +322,8 @@ class TransactionCoordinator:
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     async def _abort(self, known: Transaction, last_epoch: int) -> None:
-        """Abort a transaction whose producer gets nothing done any more, until it asks for its next
-        epoch, if it may (``last_epoch``). As `_decide`.
+        """Abort a transaction and fence its producer until it asks for its next epoch,
+        if it may (``last_epoch``). As `_decide`.
         """
         epoch = min(known.producer.epoch + 1, MAX_EPOCH)
         producer = known.producer._replace(epoch=epoch)
@@ -349,7 +349,7 @@ class TransactionCoordinator:
         task.add_done_callback(lambda _: self._ending.pop(name, None))
 
     async def _end(self, name: str) -> None:
-        """Write the control entries, and that all are there; again and again until it is done."""
+        """Write the control entries, then the completed state; retry until it is done."""
         retry_s = RETRY_S
         while (known := self.known.get(name)) is not None and known.state.is_decided:
             new = replace(known, partitions=frozenset(), groups=frozenset())
@@ -357,7 +357,7 @@ class TransactionCoordinator:
                 await self.write_ends(known)
                 await self._store(replace(new, state=known.state.completed), known)
             except Exception as error:
-                # Whatever it is: nobody else would end it.
+                # Catch everything: nobody else would end the transaction.
                 is_known = isinstance(error, (KafkaError, LedgerError, OSError))
                 text = "the transaction of %r has not ended yet: %s"
                 log.warning(text, name[:100], error, exc_info=not is_known)
@@ -365,7 +365,7 @@ class TransactionCoordinator:
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
 
     async def write_ends(self, known: Transaction) -> None:
-        """Have the missing control entries written; durable on return. Raises KafkaError."""
+        """Write the missing control entries; durable on return. Raises KafkaError."""
         commits = known.state is State.PREPARE_COMMIT
         end = partial(self._topics.end_transaction, transaction=known.id, commits=commits)
         await asyncio.gather(*map(end, sorted(known.partitions)))
@@ -373,7 +373,7 @@ class TransactionCoordinator:
     # -- time -----------------------------------------------------------------------------------
 
     def check_time(self) -> None:
-        """Called about once a second: abort what takes too long, forget ids that are not used."""
+        """Called about once a second: abort late transactions, forget unused ids."""
         now_ms = self._now_ms()
         for known in tuple(self.known.values()):
             if known.name in self._storing:
@@ -393,7 +393,7 @@ class TransactionCoordinator:
                 self._offsets.forget_transaction(known.name)
 
     def close(self) -> None:
-        """End nothing any more: the next owner does."""
+        """Stop ending transactions: the next owner of the log does that."""
         self._is_over = True
         for task in tuple(self._ending.values()):
             task.cancel()

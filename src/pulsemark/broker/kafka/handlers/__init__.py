@@ -1,4 +1,4 @@
-"""What each request does: one table of functions for each subject.
+"""The handlers of requests: one table of functions for each subject.
 
 A handler answers at once, or returns a coroutine that does, or keeps the request until something
 happens (`KafkaSession.block`).

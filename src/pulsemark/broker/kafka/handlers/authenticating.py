@@ -92,7 +92,7 @@ async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
 
 
 async def raw_sasl(session: KafkaSession, request: Request) -> None:
-    """The same without a request's header. A refusal is only the end of the connection."""
+    """As SaslAuthenticate, without a request's header. A refusal only ends the connection."""
     session.connection.takes_raw_sasl = False
     try:
         admitted = await _authenticated(session, request.body)
@@ -147,7 +147,7 @@ async def _with_sasl(session: KafkaSession, claim: Claim) -> Admitted:
 
 
 def _challenge(session: KafkaSession) -> bytes:
-    """What a client gets whose token is refused; its answer to this ends the exchange."""
+    """The challenge after a refused token. The client's answer to it ends the exchange."""
     session.sasl_challenge = TOKEN_REFUSED
     return TOKEN_REFUSED.encode()
 

@@ -1,4 +1,4 @@
-"""What clients and tools ask of a cluster: versions, topics, leaders, disks, and what it lacks.
+"""What clients and tools ask of a cluster: versions, topics, leaders, disks and features.
 
 ApiVersions, Metadata and FindCoordinator come from every client. A broker alone leads every
 partition and coordinates every group; in a cluster each answer names the broker that does
@@ -7,7 +7,7 @@ partition and coordinates every group; in a cluster each answer names the broker
 Each partition is on one broker, which leads it. So leaders are never elected, and replicas never
 move: a request for the present state is granted, any other one is refused.
 
-Who asks for Kafka's ACLs is answered as by a Kafka without an authorizer.
+Requests about ACLs are answered as by a Kafka without an authorizer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 
 
 async def describe_cluster(session: KafkaSession, request: Request) -> None:
-    """The brokers; the one that coordinates groups is the controller, too."""
+    """Answer with the brokers; the coordinator of groups is the controller, too."""
     code, message = Code.NONE, None
     kind = request.body.endpoint_type if request.version >= 1 else BROKERS
     if kind != BROKERS:
@@ -84,7 +84,7 @@ async def describe_cluster(session: KafkaSession, request: Request) -> None:
 
 
 async def _reachable(session: KafkaSession) -> list[tuple[KafkaPlace, int]]:
-    """The brokers that the client can use, each with its port: with TLS if its own is so."""
+    """The brokers that the client can use, with their TLS ports if it came over TLS."""
     is_tls, nodes = "SSL" in session.security_protocol, await session.endpoint.cluster.nodes()
     found = []
     for node in nodes.values():
@@ -100,7 +100,7 @@ async def _reachable(session: KafkaSession) -> list[tuple[KafkaPlace, int]]:
 
 
 async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
-    """The data folder, and how large each partition in it is. Null: all partitions."""
+    """Answer with the data folder and each partition's size in it. Null: all partitions."""
     try:
         session.access.check_broker()
     except KafkaError as refusal:
@@ -131,13 +131,13 @@ async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
 
 
 def _data_folder(session: KafkaSession) -> str:
-    """The name by which tools know the broker's disk."""
+    """The path of the data folder or store, which names the log directory."""
     config = session.config
     return str(config.data_dir or config.bookkeeper.store_address or "memory")
 
 
 async def _disk_bytes(session: KafkaSession) -> tuple[int, int]:
-    """The size of the data folder's disk, and what is free; -1: not known. Raises OSError."""
+    """The total and free bytes of the data folder's disk; -1: not known. Raises OSError."""
     folder = session.config.data_dir
     if folder is None:
         return -1, -1
@@ -146,7 +146,7 @@ async def _disk_bytes(session: KafkaSession) -> tuple[int, int]:
 
 
 def _wanted(session: KafkaSession, asked: Any) -> Iterator[tuple[str, int]]:
-    """The partitions that there are, of those that are asked for."""
+    """The partitions of the request that exist."""
     count_of = session.endpoint.topics.partitions_of
     if asked is None:
         for name in session.endpoint.topics.names():
@@ -160,7 +160,7 @@ def _wanted(session: KafkaSession, asked: Any) -> Iterator[tuple[str, int]]:
 
 
 async def _size(session: KafkaSession, name: str, index: int) -> Any:
-    """The size of a partition; None if there is none."""
+    """A partition's size in bytes; None if there is none."""
     if (name, index) == NO_PARTITION:
         return None
     try:
@@ -173,7 +173,7 @@ async def _size(session: KafkaSession, name: str, index: int) -> Any:
 
 
 async def alter_replica_log_dirs(session: KafkaSession, request: Request) -> None:
-    """A partition may be asked to be in the data folder, where it is."""
+    """Grant that a partition is in the data folder; refuse another folder."""
     topics: dict[str, list[Any]] = {}
     asked = (
         (folder.path, topic.name, index)
@@ -202,7 +202,7 @@ def _check_folder(session: KafkaSession, path: str | None, name: str | None, ind
 
 
 async def elect_leaders(session: KafkaSession, request: Request) -> None:
-    """No election is ever needed. Null: all topics, of which no partition is named then."""
+    """Answer that no election is needed. Null: all topics; then no partition is named."""
     body = request.body
     kind = body.election_type if request.version >= 1 else PREFERRED
     code = _code_of(session.access.check_broker)
@@ -242,7 +242,7 @@ def _check_election(session: KafkaSession, kind: int, name: str | None, index: i
 
 
 async def alter_partition_reassignments(session: KafkaSession, request: Request) -> None:
-    """A partition may be asked to be on this broker, where it is."""
+    """Grant that a partition is on this broker; refuse another one."""
     code = _code_of(session.access.check_broker)
     topics: dict[str, list[Any]] = {}
     asked = request.body.topics or () if code is Code.NONE else ()
@@ -280,7 +280,7 @@ def _check_replicas(session: KafkaSession, name: str | None, asked: Any) -> None
 
 
 def list_partition_reassignments(session: KafkaSession, request: Request) -> None:
-    """None is ever in progress."""
+    """Answer that no reassignment is in progress."""
     code = _code_of(session.access.check_broker)
     message = None if code is Code.NONE else "Cluster authorization failed."
     response = ListPartitionReassignmentsResponse(error_code=code, error_message=message)
@@ -296,7 +296,7 @@ def _check_partition(session: KafkaSession, name: str | None, index: int) -> Non
 
 
 def describe_acls(session: KafkaSession, request: Request) -> None:
-    """There is no authorizer of Kafka's kind."""
+    """Answer that there is no authorizer."""
     refused = _failure_of(session.access.check_broker)
     refused = refused or KafkaError(Code.SECURITY_DISABLED, NO_ACLS)
     response = DescribeAclsResponse(error_code=refused.code, error_message=refused.message)
@@ -317,7 +317,7 @@ def _code_of(check: Callable[..., None], *args: Any) -> Code:
 
 
 def _parts_or_all(field: str) -> Callable[[KafkaSession, Request], int]:
-    """As `parts_of` topics and their partitions; null means all that there are."""
+    """As `parts_of` topics and their partitions; null means all of them."""
     count = parts_of(field, "partitions")
 
     def parts(session: KafkaSession, request: Request) -> int:
@@ -339,7 +339,7 @@ GROUP_FEATURE = "group.version"
 FEATURES = {GROUP_FEATURE: 1, "transaction.version": 2}
 #: What a client may call itself (KIP-511).
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-#: For so many partitions of a request the leader epoch is looked up, which opens their topics.
+#: The most partitions of a request for which leader epochs are looked up, which opens topics.
 OPENED_FOR_EPOCHS = 200
 
 _Version = ApiVersionsResponse.ApiVersion
@@ -350,7 +350,7 @@ _Partition = _Topic.MetadataResponsePartition
 
 
 def api_versions(session: KafkaSession, request: Request) -> None:
-    """Which requests are served, in which versions."""
+    """Answer with the served requests and their versions."""
     if request.body is None:
         highest = _Version(api_key=API_VERSIONS, min_version=0, max_version=request.api.highest)
         response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=[highest])
@@ -398,7 +398,7 @@ def _versions(served: list[Any], features: Mapping[str, int], code: Code = Code.
 
 
 async def metadata(session: KafkaSession, request: Request) -> None:
-    """Brokers, topics and their partitions' leaders. Creates topics that are missing."""
+    """Answer with brokers, topics and leaders. Missing topics are created."""
     asked, version = request.body.topics, request.version
     if asked is None or (version == 0 and not asked):
         topics = await _all_topics(session)
@@ -426,7 +426,7 @@ async def metadata(session: KafkaSession, request: Request) -> None:
 
 
 def _name_of(session: KafkaSession, asked: Any) -> str | None:
-    """The name of a topic that is asked for, perhaps by its id; None: it is not known."""
+    """The name of a topic that is asked for by name or id; None: it is not known."""
     name: str | None = asked.name
     return name or session.endpoint.topic_ids.name(asked.topic_id) or name
 
@@ -450,7 +450,7 @@ async def _asked_topic(session: KafkaSession, asked: Any, version: int, *, creat
 
 
 def _parts(session: KafkaSession, request: Request) -> int:
-    """Topics, and their partitions, as the answer has them."""
+    """The number of topics and partitions of the answer."""
     topics, asked = session.endpoint.topics, request.body.topics
     if asked is None or (request.version == 0 and not asked):
         return topics.count()
@@ -504,9 +504,9 @@ def _unknown(name: str | None, code: Code) -> Any:
 
 
 async def _described(session: KafkaSession, name: str, count: int) -> Any:
-    """A topic. Epochs are left out in a cluster: not every broker knows the leader's.
+    """Describe a topic. In a cluster without epochs: not every broker knows the leader's.
 
-    A client takes an answer for outdated that has a lower epoch than one before.
+    Clients ignore an answer with a lower epoch than an earlier one had.
     """
     opened = session.endpoint.topics.opened
     has_epochs = session.endpoint.services.cluster is None
@@ -538,7 +538,7 @@ REASONS = {
 
 
 async def find_coordinator(session: KafkaSession, request: Request) -> None:
-    """The broker that coordinates groups and transactions."""
+    """Answer with the broker that coordinates groups and transactions."""
     kind = request.body.key_type if request.version >= 1 else GROUP
     found: tuple[KafkaPlace, int] | None = None
     code = Code.NONE if kind in (GROUP, TRANSACTION) else Code.INVALID_REQUEST

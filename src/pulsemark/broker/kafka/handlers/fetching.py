@@ -44,7 +44,7 @@ _Aborted = _Partition.AbortedTransaction
 
 
 def fetch(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Entries from some offsets on; waits for new ones."""
+    """Answer with entries from some offsets on; wait for new ones."""
     body = request.body
     count = sum(len(topic.partitions or ()) for topic in body.topics or ())
     if request.version >= SESSIONS_VERSION:
@@ -102,7 +102,7 @@ def _fetch(
 def _context(
     session: KafkaSession, request: Request, wanted: dict[Key, Wanted], forgotten: list[Key]
 ) -> FetchContext:
-    """Raises KafkaError: the session cannot go on."""
+    """The context of the request. Raises KafkaError if its session cannot go on."""
     sessions, body = session.endpoint.fetch_sessions, request.body
     if request.version < SESSIONS_VERSION:
         return FetchContext(sessions, wanted)
@@ -120,7 +120,7 @@ def _refusal(code: Code, session_id: int) -> Any:
 
 
 class _Answer:
-    """Partitions by topic, and their records in the order in which the topics are encoded."""
+    """The partitions of an answer by topic, and their records in the order of encoding."""
 
     def __init__(self, context: FetchContext, is_committed: bool) -> None:
         self._context = context
@@ -132,7 +132,7 @@ class _Answer:
         self._records: dict[str, list[list[Buffer]]] = {}
 
     def add(self, asked: Asked, read: Read) -> None:
-        """Add a partition, if the client has to know of it."""
+        """Add a partition, unless its session has nothing new of it."""
         if self._code is not Code.NONE:
             return
         if not self._context.must_answer((asked.topic, asked.index), read):
@@ -180,7 +180,7 @@ class FetchWork:
     ) -> None:
         self._session, self._request, self._context = session, request, context
         body, version, endpoint = request.body, request.version, session.endpoint
-        #: The client leaves out what was aborted, and needs the list of it.
+        #: READ_COMMITTED: the client drops aborted records, and needs the list of transactions.
         self._is_committed = version >= 4 and body.isolation_level == READ_COMMITTED
         self._shown = ShownEntries(endpoint.figures, endpoint.conversions, max_magic_of(version))
         self.asked = asked
@@ -197,13 +197,13 @@ class FetchWork:
         self._min_bytes: int = body.min_bytes
         self._deadline: asyncio.TimerHandle | None = None
         self._is_woken = False
-        #: Reads in later turns, or converts a large entry.
+        #: The task that reads in later turns, or converts a large entry.
         self._task: asyncio.Task[None] | None = None
         self._is_over = False
         self._is_answered = False
 
     def needs_no_wait(self) -> bool:
-        """Whether all partitions are open, and so few that they are looked up at once."""
+        """Whether all partitions are open, and few enough to be looked up at once."""
         if len(self.asked) > AT_ONCE_PARTITIONS:
             return False
         get = self._session.endpoint.partitions.get
@@ -233,7 +233,7 @@ class FetchWork:
         self.begin()
 
     def begin(self) -> None:
-        """Answer if there is enough, or something is wrong; else begin to wait."""
+        """Answer if there is enough, or an error; else begin to wait."""
         loop, unsent = self._session.endpoint.loop, self._session.unsent_records
         max_wait_ms = unsent.wait_ms(self.asked, self._request.body.max_wait_ms, loop.time())
         if max_wait_ms > 0:
@@ -292,7 +292,7 @@ class FetchWork:
         return sum(read.size_bytes for read in reads) >= self._min_bytes
 
     def _wake(self) -> None:
-        """A commit added entries: look again in the next turn, once for many commits."""
+        """After commits: look again, once in the next turn of the loop."""
         if not self._is_woken and not self._is_answered:
             self._is_woken = True
             # A client that waits for many bytes has them read again at each look.
@@ -300,7 +300,7 @@ class FetchWork:
             self._session.endpoint.loop.call_later(delay_s, self._look)
 
     def _over(self) -> None:
-        """The time is over: answer what there is."""
+        """The time is over: answer with what there is."""
         self._is_over = True
         self._look()
 
@@ -335,7 +335,7 @@ class FetchWork:
         await session.answer_by_size(self._request, answer.response(), answer.parts, records)
 
     def _count(self, reads: list[Read]) -> None:
-        """Count the sets of an answer, by topic and by this request's version."""
+        """Count the record sets of an answer, by topic and by this request's version."""
         count = self._session.endpoint.figures.fetched
         for asked, read in zip(self.asked, reads, strict=True):
             if read.parts and asked.partition is not None:

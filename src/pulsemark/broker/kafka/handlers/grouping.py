@@ -1,7 +1,7 @@
-"""Consumer groups: their members, their committed offsets, and what administrators ask of them.
+"""Consumer groups: their members, committed offsets, and the requests of administrators.
 
-JoinGroup, SyncGroup, Heartbeat, LeaveGroup; OffsetCommit, OffsetFetch and OffsetDelete, of which a
-change is answered when it is durable; DescribeGroups, ListGroups and DeleteGroups; and the consumer
+JoinGroup, SyncGroup, Heartbeat, LeaveGroup; OffsetCommit, OffsetFetch and OffsetDelete, which
+answer a change when it is durable; DescribeGroups, ListGroups and DeleteGroups; and the consumer
 protocol's ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 """
 
@@ -64,7 +64,7 @@ _Member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
 
 
 def join_group(session: KafkaSession, request: Request) -> None:
-    """A member joins; the answer waits for the others."""
+    """Let a member join; the answer waits for the others."""
     body = request.body
     code = session.group_code(body.group_id or "")
     if code is not Code.NONE:
@@ -91,7 +91,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
 
 
 def _nothing() -> None:
-    """A member whose connection is lost stays until its session times out, as in Kafka."""
+    """A member whose connection is lost stays until its session times out."""
 
 
 def _joined(session: KafkaSession, request: Request, result: JoinResult) -> None:
@@ -113,7 +113,7 @@ def _joined(session: KafkaSession, request: Request, result: JoinResult) -> None
 
 
 def sync_group(session: KafkaSession, request: Request) -> None:
-    """A member asks for its assignment; the leader brings all of them."""
+    """Answer a member with its assignment; the leader sends all of them."""
     body = request.body
     code = session.group_code(body.group_id or "")
     if code is not Code.NONE:
@@ -135,7 +135,7 @@ def _synced(session: KafkaSession, request: Request, result: SyncResult) -> None
 
 
 def heartbeat(session: KafkaSession, request: Request) -> None:
-    """A sign of life."""
+    """Start a member's session timeout again."""
     body = request.body
     group = body.group_id or ""
     code = session.group_code(group) or session.endpoint.groups.heartbeat(
@@ -148,7 +148,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
 
 
 def leave_group(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Members leave; at once, because clients leave and close their connection."""
+    """Remove members; at once, because clients leave and close their connection."""
     body, groups = request.body, session.endpoint.groups
     group = body.group_id or ""
     refused = session.group_code(group)
@@ -184,7 +184,7 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
 
 
 async def describe_groups(session: KafkaSession, request: Request) -> None:
-    """The state of groups, with their members."""
+    """Answer with the state of groups and their members."""
     coordinator, total_bytes = session.endpoint.groups, 0
 
     def answer_bytes(name: str | None) -> int:
@@ -239,7 +239,7 @@ def _member(group: Group, member_id: str) -> Any:
 
 
 async def list_groups(session: KafkaSession, request: Request) -> None:
-    """All groups that the client may use."""
+    """Answer with all groups that the client may use."""
     states = await _filter(session, request.body.states_filter if request.version >= 4 else None)
     types = await _filter(session, request.body.types_filter if request.version >= 5 else None)
     groups = [
@@ -257,12 +257,12 @@ async def list_groups(session: KafkaSession, request: Request) -> None:
 
 
 async def _filter(session: KafkaSession, names: list[str | None] | None) -> set[str]:
-    """What a client asks for (KIP-518, KIP-848); nothing: everything."""
+    """The lower-case names of a filter (KIP-518, KIP-848); none: everything."""
     return {(name or "").lower() async for name in session.named(names or ())}
 
 
 async def delete_groups(session: KafkaSession, request: Request) -> None:
-    """Delete groups without members: their committed offsets. The answer waits for the disk."""
+    """Delete the committed offsets of groups without members. Answered when durable."""
     endpoint = session.endpoint
     codes: dict[str, Code] = {}
     dropped: dict[str, asyncio.Future[None]] = {}
@@ -289,7 +289,7 @@ def _parts_of_leave(session: KafkaSession, request: Request) -> int:
 
 
 def _parts_of_describe(session: KafkaSession, request: Request) -> int:
-    """Groups and members, as the answer has them."""
+    """The number of groups and members of the answer."""
     if len(request.body.groups or ()) > MANY_PARTS:
         return len(request.body.groups)
     names, known = set(request.body.groups or ()), session.endpoint.groups.groups
@@ -298,7 +298,7 @@ def _parts_of_describe(session: KafkaSession, request: Request) -> int:
 
 
 def _parts_of_list(session: KafkaSession, request: Request) -> int:
-    """Groups, and states and types that are asked for."""
+    """The number of groups, and of states and types that are asked for."""
     body, coordinator = request.body, session.endpoint.groups
     asked = len(body.states_filter or ()) if request.version >= 4 else 0
     asked += len(body.types_filter or ()) if request.version >= 5 else 0
@@ -328,7 +328,7 @@ EPOCHS_VERSION = 9
 def offset_commit(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
     """Store a group's offsets, all together; answered when they are durable.
 
-    A commit of few is begun at once: also a client that does not wait for the answer has it.
+    A small commit begins at once: so it is also stored for a client that does not wait.
     """
     body = request.body
     if sum(len(topic.partitions or ()) for topic in body.topics or ()) > AT_ONCE_PARTITIONS:
@@ -360,7 +360,7 @@ async def _commit_in_turns(session: KafkaSession, request: Request) -> None:
 
 
 def offset_code(session: KafkaSession, at: Partition, text: str = "") -> Code:
-    """Why a client cannot commit this offset of a partition, or remove it."""
+    """The code that refuses to commit or remove a partition's offset; NONE: it is granted."""
     if not session.access.may(Operation.READ, at[0]):
         return Code.TOPIC_AUTHORIZATION_FAILED
     if not 0 <= at[1] < session.endpoint.topics.partitions_of(at[0]):
@@ -370,7 +370,7 @@ def offset_code(session: KafkaSession, at: Partition, text: str = "") -> Code:
 
 
 def topics_of(codes: Mapping[Partition, Code], topic: Any, partition: Any) -> list[Any]:
-    """The topics of an answer that has a code for each partition."""
+    """Build the topics of an answer with a code for each partition."""
     found: dict[str, list[Any]] = {}
     for (name, index), code in codes.items():
         found.setdefault(name, []).append(partition(partition_index=index, error_code=code))
@@ -378,7 +378,7 @@ def topics_of(codes: Mapping[Partition, Code], topic: Any, partition: Any) -> li
 
 
 class _Commit:
-    """One OffsetCommit: what of it can be stored, and each partition's code."""
+    """One OffsetCommit: the offsets that can be stored, and each partition's code."""
 
     def __init__(self, session: KafkaSession, request: Request) -> None:
         self._session = session
@@ -388,7 +388,7 @@ class _Commit:
         self._codes: dict[Partition, Code] = {}
 
     def check(self, name: str, each: Any) -> None:
-        """Take the offset of one partition."""
+        """Check the offset of one partition, and keep it if it is valid."""
         at, text = (name, each.partition_index), each.committed_metadata or ""
         self._codes[at] = code = offset_code(self._session, at, text)
         if code is Code.NONE:
@@ -417,7 +417,7 @@ class _Commit:
             done(error)
 
     def stored(self, error: BaseException | None) -> None:
-        """It is durable, or there is an error."""
+        """Set the codes, when the offsets are durable or have failed."""
         if error is None:
             return
         is_alone = self._session.endpoint.services.cluster is None
@@ -492,7 +492,7 @@ async def _fetched_group(
 
 
 def _fetch_code(session: KafkaSession, group: str, asked: Any) -> Code:
-    """Why a member of the consumer protocol does not get its group's offsets."""
+    """The code that refuses a member of the consumer protocol its group's offsets."""
     groups = session.endpoint.groups.consumers
     known = groups.groups.get(group)
     member_id, epoch = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
@@ -502,7 +502,7 @@ def _fetch_code(session: KafkaSession, group: str, asked: Any) -> Code:
 
 
 def _fetched_of(body: Any, offsets: Mapping[Partition, Committed]) -> Iterable[Partition]:
-    """The partitions that are asked for; without a list, those that have offsets."""
+    """The partitions asked for; without a list, those that have offsets."""
     if body.topics is None:
         return tuple(offsets)
     return (
@@ -524,7 +524,7 @@ def _fetched(kind: Any, index: int, committed: Committed | None, code: Code) -> 
 
 
 async def offset_delete(session: KafkaSession, request: Request) -> None:
-    """Remove a group's offsets of some partitions, except those of topics that it still reads."""
+    """Remove a group's offsets of some partitions, except of topics that it still reads."""
     body, endpoint = request.body, session.endpoint
     group = body.group_id or ""
     codes: dict[Partition, Code] = {}
@@ -558,14 +558,14 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
 
 
 def _parts_of_fetch(session: KafkaSession, request: Request) -> int:
-    """Partitions, as the answer has them."""
+    """The number of groups and partitions of the answer."""
     body = request.body
     asked = (body,) if request.version < GROUPS_VERSION else body.groups or ()
     return sum(_count_of(session, each) for each in asked)
 
 
 def _count_of(session: KafkaSession, asked: Any) -> int:
-    """Partitions of one group that are asked for, and the group."""
+    """The number of a group's partitions that are asked for, and 1 for the group."""
     if asked.topics is None:
         return 1 + len(session.endpoint.offsets.of_group(asked.group_id or ""))
     return 1 + sum(1 + len(topic.partition_indexes or ()) for topic in asked.topics)
@@ -605,7 +605,7 @@ async def consumer_group_heartbeat(session: KafkaSession, request: Request) -> N
 
 
 async def _shown(session: KafkaSession, assigned: frozenset[Partition]) -> Any:
-    """A member's partitions, as an answer has them."""
+    """A member's partitions in an answer, by topic id."""
     ids = session.endpoint.topic_ids
 
     def make() -> Any:
@@ -620,7 +620,7 @@ async def _shown(session: KafkaSession, assigned: frozenset[Partition]) -> Any:
 
 
 async def _beat_of(session: KafkaSession, request: Request) -> Beat:
-    """What a heartbeat says. Raises KafkaError."""
+    """Parse a heartbeat. Raises KafkaError."""
     body, ids = request.body, session.endpoint.topic_ids
     topics, parts = body.subscribed_topic_names, body.topic_partitions
     owned: frozenset[Partition] | None = None
@@ -656,7 +656,7 @@ async def _beat_of(session: KafkaSession, request: Request) -> Beat:
 
 
 async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
-    """What a heartbeat does. Raises KafkaError."""
+    """Apply a heartbeat to its group. Raises KafkaError."""
     endpoint, coordinator = session.endpoint, session.endpoint.groups
     run_blocking = endpoint.services.run_blocking
     if beat.epoch < JOINS:
@@ -682,7 +682,7 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
 
 
 async def consumer_group_describe(session: KafkaSession, request: Request) -> None:
-    """The state of groups of this protocol, with their members."""
+    """Answer with the state and members of groups of the consumer protocol."""
     coordinator, total_bytes = session.endpoint.groups, 0
 
     def answer_bytes(name: str | None) -> int:
@@ -763,7 +763,7 @@ def _consumer(session: KafkaSession, group: ConsumerGroup, member: ConsumerMembe
 
 
 def _parts_of_beat(session: KafkaSession, request: Request) -> int:
-    """Topics and partitions that a heartbeat names."""
+    """The number of topics and partitions that a heartbeat names."""
     owned = parts_of("topic_partitions", "partitions")(session, request)
     return owned + parts_of("subscribed_topic_names")(session, request)
 

@@ -89,7 +89,7 @@ def _old_style_count(asked: Any) -> int:
 async def _by_time(
     session: KafkaSession, partition: KafkaPartition, time_ms: int, end: int, answer: Any
 ) -> None:
-    """``end``: up to this offset the client may read."""
+    """Find an offset by time. ``end``: the offset up to which the client may read."""
     if time_ms == LATEST:
         answer.offset, answer.leader_epoch = end, partition.epoch
     elif time_ms in (EARLIEST, EARLIEST_LOCAL):
@@ -107,7 +107,7 @@ async def _by_time(
 
 
 def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
-    """The first entry at or after a time, or that of the newest record. Runs in any thread."""
+    """The first entry at or after a time, or the newest record's. Runs in any thread."""
     finder = partition.finder
     if time_ms != NEWEST:
         return finder.by_time(time_ms)
@@ -127,7 +127,7 @@ def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
 
 
 def _old_style(partition: KafkaPartition, time_ms: int, now_ms: int) -> list[int]:
-    """The starts of segments up to a time, newest first; the end too, which is of now."""
+    """First offsets of segments up to a time, newest first; the log's end too unless it is past."""
     if time_ms == EARLIEST:
         return [partition.first_offset]
     runs = partition.ledger.segments()
@@ -142,7 +142,7 @@ def _old_style(partition: KafkaPartition, time_ms: int, now_ms: int) -> list[int
 
 
 async def offset_for_leader_epoch(session: KafkaSession, request: Request) -> None:
-    """Where a leader epoch ended: whether a consumer's offsets were cut off."""
+    """Answer where a leader epoch ended, so consumers notice a truncated log."""
     topics: dict[str, list[Any]] = {}
     asked = (
         (topic.topic or "", each)
@@ -170,7 +170,7 @@ async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, ask
 
 
 async def delete_records(session: KafkaSession, request: Request) -> None:
-    """Delete the records before an offset; -1 is all. A batch that has the offset stays."""
+    """Delete records before an offset; -1: all. The batch with the offset stays."""
     topics: dict[str, list[Any]] = {}
     named = await session.gathered(
         named_partitions(request.body), lambda named: (named[0], named[1].partition_index)

@@ -53,7 +53,7 @@ KIB = 1024
 
 
 class Bounds(NamedTuple):
-    """What a set may cost that is checked in one go."""
+    """Limits within which a record set is checked in one go."""
 
     #: Bytes as sent, of a set that is not compressed and of one that is.
     plain_bytes: int
@@ -107,7 +107,7 @@ def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
 
 
 def _refusal(session: KafkaSession, request: Request) -> tuple[Code, str] | None:
-    """Why no set of the request can be stored."""
+    """The error that refuses all sets of the request; None if there is none."""
     body = request.body
     if body.acks not in ACKS:
         return Code.INVALID_REQUIRED_ACKS, f"acks={body.acks}: must be -1, 0 or 1"
@@ -136,7 +136,7 @@ def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
 
 
 async def _produce_many(session: KafkaSession, request: Request) -> None:
-    """Sets for very many partitions: all steps in turns. Later requests wait for the answer."""
+    """Store sets for very many partitions, in turns. Later requests wait for the answer."""
     publish = Publish(
         session, request, [part async for part in session.in_turns(_parts(session, request))]
     )
@@ -163,7 +163,7 @@ async def _produce_many(session: KafkaSession, request: Request) -> None:
 
 
 def _close_if_refused(session: KafkaSession, publish: Publish) -> None:
-    """Without answers only the end of its connection tells a client that something is wrong."""
+    """Close the connection of a client with acks=0 if a set was refused: it gets no answer."""
     refused = next((part for part in publish.parts if part.code is not Code.NONE), None)
     if refused is not None:
         session.close_because(
@@ -183,7 +183,7 @@ def _answer(session: KafkaSession, request: Request, publish: Publish) -> None:
 
 
 class _Answer:
-    """What became of each set, by topic."""
+    """The results of the sets, by topic."""
 
     def __init__(self, throttle_ms: int) -> None:
         self._throttle_ms = throttle_ms
@@ -210,7 +210,7 @@ class _Answer:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """The set for one partition, and what became of it."""
+    """The record set for one partition, and its result."""
 
     topic: str
     index: int
@@ -218,10 +218,10 @@ class Part:
     partition: KafkaPartition | None = None
     rules: EntryRules | None = None
     produced: Produced | None = None
-    #: Whether its check is done; without anything to store `produced` is None all the same.
+    #: Whether its check is done. `produced` may be None after it, without anything to store.
     is_checked: bool = False
     appended: Appended | None = None
-    #: The commit of the batch that this one repeats is waited for, too.
+    #: The commit of the batch that this one repeats; it is waited for.
     repeats: bool = False
     code: Code = Code.NONE
     message: str | None = None
@@ -230,7 +230,7 @@ class Part:
     time_ms: int = -1
 
     def refuse(self, code: int, message: str) -> None:
-        """Store nothing of it."""
+        """Refuse the set with a code and a message."""
         self.code, self.message, self.base_offset = Code(code), message[:MESSAGE_LENGTH], -1
 
 
@@ -250,7 +250,7 @@ class Publish:
         self._is_counted = False
         self._waiting = 1
         self._done: Callable[[], None] = _nothing
-        #: Of the partitions whose next offset a set of this request has inside.
+        #: Locks of partitions for which a set of this request has the next offset inside.
         self._numbering: list[asyncio.Lock] = []
         self._unnumbered: list[Part] = []
 
@@ -335,7 +335,7 @@ class Publish:
             await self._check_in_its_lane(part)
 
     def _outside(self) -> dict[Producer, list[Part]]:
-        """The sets, by producer, that have to add their partitions to their transaction."""
+        """By producer, the sets whose partitions must be added to a transaction first."""
         found: dict[Producer, list[Part]] = {}
         name = self._transactional_id
         if name is None or self._version < ADDING_VERSION or not self._endpoint.coordinates:
@@ -364,7 +364,7 @@ class Publish:
         part.refuse(self._known_code(refusal.code), refusal.message)
 
     def _known_code(self, code: Code) -> Code:
-        """What is wrong with a transaction, as a client of this version knows it."""
+        """A transaction's error code as this request's version has it."""
         if code is Code.PRODUCER_FENCED:
             return Code.INVALID_PRODUCER_EPOCH
         if code is Code.INVALID_TXN_STATE and self._version >= ABORTABLE_VERSION:
@@ -374,7 +374,7 @@ class Publish:
         return code
 
     def _unjoined(self, part: Part) -> Producer | None:
-        """The producer of a set, if another broker has to be asked about its transaction."""
+        """The set's producer, if another broker must be asked about its transaction."""
         if self._transactional_id is None or self._endpoint.coordinates:
             return None
         assert part.partition is not None
@@ -384,9 +384,9 @@ class Publish:
         return sent.producer
 
     async def _number(self, part: Part) -> None:
-        """Check a set that gets the log's offsets inside, and let no other one in between.
+        """Check a set that gets the log's offsets inside; others wait until it is appended.
 
-        Of very many sets others may come in between: fetches number those.
+        With very many sets others do not wait, and fetches set the offsets.
         """
         assert part.partition is not None
         lock = part.partition.numbering
@@ -396,7 +396,7 @@ class Publish:
         await self._check_in_its_lane(part)
 
     def let_others_number(self) -> None:
-        """The sets are appended, or will not be."""
+        """Let other requests check and append such sets, after this one's are appended."""
         while self._numbering:
             self._numbering.pop().release()
 
@@ -415,7 +415,7 @@ class Publish:
         return self._check(part, bounds)
 
     def _check(self, part: Part, bounds: Bounds | None) -> bool:
-        """Check a set; False: that costs more than `bounds`. Runs in any thread."""
+        """Check a set. Return False if it exceeds `bounds`. Runs in any thread."""
         assert part.partition is not None
         rules = part.partition.rules_for_sets()
         if rules is None:
@@ -454,7 +454,7 @@ class Publish:
         self._end()
 
     async def run_in_turns(self, done: Callable[[], None]) -> None:
-        """As `run`, for very many sets: others may append between two of them."""
+        """As `run`, for very many sets: other requests may append in between."""
         self._done = done
         self._count()
         try:
@@ -465,7 +465,7 @@ class Publish:
             self._end()
 
     def _count(self) -> None:
-        """The sets are in memory until they are durable."""
+        """Count the sets as in flight until they are durable."""
         if not self._is_counted:
             self._is_counted = True
             self._endpoint.services.budget.bytes_in_flight += self.size_bytes
@@ -495,7 +495,7 @@ class Publish:
                 self._batches[part.partition.last_commit.batch] = None
 
     def _end(self) -> None:
-        """All sets were appended or refused: wait for the disk."""
+        """Wait for the disk, after all sets were appended or refused."""
         self._waiting += len(self._batches)
         for batch in self._batches:
             # A batch that is done already calls back at once.
@@ -503,7 +503,7 @@ class Publish:
         self._settled()
 
     def _append(self, part: Part, produced: Produced) -> None:
-        """Append a set; or find out that it was stored before."""
+        """Append a set, unless it repeats one that was stored before."""
         partition = part.partition
         assert partition is not None
         if not partition.opened.is_open:
@@ -541,7 +541,7 @@ class Publish:
             partition.sequences.add(sent, part.base_offset, part.time_ms)
 
     def _transaction_of(self, part: Part, producer: Producer) -> str:
-        """The id of the transaction that a set belongs to. Raises KafkaError: it is not open."""
+        """The id of a set's transaction. Raises KafkaError if it is not open."""
         if self._transactional_id is None:
             raise KafkaError(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -560,9 +560,9 @@ class Publish:
         return joined
 
     def _numbered(self, part: Part, produced: Produced) -> Produced:
-        """The set with the log's next offset in it, also if something came after its check.
+        """The set with the log's next offset inside: checked again if others came in between.
 
-        Then a large one, or one of many, is stored as it is, and fetches number it.
+        In that case a large one, or one of many, is stored unchanged, and fetches set the offset.
         """
         inside = produced.inner_base_offset
         assert part.partition is not None
@@ -585,14 +585,14 @@ class Publish:
             part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
 
     def _settled(self) -> None:
-        """One more batch is durable or failed."""
+        """Count a batch as done: durable or failed."""
         self._waiting -= 1
         if self._waiting:
             return
         for part in self.parts:
             self._settle(part)
         self._uncount()
-        # It refers to this request: as long as both do, the request's memory is not free.
+        # Break the reference cycle with this request, which would keep its memory.
         done, self._done = self._done, _nothing
         done()
 
@@ -604,7 +604,7 @@ class Publish:
         error = None if done is None else done.error
         counters = partition.opened.counters
         if error is not None:
-            # The log does not have it: what is known of producers is made of the log again.
+            # The log does not have the batch: read the producers' state from the log again.
             partition.sequences = None
             counters.failed_entries += 1
             log.error("%s: a record set could not be stored: %s", partition.opened.name, error)
@@ -616,11 +616,11 @@ class Publish:
 
 
 def _nothing() -> None:
-    """What is called once a request is done, before and after."""
+    """Does nothing: the callback of a request before and after it runs."""
 
 
 def _tags_of(produced: Produced) -> BrokerEntryMetadata:
-    """What the prefix says of a set, beside its stamp."""
+    """The prefix fields of a set, beside time and index."""
     tags = BrokerEntryMetadata(
         message_count=produced.message_count,
         source_format=produced.source_format,
@@ -644,7 +644,7 @@ def _is_compressed(records: Buffer) -> bool:
 
 
 def _has_offsets_inside(part: Part) -> bool:
-    """Whether the set is stored with the log's offsets in it: as a compressed one of magic 0."""
+    """Whether the set is stored with the log's offsets inside: compressed and of magic 0."""
     if part.records is None or part.partition is None or not _is_compressed(part.records):
         return False
     rules = part.partition.rules_for_sets()
@@ -652,9 +652,9 @@ def _has_offsets_inside(part: Part) -> bool:
 
 
 def _records_in(records: Buffer) -> int:
-    """How many records a set has at most, as its first header and its size say.
+    """The most records that a set can have, by its first header and its size.
 
-    Of a compressed set of magic 0 or 1 only the decompressed size says it.
+    For a compressed set of magic 0 or 1 the decompressed size decides.
     """
     if len(records) <= COUNT_AT or records[MAGIC_AT] != 2:
         is_wrapper = _is_compressed(records)
@@ -663,14 +663,14 @@ def _records_in(records: Buffer) -> int:
 
 
 def _steps(records: Buffer | None) -> int:
-    """What the check of a set costs on the event loop, in records."""
+    """The cost of checking a set on the event loop, in records."""
     if records is None:
         return 1
     return 1 + _records_in(records) + DECOMPRESSION_RECORDS * _is_compressed(records)
 
 
 def _is_within(bounds: Bounds, records: Buffer, stored_magic: int) -> bool:
-    """Whether a set is small enough, as far as is known before it is decompressed."""
+    """Whether a set is within bounds, as far as is known before decompression."""
     most_bytes = bounds.compressed_bytes if _is_compressed(records) else bounds.plain_bytes
     if len(records) > most_bytes:
         return False

@@ -30,7 +30,7 @@ from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of
 TOPIC, BROKER = 2, 4
 OF_TOPIC, STATIC, DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = range(4)
-#: What an answer says of one topic or broker at most, without and with what the settings are about.
+#: The most bytes of an answer about a topic or broker, without and with documentation.
 SETTINGS_BYTES = sum(PART_BYTES + len(name) + len(each.default) for name, each in SETTINGS.items())
 DOCUMENTED_BYTES = SETTINGS_BYTES + sum(len(each.about) for each in SETTINGS.values())
 _Result = DescribeConfigsResponse.DescribeConfigsResult
@@ -58,7 +58,7 @@ async def create_topics(session: KafkaSession, request: Request) -> None:
 
 
 def _answer_bytes(name: str | None) -> int:
-    """What an answer says of one topic at most."""
+    """The largest answer about one topic, in bytes."""
     return PART_BYTES + MESSAGE_LENGTH + len(name or "")
 
 
@@ -78,7 +78,7 @@ async def _create(session: KafkaSession, topic: Any, *, only_check: bool) -> Non
 
 
 def _partitions_asked(session: KafkaSession, topic: Any) -> int:
-    """How many partitions a new topic is to have. Raises KafkaError."""
+    """The number of partitions of a new topic. Raises KafkaError."""
     partitions: int = topic.num_partitions
     replicas = topic.replication_factor
     if topic.assignments:
@@ -207,12 +207,12 @@ async def describe_configs(session: KafkaSession, request: Request) -> None:
 
 
 def _resource(resource: Any) -> tuple[int, str | None]:
-    """What of a resource says that another one is the same."""
+    """The type and name of a resource, its identity."""
     return resource.resource_type, resource.resource_name
 
 
 class _Described:
-    """The settings that one answer shows. Topics with the same settings share them in memory."""
+    """The settings of one answer. Topics with the same settings share them in memory."""
 
     def __init__(self, session: KafkaSession, *, documented: bool) -> None:
         self._session = session
@@ -220,7 +220,7 @@ class _Described:
         self._of_topics: dict[frozenset[tuple[str, str]], list[Any]] = {}
 
     def of(self, resource: Any) -> list[Any]:
-        """A resource's settings, or those that the request names. Raises KafkaError."""
+        """A resource's settings, all or those that are named. Raises KafkaError."""
         keys = resource.configuration_keys
         if resource.resource_type == BROKER:
             shown = self._of_broker(resource)

@@ -1,4 +1,4 @@
-"""Transactions: InitProducerId, and what a producer with a transactional id asks (KIP-98, KIP-447).
+"""The transaction requests: InitProducerId and those of transactional producers (KIP-98, KIP-447).
 
 The coordinator (`groups.transactions`) decides; here are the requests' parts and versions.
 """
@@ -41,7 +41,7 @@ _Described = DescribeTransactionsResponse.TransactionState
 
 
 async def _outcome(request: Request, work: Awaitable[T]) -> tuple[Code, T | None]:
-    """The code of a request, and what its work gave; None: it was refused."""
+    """Return a request's code and result; the result is None if it was refused."""
     try:
         return Code.NONE, await work
     except KafkaError as refusal:
@@ -56,7 +56,7 @@ async def _code_of(request: Request, work: Awaitable[Any]) -> Code:
 
 
 def _known_code(request: Request, refusal: KafkaError) -> Code:
-    """The code as a client of this version knows it."""
+    """The error code, as the request's version has it."""
     since = FENCED_VERSIONS.get(request.api.key)
     if refusal.code is Code.PRODUCER_FENCED and (since is None or request.version < since):
         return Code.INVALID_PRODUCER_EPOCH
@@ -68,7 +68,7 @@ def _producer(body: Any) -> Producer:
 
 
 async def init_producer_id(session: KafkaSession, request: Request) -> None:
-    """A new producer id; or the next epoch of a transactional id."""
+    """Answer with a new producer id, or with the next epoch of a transactional id."""
     body = request.body
 
     async def work() -> Producer:
@@ -101,7 +101,7 @@ def _answer_producer(
 
 
 async def add_partitions(session: KafkaSession, request: Request) -> None:
-    """Let partitions be in a transaction: all that are named, or none."""
+    """Add partitions to a transaction: all that are named, or none."""
     body, codes = request.body, dict[Partition, Code]()
     topics = session.endpoint.topics
     named = (
@@ -138,7 +138,7 @@ async def add_partitions(session: KafkaSession, request: Request) -> None:
 
 
 async def add_offsets(session: KafkaSession, request: Request) -> None:
-    """Let a group's offsets be committed with a transaction."""
+    """Add a group, whose offsets will be committed, to a transaction."""
     body = request.body
 
     async def work() -> None:
@@ -172,7 +172,7 @@ async def end(session: KafkaSession, request: Request) -> None:
 
 
 async def commit_offsets(session: KafkaSession, request: Request) -> None:
-    """Commit a group's offsets with a transaction: they count once it is committed."""
+    """Store a group's offsets with a transaction. They count once it is committed."""
     codes: dict[Partition, Code] = {}
     offsets: dict[Partition, Committed] = {}
     now_ms = session.endpoint.now_ms()
@@ -211,7 +211,7 @@ async def _commit(
 
 
 def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
-    """Why a member cannot commit; a request that names no member may."""
+    """The code that refuses a member's commit. A request without a member is granted."""
     generation, member_id, instance_id = body.generation_id, body.member_id, body.group_instance_id
     if generation < 0 and not member_id and instance_id is None:
         return Code.NONE
@@ -223,7 +223,7 @@ def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
 
 
 async def describe(session: KafkaSession, request: Request) -> None:
-    """The states of transactional ids (KIP-664)."""
+    """Answer with the states of transactional ids (KIP-664)."""
 
     def answer_bytes(name: str) -> int:
         known = _known(session).get(name)
@@ -271,7 +271,7 @@ def _description(session: KafkaSession, name: str) -> Any:
 
 
 async def list_all(session: KafkaSession, request: Request) -> None:
-    """The transactional ids, filtered by state, producer id and age (KIP-664, KIP-994)."""
+    """Answer with transactional ids, filtered by state, producer and age (KIP-664, KIP-994)."""
     body, now_ms = request.body, session.endpoint.now_ms()
     states = {each async for each in session.named(body.state_filters or ())}
     ids = {each async for each in session.named(body.producer_id_filters or ())}

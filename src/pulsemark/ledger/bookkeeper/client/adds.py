@@ -1,8 +1,8 @@
-"""Adds of consecutive entries, as bytes: what is sent, and what a bookie answers if all goes well.
+"""Adds of consecutive entries as bytes: the requests, and the answers of a bookie that did them.
 
-Requests are numbered by the client and not by each connection, so the same bytes go to all bookies
-of an entry and are made once. What a bookie answers to an add that it did is known beforehand, too.
-So answers that come in order are compared, many at once; only another one has to be parsed.
+Request numbers are the client's and not each connection's, so the same bytes go to all bookies of
+an entry and are made once. The answer to a successful add is known beforehand, too. So answers that
+come in order are compared with it, many at once; only other answers have to be parsed.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class AddRun(NamedTuple):
     answers: bytes
     """The frames of a bookie that did all of them, one after another."""
     answer_ends: Sequence[int]
-    """Where the first answers end: none of them, one, two..."""
+    """The ends of the first 0, 1, 2... answers in ``answers``."""
     timeout_ms: int
 
     @property
     def entry_count(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return len(self.answer_ends) - 1
 
 
 class _Shape(NamedTuple):
-    """What frames have in common whose numbers, ids and bodies are as long as each other's."""
+    """The common parts of frames whose numbers, ids and bodies have the same lengths."""
 
     before_number: bytes
     before_entry: bytes
@@ -64,7 +64,7 @@ class _Shape(NamedTuple):
 
 
 class AddEncoder:
-    """Makes the adds of one ledger; with ``recovery`` those that a fence does not stop."""
+    """Encodes the adds of one ledger; with ``recovery`` adds that pass a fence."""
 
     def __init__(
         self, ledger_id: int, master_key: bytes, *, timeout_ms: int, recovery: bool = False
@@ -80,7 +80,7 @@ class AddEncoder:
     def encode(
         self, first_entry_id: int, first_number: int, bodies: Sequence[Sequence[Buffer]]
     ) -> AddRun:
-        """The adds of these bodies, each given by its buffers, one after another."""
+        """Encode adds of consecutive entries. Each body is given by its buffers."""
         count = len(bodies)
         pieces: list[Buffer] = []
         buffers: list[Buffer] = []

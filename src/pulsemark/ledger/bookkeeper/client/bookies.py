@@ -1,4 +1,4 @@
-"""Requests to bookies: connections that come up on demand, and which bookies failed lately."""
+"""Connections to bookies, made on demand, and the bookies that failed lately."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fail = Callable[[BookKeeperError], None]
 
 
 class _Link:
-    """The way to one bookie: a connection, or requests that wait for one."""
+    """The connection to one bookie, or the requests that wait for it."""
 
     __slots__ = ("connecting", "connection", "down_error", "down_until_s", "queue", "queued_bytes")
 
@@ -40,7 +40,7 @@ class _Link:
 
 
 class Bookies:
-    """The connections of a client, at most one to a bookie. Without ``tls`` they are in plain."""
+    """The connections of a client, at most one to a bookie; without TLS if ``tls`` is None."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Bookies:
             self._wait(bookie, link, request.size_bytes, lambda one: one.send(request, done), done)
 
     def send_adds(self, bookie: str, run: AddRun, done: AddsDone) -> None:
-        """Send adds, whose numbers are above those of all adds that were sent before."""
+        """Send adds. Their numbers must be above those of all earlier adds."""
         link = self._link(bookie)
         if link.connection is not None:
             link.connection.send_adds(run, done)
@@ -74,7 +74,7 @@ class Bookies:
             self._wait(bookie, link, run.size_bytes, lambda one: one.send_adds(run, done), done)
 
     async def ask(self, bookie: str, request: Outgoing) -> Response:
-        """Send a request and wait. Raises the error that stands for a failure or a status."""
+        """Send a request and return the answer. Raises the error for a failure or a status."""
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
         def answered(answer: Answer) -> None:
@@ -96,7 +96,7 @@ class Bookies:
     # -- bookies that failed ----------------------------------------------------------------------
 
     def suspect(self, bookie: str) -> None:
-        """It failed or is silent: for a while it is chosen only where there is no other bookie."""
+        """Note that a bookie failed or is silent: for a while it is chosen only without others."""
         self._suspected_s[bookie] = self._now()
 
     def suspected(self) -> frozenset[str]:
@@ -114,7 +114,7 @@ class Bookies:
         return link
 
     def _wait(self, bookie: str, link: _Link, size_bytes: int, send: Send, fail: Fail) -> None:
-        """Send a request once there is a connection, which is begun; or fail it."""
+        """Send a request once the connection is there, which is begun; or fail it."""
         if self._closed:
             fail(ClientClosedError(bookie=bookie))
         elif link.connecting is None and self._now() < link.down_until_s:
@@ -175,7 +175,7 @@ class Bookies:
         return asyncio.get_running_loop().time()
 
     async def close(self) -> None:
-        """End all connections; what waits fails with ClientClosedError."""
+        """End all connections. Waiting requests fail with ClientClosedError."""
         self._closed = True
         tasks = [link.connecting for link in self._links.values() if link.connecting is not None]
         for task in tasks:
@@ -184,7 +184,7 @@ class Bookies:
             if link.connection is not None:
                 link.connection.close(ClientClosedError(bookie=bookie))
         await asyncio.gather(*tasks, return_exceptions=True)
-        # A task that is cancelled before it began did not answer for what waits for it.
+        # A task that was cancelled before it began has not failed the waiting requests.
         for bookie, link in self._links.items():
             self._end_connecting(link, None, ClientClosedError(bookie=bookie))
 

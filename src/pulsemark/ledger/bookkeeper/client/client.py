@@ -26,10 +26,10 @@ _KNOWN_MS = 500
 
 
 class BookKeeperClient:
-    """A client of one cluster, for one event loop. The coordination session stays its caller's.
+    """A client of one cluster, for one event loop. It does not close the coordination session.
 
     ``random`` chooses bookies and makes tokens; it is seeded in simulations. ``rules`` are changed
-    only by control runs that must lose entries. Raises TlsFilesError if ``tls`` is no good.
+    only by control runs that must lose entries. Raises TlsFilesError if ``tls`` cannot be used.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class BookKeeperClient:
     async def open_ledger_no_recovery(
         self, ledger_id: int, *, password: bytes = b""
     ) -> LedgerReader:
-        """Open a ledger to read what is confirmed of it so far. It is neither fenced nor changed.
+        """Open a ledger to read its confirmed entries. It is neither fenced nor changed.
 
         Raises LedgerMissingError, WrongKeyError, NotEnoughBookiesError, MetadataError.
         """
@@ -136,7 +136,7 @@ class BookKeeperClient:
         return (await self._core.nodes.read(ledger_id)).metadata
 
     async def has_any(self, ledger_ids: Iterable[int]) -> bool:
-        """Whether a bookie that answers at once has entries of one of these ledgers."""
+        """Whether a bookie, of those that answer at once, has entries of these ledgers."""
         bookies, ids = await self._core.registry.readable(), tuple(ledger_ids)
         asked = [
             asyncio.ensure_future(
@@ -148,7 +148,7 @@ class BookKeeperClient:
         done, late = await asyncio.wait(asked, timeout=_KNOWN_MS / 1000) if asked else ((), ())
         for one in late:
             one.cancel()
-        # Of a ledger that it has never heard of a bookie says that there is no entry.
+        # For an unknown ledger a bookie answers that there is no entry.
         return None in [one.exception() for one in done]
 
     async def delete_ledger(self, ledger_id: int) -> None:
@@ -156,7 +156,7 @@ class BookKeeperClient:
         await self._core.nodes.delete(ledger_id)
 
     async def close(self) -> None:
-        """End all connections. What is under way fails; ledgers stay as they are."""
+        """End all connections. Pending requests fail; ledgers stay as they are."""
         await self._core.bookies.close()
 
 

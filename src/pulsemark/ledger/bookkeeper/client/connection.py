@@ -53,13 +53,13 @@ _FIELDS = {
 
 
 class Numbers:
-    """The numbers of a client's requests, which no two of them share."""
+    """The client's request numbers, all different."""
 
     def __init__(self) -> None:
         self._next = 1
 
     def take(self, count: int = 1) -> int:
-        """The first of so many numbers."""
+        """Take `count` numbers and return the first."""
         first = self._next
         self._next = first + count
         return first
@@ -73,7 +73,7 @@ class _Waiting(NamedTuple):
 
 
 class _WaitingAdds:
-    """A run of adds that are not all answered."""
+    """A run of adds of which some are not answered yet."""
 
     __slots__ = ("answered", "deadline_s", "done", "early", "run", "sent_s")
 
@@ -88,7 +88,7 @@ class _WaitingAdds:
         """Those after them that are answered, too: their places in the run."""
 
     def matched(self, data: bytes, start: int) -> int:
-        """How many adds after the answered ones have their good answers at `start`, in order."""
+        """The number of next adds whose good answers are at `start`, in order."""
         run, answered = self.run, self.answered
         ends = run.answer_ends
         until = min(self.early) if self.early else run.entry_count
@@ -102,7 +102,7 @@ class _WaitingAdds:
         return until - answered
 
     def answer(self, place: int) -> None:
-        """The add at a place, or the next ones up to before it, are answered."""
+        """Note an answer: to the add at a place, or to all next ones before it."""
         self.early.add(place)
         while self.answered in self.early:
             self.early.remove(self.answered)
@@ -143,7 +143,7 @@ class Exchange:
     # -- answers ----------------------------------------------------------------------------------
 
     def take_adds(self, data: bytes, start: int) -> int:
-        """Take the good answers of adds that come in order; returns where they end."""
+        """Take good answers of adds that come in order. Return where they end."""
         while self._due < len(self._adds):
             waiting = self._adds[self._due]
             count = waiting.matched(data, start)
@@ -156,7 +156,7 @@ class Exchange:
         return start
 
     def _answered(self, waiting: _WaitingAdds, place: int) -> None:
-        """An add was done; the caller hears of it if all before it were."""
+        """Note that an add was done. The caller is told once all before it were."""
         before = waiting.answered
         waiting.answer(place)
         if waiting.answered == waiting.run.entry_count:
@@ -165,7 +165,7 @@ class Exchange:
             waiting.done(waiting.answered)
 
     def _end_adds(self, waiting: _WaitingAdds) -> None:
-        """The run waits no longer: the one sent after it is expected next."""
+        """Stop waiting for a run, and expect the answers of the next one."""
         self._due = self._adds.index(waiting)
         del self._adds[self._due]
         if self._due == len(self._adds):
@@ -173,7 +173,7 @@ class Exchange:
         self.waiting_bytes -= waiting.run.size_bytes
 
     def receive(self, frame: bytes) -> None:
-        """Hand an answer to its caller, if that still waits. Raises BookieProtocolError."""
+        """Pass an answer to its caller, if that still waits. Raises BookieProtocolError."""
         response = parse_response(frame)
         number = response.header.txnId
         waiting = self._waiting.pop(number, None)
@@ -190,7 +190,7 @@ class Exchange:
         waiting.done(error or response)
 
     def _receive_add(self, number: int, response: Response) -> None:
-        """The answer to an add that is not the next one, or not a good one."""
+        """Take an answer to an add that is out of order, or an error."""
         at = bisect_right(self._adds, number, key=lambda one: one.run.first_number) - 1
         waiting = self._adds[at] if at >= 0 else None
         place = number - waiting.run.first_number if waiting is not None else -1
@@ -217,7 +217,7 @@ class Exchange:
     def _error_in(
         self, response: Response, operation: int, ledger_id: int, entry_id: int
     ) -> BookKeeperError | None:
-        """The error that stands for an answer's status; its facts must be those of the request."""
+        """The error for an answer's status. Checks that the ids are those of the request."""
         if response.header.operation != operation:
             raise self._no_protocol(f"operation {response.header.operation} answers {operation}")
         if response.status != STATUS_OK:
@@ -241,13 +241,13 @@ class Exchange:
     # -- times and the end ------------------------------------------------------------------------
 
     def next_deadline_s(self) -> float | None:
-        """When the first of the waiting requests is due; None if none waits."""
+        """The first deadline of the waiting requests; None if none waits."""
         deadlines = [one.deadline_s for one in self._waiting.values()]
         deadlines += [one.deadline_s for one in self._adds]
         return min(deadlines, default=None)
 
     def expire(self, now_s: float, heard_s: float) -> bool:
-        """Fail what is due; whether the bookie sent nothing since one of them was sent."""
+        """Fail late requests. Return whether the bookie sent nothing since one of them was sent."""
         silent = False
         due = [(n, one) for n, one in self._waiting.items() if one.deadline_s <= now_s]
         for number, waiting in due:
@@ -288,7 +288,7 @@ _ANSWER_ROOM_BYTES = 64 * 1024
 
 
 class BookieConnection(asyncio.Protocol):
-    """A connection that is up, until `closed`. It then calls ``ended``, once."""
+    """An open connection. It calls ``ended`` once, when it is closed."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class BookieConnection(asyncio.Protocol):
         return self._error is None
 
     def close(self, error: BookKeeperError) -> None:
-        """End the connection: everything that waits fails with this error."""
+        """End the connection. All waiting requests fail with this error."""
         if self._error is not None:
             return
         self._error = error
@@ -353,7 +353,7 @@ class BookieConnection(asyncio.Protocol):
     # -- inside -----------------------------------------------------------------------------------
 
     def _refusal(self, size_bytes: int) -> BookKeeperError | None:
-        """Why a request of this size cannot be sent."""
+        """The reason why a request of this size cannot be sent."""
         if self._error is not None:
             return self._error
         waiting_bytes = self._exchange.waiting_bytes
@@ -363,7 +363,7 @@ class BookieConnection(asyncio.Protocol):
         return None
 
     def _write(self, buffers: Sequence[Buffer], now_s: float, timeout_ms: int) -> None:
-        """Have these written with all that comes in this turn of the loop, and watch the time."""
+        """Write buffers at the end of this turn of the loop, and watch the time limit."""
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.extend(buffers)
@@ -383,7 +383,7 @@ class BookieConnection(asyncio.Protocol):
         self._timer = self._loop.call_at(due_s, self._look_at_times)
 
     def _look_at_times(self) -> None:
-        """Fail what is due. A bookie that has sent nothing meanwhile is disconnected."""
+        """Fail late requests. Disconnect a bookie that has sent nothing meanwhile."""
         self._timer = None
         if self._exchange.expire(self._loop.time(), self._heard_s):
             reason = "it sent nothing since the request"
@@ -404,7 +404,7 @@ class BookieConnection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; bytes that break the protocol end the connection."""
+        """Take bytes. Invalid bytes end the connection."""
         self._heard_s = self._loop.time()
         try:
             for frame in self._reader.feed(data, self._exchange.take_adds):

@@ -1,6 +1,6 @@
 """An entry as bookies keep it: ledger, entry, last confirmed entry, length, digest, payload.
 
-Bookies check none of it, so that a reader must. Source: BookKeeper's DigestManager.
+Bookies check nothing of it, so readers must. Source: BookKeeper's DigestManager.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class DigestType(IntEnum):
-    """How entries are protected, with BookKeeper's numbers in ledger metadata."""
+    """The type of an entry's digest, with BookKeeper's numbers."""
 
     CRC32 = 1
     HMAC = 2
@@ -41,7 +41,7 @@ Compute = Callable[[Sequence[Buffer]], bytes]
 
 
 class Digest(NamedTuple):
-    """A type of digest with its key, if it has one."""
+    """A digest function with its key, if it has one."""
 
     digest_type: DigestType
     size_bytes: int
@@ -108,12 +108,12 @@ NO_ENTRY = -1
 
 
 class LedgerEntry(NamedTuple):
-    """An entry that was read and whose digest is right."""
+    """An entry that was read, and whose digest was checked."""
 
     entry_id: int
     payload: bytes
     length: int
-    """Bytes of payload of the ledger, up to and with this entry."""
+    """The ledger's bytes of payload, including this entry's."""
     last_confirmed: int
     """The last entry that was known to be confirmed when this copy was packed; -1: none."""
 
@@ -150,7 +150,7 @@ def pack_entries(
 def unpack_entry(
     digest: Digest, body: bytes, *, ledger_id: int, entry_id: int | None, bookie: str | None = None
 ) -> LedgerEntry:
-    """The entry in a body (`entry_id` None: the last one). Raises DigestMismatchError."""
+    """Parse and check an entry (`entry_id` None: the last one). Raises DigestMismatchError."""
 
     def damaged(reason: str) -> DigestMismatchError:
         error = DigestMismatchError(reason, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
@@ -177,7 +177,7 @@ def unpack_entry(
 
 
 def pack_last_confirmed(digest: Digest, ledger_id: int, last_confirmed: int) -> bytes:
-    """The record of the last confirmed entry that a writer sends by itself (WRITE_LAC)."""
+    """Pack the last confirmed entry, which a writer sends without an entry (WRITE_LAC)."""
     record = _EXPLICIT.pack(ledger_id, last_confirmed)
     return record + digest.compute((record,))
 
@@ -185,7 +185,7 @@ def pack_last_confirmed(digest: Digest, ledger_id: int, last_confirmed: int) -> 
 def unpack_last_confirmed(
     digest: Digest, body: bytes, *, ledger_id: int, bookie: str | None = None
 ) -> int:
-    """The last confirmed entry in a record that a writer sent by itself (WRITE_LAC)."""
+    """Unpack the last confirmed entry that a writer sent without an entry (WRITE_LAC)."""
     size = _EXPLICIT.size + digest.size_bytes
 
     def damaged(reason: str) -> DigestMismatchError:
@@ -210,7 +210,7 @@ MAX_LOGGED = 10_000
 
 
 class BadCopies:
-    """Counts by bookie. Safe between threads: each store has a loop of its own."""
+    """Damaged copies by bookie. Thread-safe, since each store has an event loop of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -218,7 +218,7 @@ class BadCopies:
         self._logged: set[tuple[str, int | None]] = set()
 
     def counts(self) -> dict[str, int]:
-        """How many damaged or unreadable copies each bookie had."""
+        """The number of damaged or unreadable copies of each bookie."""
         with self._lock:
             return dict(self._counts)
 

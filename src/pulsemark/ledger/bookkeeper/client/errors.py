@@ -8,7 +8,7 @@ from ....coordination import CoordinationError
 
 
 class BookKeeperError(Exception):
-    """Base of everything this client raises on purpose.
+    """Base of all errors of this client.
 
     Attributes: `ledger_id`, `entry_id` and `bookie`, each None where it does not apply.
     """
@@ -52,11 +52,11 @@ class EntryMissingError(BookKeeperError, what="no such entry"):
 
 
 class LedgerFencedError(BookKeeperError, what="the ledger is fenced"):
-    """Another client recovers the ledger; what is pending has no known outcome."""
+    """Another client recovers the ledger. The outcome of pending entries is unknown."""
 
 
 class LedgerClosedError(BookKeeperError, what="the ledger is closed"):
-    """The ledger is closed, or the writer is."""
+    """The ledger or its writer is closed."""
 
 
 class WrongKeyError(BookKeeperError, what="the bookie refuses the ledger's key"):
@@ -68,7 +68,7 @@ class NotEnoughBookiesError(BookKeeperError, what="not enough bookies"):
 
 
 class RecoveryFailedError(BookKeeperError, what="the ledger cannot be recovered now"):
-    """Recovery cannot be completed now. The ledger stays in recovery, and a later one can be."""
+    """Recovery is not possible now. The ledger stays in recovery; try again later."""
 
 
 class DigestMismatchError(BookKeeperError, what="the entry is damaged"):
@@ -76,11 +76,11 @@ class DigestMismatchError(BookKeeperError, what="the entry is damaged"):
 
 
 class MetadataError(BookKeeperError, what="the metadata cannot be read"):
-    """A ledger's node, or a bookie's, cannot be understood."""
+    """The node of a ledger or bookie cannot be parsed."""
 
 
 class UnknownLayoutError(MetadataError, what="the layout of the metadata is not known"):
-    """The metadata is laid out in a way that this client does not know."""
+    """The cluster's metadata has a layout that this client does not know."""
 
 
 class MetadataConflictError(
@@ -90,7 +90,7 @@ class MetadataConflictError(
 
 
 class InvalidRequestError(BookKeeperError, what="invalid request"):
-    """Arguments that can never be right."""
+    """Invalid arguments."""
 
 
 class EntryTooLargeError(InvalidRequestError, what="the entry is too large"):
@@ -115,11 +115,11 @@ class ClientClosedError(BookKeeperError, what="the client is closed"):
 
 
 class BookieError(BookKeeperError, what="the bookie failed"):
-    """One bookie failed, and other replicas may do."""
+    """One bookie failed; other replicas may work."""
 
 
 class BookieTimeoutError(BookieError, what="no answer in time"):
-    """No answer came in time. A write may have been made, or not."""
+    """No answer came in time. A write may have been done."""
 
 
 class BookieUnreachableError(BookieError, what="the bookie cannot be reached"):
@@ -152,7 +152,7 @@ class BookieProtocolError(BookieError, what="the bookie does not speak the proto
 
 
 class BookieOverloadedError(BookieError, what="the bookie is too slow"):
-    """More bytes wait for this bookie than it may hold back."""
+    """Too many bytes wait for this bookie."""
 
 
 STATUS_OK = 0
@@ -181,7 +181,7 @@ STATUS_NAMES = {
 def error_of_status(
     status: int, *, ledger_id: int | None, entry_id: int | None, bookie: str
 ) -> BookKeeperError:
-    """The error that stands for an answer's status, which is not OK."""
+    """The error for an answer's status, which is not OK."""
     kinds: dict[int, type[BookKeeperError]] = {
         STATUS_NO_LEDGER: LedgerMissingError,
         STATUS_NO_ENTRY: EntryMissingError,

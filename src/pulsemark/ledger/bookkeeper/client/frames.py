@@ -26,7 +26,7 @@ _LOW_MORE = [bytes((low | 0x80,)) for low in range(0x80)]
 
 
 def varints(first: int, count: int) -> list[bytes]:
-    """Consecutive numbers. Of 128 each only the first byte is another."""
+    """Encode consecutive numbers. Of 128 in a row only the first byte differs."""
     out: list[bytes] = []
     end = first + count
     while first < end:
@@ -42,7 +42,7 @@ def varints(first: int, count: int) -> list[bytes]:
 
 
 def tag(number: int, wire_type: int = 0) -> bytes:
-    """What stands before a field."""
+    """The tag of a protobuf field."""
     return varint(number << 3 | wire_type)
 
 
@@ -87,9 +87,9 @@ def read_request(
     fence: bool = False,
     high_priority: bool = False,
 ) -> Outgoing:
-    """A READ of an entry (-1: the last one that the bookie holds).
+    """Make a READ of an entry (-1: the last one that the bookie holds).
 
-    With `fence` the bookie refuses every later add of the ledger that is not a recovery's.
+    With `fence` the bookie refuses every later add of the ledger, except those of a recovery.
     """
     message = ReadRequest(ledgerId=ledger_id, entryId=entry_id)
     if master_key is not None:
@@ -102,7 +102,7 @@ def read_request(
 
 
 def read_lac_request(ledger_id: int, *, timeout_ms: int) -> Outgoing:
-    """A READ_LAC: what the bookie knows of the ledger's last confirmed entry."""
+    """Make a READ_LAC: asks for the ledger's last confirmed entry."""
     encoded = ReadLacRequest(ledgerId=ledger_id).SerializeToString()
     part = _READ_LAC_FIELD + varint(len(encoded)) + encoded
     return Outgoing(READ_LAC, ledger_id, -1, (part,), len(part), timeout_ms)
@@ -111,7 +111,7 @@ def read_lac_request(ledger_id: int, *, timeout_ms: int) -> Outgoing:
 def write_lac_request(
     ledger_id: int, last_confirmed: int, master_key: bytes, body: bytes, *, timeout_ms: int
 ) -> Outgoing:
-    """A WRITE_LAC: tells the bookie the last confirmed entry, without another entry."""
+    """Make a WRITE_LAC: tells the bookie the last confirmed entry, without an entry."""
     message = WriteLacRequest(
         ledgerId=ledger_id, lac=last_confirmed, masterKey=master_key, body=body
     )
@@ -121,13 +121,13 @@ def write_lac_request(
 
 
 def start_tls_request() -> Outgoing:
-    """A START_TLS: the handshake follows after its answer."""
+    """Make a START_TLS; the handshake follows its answer."""
     part = _START_TLS_FIELD + varint(0)
     return Outgoing(START_TLS, -1, -1, (part,), len(part), timeout_ms=0)
 
 
 def frame_start(request: Outgoing, number: int) -> bytes:
-    """A frame's bytes before the request's parts: its length, and the header with the number."""
+    """The bytes of a frame before the request's parts: its length and the header."""
     header = b"\x08\x03\x10" + bytes((request.operation,)) + b"\x18" + varint(number)
     if request.high_priority:
         header += b"\x20" + bytes((HIGH_PRIORITY,))
@@ -136,7 +136,7 @@ def frame_start(request: Outgoing, number: int) -> bytes:
 
 
 class FrameReader:
-    """Cuts received bytes into frames. One that is too long is refused at its length."""
+    """Splits received bytes into frames. A too large frame is refused at its size field."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max = max_frame_bytes
@@ -163,7 +163,7 @@ class FrameReader:
         self._parts, self._held = ([rest] if rest else []), len(rest)
 
     def _needed(self) -> int:
-        """How many bytes the next frame has, its length with it, as far as is known."""
+        """The size of the next frame with its length field, as far as it is known."""
         first = self._parts[0]
         if len(first) < 4:
             return 4
@@ -176,7 +176,7 @@ class FrameReader:
 
 
 def parse_response(frame: bytes) -> Response:
-    """The answer in a frame. Raises BookieProtocolError."""
+    """Parse an answer. Raises BookieProtocolError."""
     try:
         response = Response.FromString(frame)
     except DecodeError as error:

@@ -39,7 +39,7 @@ _MAX_ID = (1 << 63) - 1
 
 
 def check_ledger_id(ledger_id: int) -> None:
-    """Raises InvalidRequestError for a number that cannot be a ledger's id."""
+    """Raise InvalidRequestError for a number out of the range of ids."""
     if not 0 <= ledger_id <= _MAX_ID:
         raise InvalidRequestError(f"a ledger's id is from 0 to {_MAX_ID}, not {ledger_id}")
 
@@ -75,7 +75,7 @@ class _Pauses:
         self._limit_s = asyncio.get_running_loop().time() + options.metadata_limit_ms / 1000
 
     async def next(self) -> bool:
-        """Wait; False, at once, if the time for attempts is over."""
+        """Wait for the next pause. Return False at once if the time for attempts is over."""
         if asyncio.get_running_loop().time() >= self._limit_s:
             return False
         await asyncio.sleep(min(self._pause_ms, self._max_ms) / 1000)
@@ -84,7 +84,7 @@ class _Pauses:
 
 
 async def retried(request: Callable[[], Awaitable[_ANY]], options: ClientOptions) -> _ANY:
-    """A request that does no harm when it is made twice, again after a lost connection."""
+    """Make an idempotent request, and repeat it after a lost connection."""
     pauses = _Pauses(options)
     while True:
         try:
@@ -107,7 +107,7 @@ class LedgerNodes:
         self._layout_checked = False
 
     async def check_layout(self) -> None:
-        """Raises UnknownLayoutError unless ledgers are laid out as this client knows."""
+        """Raise UnknownLayoutError unless the cluster's layout is the known one."""
         if self._layout_checked:
             return
         path = f"{self._root}/LAYOUT"
@@ -122,7 +122,7 @@ class LedgerNodes:
     # -- ids --------------------------------------------------------------------------------------
 
     async def new_ledger_id(self) -> int:
-        """An id that no ledger had before. One that a lost answer named is not used."""
+        """Take an id that no ledger had before. An id in a lost answer stays unused."""
         path = f"{self._root}/idgen/ID-"
         made = await retried(
             lambda: self._coordination.create(
@@ -130,7 +130,7 @@ class LedgerNodes:
             ),
             self._options,
         )
-        # Otherwise it goes with the session.
+        # If this fails, the node is removed with the session.
         with contextlib.suppress(ConnectionLossError, SessionExpiredError, NodeMissingError):
             await self._coordination.delete(made)
         return int(made[len(path) :])
@@ -146,7 +146,7 @@ class LedgerNodes:
                 lambda: self._coordination.create(path, data, make_parents=True), self._options
             )
         except NodeExistsError:
-            # An earlier attempt may have made it, whose answer was lost.
+            # An earlier attempt, whose answer was lost, may have created it.
             found = await self.read(metadata.ledger_id)
             if found.metadata.creation_token != metadata.creation_token:
                 raise LedgerExistsError(ledger_id=metadata.ledger_id) from None

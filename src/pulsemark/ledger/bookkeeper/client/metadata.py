@@ -1,4 +1,4 @@
-"""What is known of a ledger: its state, quorums, and which bookies hold which entries."""
+"""A ledger's metadata: its state, quorums, and the ensembles that hold its entries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LedgerState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """From which entry on which bookies are the ensemble, in their order."""
+    """The ensemble, in order, of the entries from `first_entry_id` on."""
 
     first_entry_id: int
     bookies: tuple[str, ...]
@@ -33,17 +33,17 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """A ledger's metadata. Raises InvalidRequestError where values contradict one another."""
+    """A ledger's metadata. Raises InvalidRequestError for contradictory values."""
 
     ledger_id: int
     ensemble_size: int
     write_quorum_size: int
     ack_quorum_size: int
     segments: tuple[Segment, ...]
-    """In the order of their first entries; the first one's is 0."""
+    """Ordered by first entry; the first segment begins at 0."""
     state: LedgerState = LedgerState.OPEN
     length: int = 0
-    """Bytes of payload of a closed ledger; 0 of another."""
+    """Bytes of payload of a closed ledger, else 0."""
     last_entry_id: int = NO_ENTRY
     """The last entry of a closed ledger; -1 if it is empty, or not closed."""
     digest_type: DigestType = DigestType.CRC32C
@@ -51,9 +51,9 @@ class LedgerMetadata:
     created_ms: int | None = None
     custom_metadata: Mapping[str, bytes] = field(default_factory=dict)
     creation_token: int | None = None
-    """A random number by which the creator knows its own node again."""
+    """A random number by which the creator recognises its own node."""
     format_version: int = 3
-    """The version of the node's format, in which it is also written again."""
+    """The version of the node's format, kept when it is written again."""
 
     def __post_init__(self) -> None:
         sizes = (self.ensemble_size, self.write_quorum_size, self.ack_quorum_size)
@@ -76,12 +76,12 @@ class LedgerMetadata:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing will be added any more, and length and last entry are known."""
+        """Whether the ledger is closed: its length and last entry are final."""
         return self.state is LedgerState.CLOSED
 
     @property
     def last_segment(self) -> Segment:
-        """The segment of the entries to come."""
+        """The segment to which entries are added."""
         return self.segments[-1]
 
     def segment_of(self, entry_id: int) -> Segment:
@@ -92,32 +92,32 @@ class LedgerMetadata:
         return self.segments[0]
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:
-        """The places in the ensemble of the bookies of an entry, the first one first."""
+        """The indexes in the ensemble of an entry's bookies, in order."""
         size = self.ensemble_size
         return tuple((entry_id + i) % size for i in range(self.write_quorum_size))
 
     def bookies_of(self, entry_id: int) -> tuple[str, ...]:
-        """The bookies that hold an entry, the first one first."""
+        """The bookies of an entry, in the order of its write set."""
         bookies = self.segment_of(entry_id).bookies
         return tuple(bookies[place] for place in self.write_set(entry_id))
 
     def with_ensemble(self, first_entry_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
-        """With another ensemble from an entry on. Raises InvalidRequestError for an earlier one."""
+        """A copy with a new ensemble from an entry on. Raises InvalidRequestError."""
         if first_entry_id < self.last_segment.first_entry_id:
             raise self._invalid(f"entry {first_entry_id} is before the last segment")
         kept = tuple(one for one in self.segments if one.first_entry_id < first_entry_id)
         return replace(self, segments=(*kept, Segment(first_entry_id, bookies)))
 
     def placed(self, ledger_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
-        """The same for a ledger of this id, which begins on these bookies."""
+        """A copy for the ledger with this id, which begins on these bookies."""
         return replace(self, ledger_id=ledger_id, segments=(Segment(0, bookies),))
 
     def in_recovery(self) -> LedgerMetadata:
-        """The same, while it is being recovered."""
+        """A copy in the state IN_RECOVERY."""
         return replace(self, state=LedgerState.IN_RECOVERY)
 
     def closed(self, last_entry_id: int, length: int) -> LedgerMetadata:
-        """The same, closed after an entry (-1: empty), with its bytes of payload."""
+        """A copy in the state CLOSED, with its last entry (-1: empty) and bytes of payload."""
         return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)
 
 
@@ -132,7 +132,7 @@ _START = b"BookieMetadataFormatVersion\t"
 
 
 def encode_metadata(metadata: LedgerMetadata) -> bytes:
-    """The node's bytes, in the metadata's own version of the format."""
+    """Encode metadata in its own version of the format."""
     start = _START + str(metadata.format_version).encode() + b"\n"
     message = _message_of(metadata)
     if metadata.format_version == 2:
@@ -143,7 +143,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
 
 
 def decode_metadata(ledger_id: int, data: bytes) -> LedgerMetadata:
-    """The metadata in a node's bytes. Raises MetadataError."""
+    """Parse a node's bytes. Raises MetadataError."""
     try:
         return _decode(ledger_id, data)
     except MetadataError:
@@ -221,7 +221,7 @@ def _of_message(ledger_id: int, message: LedgerMetadataFormat, version: int) -> 
 
 
 def enough_answers(metadata: LedgerMetadata, answered: Collection[int]) -> bool:
-    """Whether in every write set fewer places than the ack quorum have not answered."""
+    """Whether fewer bookies than the ack quorum have not answered, in every write set."""
     return all(
         sum(place not in answered for place in metadata.write_set(first)) < metadata.ack_quorum_size
         for first in range(metadata.ensemble_size)

@@ -1,7 +1,7 @@
 """Entries on their way to bookies: replicas, quorums, confirmation in order, ensemble changes.
 
-The writer of a ledger and recovery write alike, but for two things: recovery's adds are not stopped
-by a fence, and its ensemble changes stay in memory until the ledger is closed.
+A ledger's writer and recovery share this code, with two differences: recovery's adds pass a fence,
+and its ensemble changes stay in memory until the ledger is closed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .registry import ClientCore, replacements
 
 
 class PendingEntries:
-    """Consecutive entries with the same write set, not all of which are confirmed."""
+    """Consecutive entries with the same write set, of which some are not confirmed."""
 
     __slots__ = ("bodies", "confirmed", "ends", "first_id", "future", "held", "size_bytes")
 
@@ -62,11 +62,11 @@ class PendingEntries:
         """Done when all of them are confirmed."""
 
     def held_by(self, quorum: int) -> int:
-        """How many of the first entries so many bookies hold."""
+        """The number of first entries that `quorum` bookies hold."""
         return sorted(self.held)[-quorum]
 
 
-# Telling bookies the last confirmed entry when no other entry does.
+# Tells bookies the last confirmed entry when no entry follows it.
 #
 # Readers hear of an entry's confirmation with the entry after it. So the last entry of a writer
 # that is idle would stay unseen. As with Java's explicitLacInterval, such a writer sends the number
@@ -74,7 +74,7 @@ class PendingEntries:
 
 
 class ConfirmedNotice:
-    """What the bookies of one ledger were told last."""
+    """Tells a ledger's bookies the last confirmed entry."""
 
     def __init__(self, pipeline: WritePipeline, password: bytes) -> None:
         self._pipeline = pipeline
@@ -86,7 +86,7 @@ class ConfirmedNotice:
         """What the last entry, or the last notice, said."""
 
     def confirmed(self) -> None:
-        """An entry was confirmed: say so after a while, unless others follow."""
+        """Tell the bookies after a while, unless other entries follow."""
         if self._timer is None:
             self._seen = self._pipeline.last_confirmed
             self._start()
@@ -117,13 +117,13 @@ class ConfirmedNotice:
             pipeline.core.bookies.send(bookie, request, _ignored)
 
     def stop(self) -> None:
-        """Say nothing more."""
+        """Send nothing more."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 def _ignored(_: Answer) -> None:
-    """Adds find out which bookies fail; readers ask several."""
+    """Ignore the answer. Adds detect failed bookies, and readers ask several."""
 
 
 # A frame's bytes beside an entry's body: length, header, ids, key and tags.
@@ -133,11 +133,11 @@ _FRAME_ROOM_BYTES = 128
 class WritePipeline:
     """Writes entries of one ledger after ``confirmed``, where the ledger has ``length`` bytes.
 
-    Recovery writes them again, past a fence.
+    Recovery uses it to write entries again, past a fence.
     """
 
     _notice: ConfirmedNotice | None = None
-    """A writer's; recovery tells bookies nothing."""
+    """Set for a writer; recovery does not tell bookies."""
 
     def __init__(
         self,
@@ -200,10 +200,10 @@ class WritePipeline:
     ) -> asyncio.Future[int]:
         """Add one or more entries, each given by its buffers: cheaper than one by one.
 
-        ``before`` is the ledger's length before them, by default after the last one. Returns a
-        future of the last one's id, which is done when all are confirmed. If it fails, the first of
-        them may be confirmed. Raises ``error``, BackPressureError or EntryTooLargeError; nothing is
-        sent then.
+        ``before`` is the ledger's length before them, by default after the last entry. Returns a
+        future of the last entry's id, done when all are confirmed. If it fails, the first of them
+        may be confirmed. Raises ``error``, BackPressureError or EntryTooLargeError; nothing is sent
+        then.
         """
         if self.error is not None:
             raise copy.copy(self.error)
@@ -238,7 +238,7 @@ class WritePipeline:
         return future
 
     def _check_sizes(self, first_id: int, sizes: Sequence[int]) -> None:
-        """Raises EntryTooLargeError for an entry that fits into no frame."""
+        """Raise EntryTooLargeError if an entry exceeds a frame."""
         largest = max(sizes)
         if largest + HEADER.size + self._digest.size_bytes > self._max_body:
             raise EntryTooLargeError(
@@ -293,7 +293,7 @@ class WritePipeline:
         first: int,
         answer: int | BookKeeperError,
     ) -> None:
-        """Count an answer, entries held or an error, of a bookie that is still at its place."""
+        """Count an answer, held entries or an error, of a bookie that is still in the ensemble."""
         if self.error is not None or self._ensemble[place] != bookie:
             return
         if not isinstance(answer, BookKeeperError):
@@ -310,9 +310,9 @@ class WritePipeline:
         return self._pending[0] if self._pending else None
 
     def _confirm(self) -> None:
-        """Confirm from the head on what has its quorum, but never while a segment is written.
+        """Confirm the first entries that have their quorum, unless a segment is being written.
 
-        The new segment begins after the last confirmed entry, so this must stay the last one. While
+        The new segment begins after the last confirmed entry, so that must not change. While
         bookies for it are still being chosen, nothing has to wait.
         """
         if self._is_frozen:
@@ -337,7 +337,7 @@ class WritePipeline:
             self._notice.confirmed()
 
     def fail(self, error: BookKeeperError) -> None:
-        """End the pipeline: what is pending fails, its outcome unknown."""
+        """End the pipeline. Pending entries fail with an unknown outcome."""
         if self.error is not None:
             return
         self.error = error
@@ -350,13 +350,13 @@ class WritePipeline:
         self._room.set()
         for entry in pending:
             if entry.future is not None and not entry.future.done():
-                # One of its own for each: a traceback grows with each place that raises it.
+                # A copy for each: a traceback grows with each place that raises it.
                 entry.future.set_exception(copy.copy(error))
                 # A caller that does not wait for this entry gets the error from the next append.
                 entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
-        """Fail what is pending, after an ensemble change that has written something."""
+        """Fail pending entries, after a running ensemble change has written its metadata."""
         self._is_ending = True
         if self._change is not None:
             if not self._is_frozen:
@@ -367,7 +367,7 @@ class WritePipeline:
     # -- ensemble changes -------------------------------------------------------------------------
 
     def _bookie_failed(self, place: int) -> None:
-        """A bookie of the ensemble failed an add: look for another one, now or with the others."""
+        """Replace a bookie that failed an add, now or together with others."""
         if place in self._down:
             return
         self._down.add(place)
@@ -403,10 +403,10 @@ class WritePipeline:
             self._again = self._loop.call_later(delay_s, self._start_change, True)
 
     async def _change_ensemble(self, is_retry: bool) -> None:
-        """Replace the failed bookies for which there are others; go on without the rest.
+        """Replace failed bookies as far as there are others, and go on without the rest.
 
-        A retry also sends again to those without replacement that are registered, in case they are
-        well again. Not at once after a failure, which would never end.
+        A retry also sends again to failed bookies that are registered and have no replacement. This
+        is not done directly after a failure, which would never end.
         """
         self._has_news = False
         down = sorted(self._down)
@@ -433,9 +433,9 @@ class WritePipeline:
             self._resend(replaced.keys(), again)
 
     async def commit_ensemble(self, changed: LedgerMetadata) -> LedgerMetadata:
-        """Make a new ensemble known before anything is written to it; returns what is in force.
+        """Store a new ensemble before anything is written to it. Return the metadata in force.
 
-        That of recovery is written with the change that closes the ledger.
+        Recovery stores its ensembles when it closes the ledger.
         """
         return changed
 
@@ -447,7 +447,7 @@ class WritePipeline:
             return []
 
     def _check_quorums(self, without: AbstractSet[int]) -> None:
-        """Raises NotEnoughBookiesError if some entry could not get its quorum any more."""
+        """Raise NotEnoughBookiesError if an entry could get its quorum no more."""
         metadata = self.metadata
         for entry_id in range(metadata.ensemble_size):
             left = [place for place in metadata.write_set(entry_id) if place not in without]
@@ -457,7 +457,7 @@ class WritePipeline:
                 raise NotEnoughBookiesError(reason, ledger_id=metadata.ledger_id)
 
     def _resend(self, replaced: AbstractSet[int], again: AbstractSet[int]) -> None:
-        """Send pending entries to bookies that are new, or that are tried again."""
+        """Send pending entries to new bookies, and to those that are tried again."""
         for pending in self._pending:
             for place in self.metadata.write_set(pending.first_id):
                 if place in replaced:

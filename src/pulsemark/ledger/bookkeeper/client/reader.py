@@ -34,11 +34,11 @@ from .registry import ClientCore
 
 
 async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> int:
-    """The last entry that the last ensemble knows is confirmed. Raises NotEnoughBookiesError."""
+    """Ask the last ensemble for the last confirmed entry. Raises NotEnoughBookiesError."""
     request = read_lac_request(metadata.ledger_id, timeout_ms=core.options.read_timeout_ms)
     bookies = metadata.last_segment.bookies
     answers = ask_all(core.bookies, dict(enumerate(bookies)), request)
-    # What is before the last segment was confirmed when the segment began.
+    # Entries before the last segment were confirmed when it began.
     best = metadata.last_segment.first_entry_id - 1
     answered: set[int] = set()
     errors: list[BookKeeperError] = []
@@ -61,7 +61,7 @@ async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest
 
 
 def _known_in(answer: Answer, metadata: LedgerMetadata, digest: Digest, bookie: str) -> int:
-    """The last confirmed entry in one bookie's answer; -1: none. Raises the answer's error."""
+    """The last confirmed entry in a bookie's answer; -1: none. Raises the answer's error."""
     if isinstance(answer, BookKeeperError):
         raise answer
     part, best = answer.readLacResponse, -1
@@ -81,7 +81,7 @@ def _known_in(answer: Answer, metadata: LedgerMetadata, digest: Digest, bookie: 
 
 
 class _Read:
-    """One entry: the replicas not yet asked, those that were, and what they said."""
+    """The state of one entry's read: replicas asked and not asked, and their answers."""
 
     __slots__ = ("asked", "entry", "entry_id", "errors", "replicas", "request")
 
@@ -95,7 +95,7 @@ class _Read:
 
 
 class EntryReads:
-    """Entries of a ledger that are read at the same time, once."""
+    """Reads entries of a ledger, all at the same time."""
 
     def __init__(self, core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> None:
         self._core = core
@@ -106,7 +106,7 @@ class EntryReads:
         self._done: asyncio.Future[None] | None = None
 
     async def read(self, first: int, last: int) -> list[LedgerEntry]:
-        """These entries. Raises the error of the first one of which no good copy is found."""
+        """Read these entries. Raises the error of the first entry without a good copy."""
         loop = asyncio.get_running_loop()
         done = self._done = loop.create_future()
         reads = [self._read_of(entry_id) for entry_id in range(first, last + 1)]
@@ -178,7 +178,7 @@ class EntryReads:
             self._done.set_result(None)
 
     def _error_of(self, one: _Read) -> BookKeeperError:
-        """What the replicas' errors come to."""
+        """The error for an entry that no replica could give."""
         reason = "; ".join(str(error) for error in one.errors)
         kind: type[BookKeeperError] = NotEnoughBookiesError
         if any(isinstance(error, DigestMismatchError) for error in one.errors):
@@ -196,9 +196,9 @@ _DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 
 
 class LedgerReader:
-    """Reads entries of a ledger, and never more than its last confirmed one.
+    """Reads a ledger's entries up to the last confirmed one. Writes and fences nothing.
 
-    It belongs to one event loop; `BookKeeperClient` makes it. It writes nothing and fences nothing.
+    It belongs to one event loop. `BookKeeperClient` makes it.
     """
 
     def __init__(
@@ -218,16 +218,16 @@ class LedgerReader:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """The ledger's metadata when it was last looked at."""
+        """The ledger's metadata, as it was read last."""
         return self._metadata
 
     @property
     def last_confirmed(self) -> int:
-        """The last entry that may be read, as far as is known; -1: none."""
+        """The last entry known to be confirmed; -1: none."""
         return self._last_confirmed
 
     def know_confirmed(self, entry_id: int) -> None:
-        """Learn from the ledger's writer that all entries up to this one may be read."""
+        """Take from the ledger's writer that entries up to this one are confirmed."""
         self._last_confirmed = max(self._last_confirmed, entry_id)
 
     async def read(
@@ -263,11 +263,11 @@ class LedgerReader:
         return entries
 
     async def _read_batch(self, first: int, last: int) -> Sequence[LedgerEntry]:
-        """Entries that are asked for at once; after a failure again by metadata as it is now."""
+        """Read entries at the same time. After a failure, read the metadata and try again."""
         try:
             return await EntryReads(self._core, self._metadata, self._digest).read(first, last)
         except BookKeeperError:
-            # Another replica may have been made meanwhile, and the old one removed.
+            # A replica may have been moved to another bookie meanwhile.
             before = self._metadata.segments
             self._metadata = (await self._core.nodes.read(self.ledger_id)).metadata
             if self._metadata.segments == before:

@@ -1,8 +1,9 @@
-"""Recovery: a ledger that its writer left open is fenced, completed and closed.
+"""Recovery: fences, completes and closes a ledger that its writer left open.
 
-What any ack quorum held stays. What no reader can distinguish from such an entry stays, too, if a
-copy is found. Source: BookKeeper's LedgerRecoveryOp, and its TLA+ specification where they differ:
-the fence goes with every read, and a ledger that is already in recovery gets a new version.
+Entries that any ack quorum held are kept, and so are entries that no reader can distinguish from
+them, if a copy is found. Source: BookKeeper's LedgerRecoveryOp, and its TLA+ specification where
+they differ: the fence goes with every read, and a ledger that is already in recovery gets a new
+version.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ log = logging.getLogger(__name__)
 
 
 class RecoveryRules(NamedTuple):
-    """Rules, each of which a control run of the simulation breaks to see entries lost."""
+    """Rules of recovery. Control runs of the simulation break one each, to see entries lost."""
 
     fence: bool = True
-    """The ledger is fenced at all."""
+    """Recovery fences the ledger."""
     fence_reads: bool = True
     """Reads of entries fence the ledger, not only those of the last confirmed entry."""
     floor_of_segment: bool = True
-    """What is before the last segment counts as confirmed, whatever bookies say."""
+    """Entries before the last segment count as confirmed, whatever bookies say."""
 
 
 async def recover(
     core: ClientCore, ledger_id: int, password: bytes, rules: RecoveryRules
 ) -> VersionedMetadata:
-    """Close a ledger, after which nothing is added to it any more; returns what it is then.
+    """Close a ledger, so that nothing is added any more. Return its metadata.
 
     A closed ledger is left alone. Raises LedgerMissingError, WrongKeyError, or RecoveryFailedError
-    if too few bookies answer: the ledger stays in recovery then, and a later one can go on.
+    if too few bookies answer: then the ledger stays in recovery, and a later call can go on.
     """
     for attempt in range(core.options.recovery_attempts):
         found = await core.nodes.read(ledger_id)
@@ -63,14 +64,14 @@ async def recover(
         try:
             return await _Recovery(core, found, password, rules).run()
         except MetadataConflictError:
-            # Another client recovers it, or has closed it: wait for a moment.
+            # Another client recovers the ledger, or has closed it: wait for a moment.
             delay_ms = min(5_000, 50 << attempt)
             await asyncio.sleep(core.random.uniform(0.5, 1) * delay_ms / 1000)
     raise RecoveryFailedError("others recover it all the time", ledger_id=ledger_id)
 
 
 class _Recovery:
-    """One attempt, which ends with a MetadataConflictError if it is not the only one."""
+    """One attempt of recovery. Raises MetadataConflictError if another client recovers, too."""
 
     def __init__(
         self, core: ClientCore, found: VersionedMetadata, password: bytes, rules: RecoveryRules
@@ -84,7 +85,7 @@ class _Recovery:
         self._key = master_key(password)
 
     async def run(self) -> VersionedMetadata:
-        """All steps."""
+        """Run all steps."""
         nodes = self._core.nodes
         self._version = await nodes.change(self._metadata, self._version, must_be_ours=True)
         start = await self._fence()
@@ -111,7 +112,7 @@ class _Recovery:
     # -- what is there ----------------------------------------------------------------------------
 
     async def _fence(self) -> int:
-        """Fence the last ensemble; returns the last confirmed entry that its bookies know of."""
+        """Fence the last ensemble. Return the last confirmed entry that its bookies know."""
         metadata = self._metadata
         bookies = metadata.last_segment.bookies
         # A fence without an entry number answers with the bookie's last entry.
@@ -154,7 +155,7 @@ class _Recovery:
         )
 
     async def _length_at(self, entry_id: int) -> int:
-        """The ledger's bytes up to and with a confirmed entry."""
+        """The ledger's length in bytes after a confirmed entry."""
         if entry_id == NO_ENTRY:
             return 0
         try:
@@ -164,10 +165,10 @@ class _Recovery:
             raise self._failed(str(error)) from error
 
     async def _read(self, entry_id: int) -> LedgerEntry | None:
-        """An entry of which there is a good copy; None if it surely was never confirmed.
+        """Read an entry with a good copy; None if it was surely never confirmed.
 
-        Nor was one that is torn on all its bookies, at the end: a bookie has no checksum over its
-        journal, so that after a power cut what it had written in part comes back as an entry.
+        None also for a last entry that is torn on all its bookies: bookies have no checksum over
+        their journals, so after a power cut a partly written record comes back as an entry.
         """
         metadata = self._metadata
         ensemble = metadata.segment_of(entry_id).bookies
@@ -208,7 +209,7 @@ class _Recovery:
     # -- what is written --------------------------------------------------------------------------
 
     async def _write_again(self, pipeline: WritePipeline, first: int) -> None:
-        """Write what is found from an entry on again, up to the first one that is not found."""
+        """Write the entries from `first` on again, up to the first missing one."""
         batch = self._core.options.recovery_batch_entries
         more = True
         while more:

@@ -1,4 +1,4 @@
-"""Which bookies there are, where, and which of them get a ledger.
+"""The registered bookies, their addresses, and the choice of a ledger's ensemble.
 
 Bookies keep a node each while they run. `ClientCore` is what the parts of one client share.
 """
@@ -29,7 +29,7 @@ from .options import ClientOptions
 
 @dataclass(frozen=True, slots=True)
 class ClientCore:
-    """Metadata, bookies and settings of a client."""
+    """The metadata, bookies and settings that the parts of a client share."""
 
     nodes: LedgerNodes
     registry: BookieRegistry
@@ -49,7 +49,7 @@ def replacements(
     suspected: Collection[str],
     random: random.Random,
 ) -> list[str]:
-    """Up to `count` bookies that are not excluded; suspected ones only where others are too few."""
+    """Choose up to `count` bookies not excluded; suspected ones only if others are too few."""
     usable = [one for one in writable if one not in excluded]
     random.shuffle(usable)
     usable.sort(key=lambda one: one in suspected)
@@ -59,11 +59,11 @@ def replacements(
 def new_ensemble(
     size: int, writable: Collection[str], *, suspected: Collection[str], random: random.Random
 ) -> tuple[str, ...]:
-    """The bookies of a new ledger. Raises NotEnoughBookiesError."""
+    """Choose the bookies of a new ledger. Raises NotEnoughBookiesError."""
     chosen = replacements(size, writable, excluded=(), suspected=suspected, random=random)
     if len(chosen) < size:
         raise NotEnoughBookiesError(f"{size} writable ones are needed, {len(writable)} are there")
-    # Those that were sorted to the end must not always be last.
+    # Shuffle, so that the bookies sorted to the end are not always the last.
     random.shuffle(chosen)
     return tuple(chosen)
 
@@ -74,7 +74,7 @@ _READ_ONLY = "readonly"
 
 
 def parse_service_info(bookie: str, data: bytes) -> tuple[str, int]:
-    """Host and port in a bookie's node, or in its id if that is empty. Raises MetadataError."""
+    """Parse host and port in a bookie's node, else in its id. Raises MetadataError."""
     if not data:
         host, _, port = bookie.rpartition(":")
         if not host or not port.isdigit() or int(port) > 65_535:
@@ -114,7 +114,7 @@ class BookieRegistry:
             return []
 
     async def address(self, bookie: str) -> tuple[str, int]:
-        """Host and port, or those found before. Raises BookieUnreachableError."""
+        """A bookie's host and port, or the last known ones. Raises BookieUnreachableError."""
         known = self._known.get(bookie)
         try:
             found = await self._find(bookie, is_repeated=known is None)

@@ -1,8 +1,8 @@
-"""TLS to bookies: the files, and asking a bookie for it.
+"""TLS to bookies: certificate files, and START_TLS.
 
-Bookies serve TLS on their ordinary port. A client asks for it with START_TLS, in plain. If the
+Bookies serve TLS on their ordinary port. A client asks for it with START_TLS, unencrypted. If the
 bookie answers OK, the handshake follows on the same connection. Nothing else is sent before that,
-and a bookie without TLS is an error: the client never goes on in plain. Source: BookKeeper's
+and a bookie without TLS is an error: the client never goes on unencrypted. Source: BookKeeper's
 PerChannelBookieClient and TLSContextFactory.
 """
 
@@ -34,7 +34,7 @@ _NUMBER = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BookieTls:
-    """What a client shows to bookies, and whom it trusts. Files are PEM."""
+    """The client's certificate, and the authorities that it trusts. Files are PEM."""
 
     trust_certs_file: str
     """The authorities of the bookies' certificates."""
@@ -45,7 +45,7 @@ class BookieTls:
     key_password_file: str | None = None
     """The password of the key, if it has one."""
     check_hostname: bool = False
-    """Whether a bookie's certificate must be for the host that it is connected to by."""
+    """Whether a bookie's certificate must name the host of the connection."""
     refresh_s: int = 300
     """How often changed files are looked for; 0: never."""
 
@@ -80,7 +80,7 @@ class BookieTls:
             raise TlsFilesError(self.key_password_file, _said(error)) from error
 
     def renewed(self, now_s: Callable[[], float] = time.monotonic) -> Renewed[ssl.SSLContext]:
-        """The context for each new connection, of files that are read again. As `context`."""
+        """Make each new connection's context from the present files. Raises as `context`."""
         files = (
             self.trust_certs_file, self.certificate_file, self.key_file, self.key_password_file,
         )  # fmt: skip
@@ -89,7 +89,7 @@ class BookieTls:
 
 
 class _Asking(asyncio.Protocol):
-    """A fresh connection that asks for TLS; `answer` is done once the handshake may begin."""
+    """A new connection that sends START_TLS; `answer` is done when the handshake may begin."""
 
     def __init__(self, bookie: str, loop: asyncio.AbstractEventLoop) -> None:
         self._bookie = bookie
@@ -158,7 +158,7 @@ async def connect_with_tls(
 
 
 def _said(error: Exception) -> str:
-    """What an error says, without OpenSSL's place in its source."""
+    """An error's text, without OpenSSL's source position."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     if isinstance(error, OSError) and error.strerror:

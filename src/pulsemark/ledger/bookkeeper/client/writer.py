@@ -1,4 +1,4 @@
-"""The writer of a ledger: it created the ledger, and only it adds entries."""
+"""The writer of a ledger, which created the ledger and alone adds entries to it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LedgerWriter(WritePipeline):
             self._version = found.version
 
     def _closed_by_other(self, ours: LedgerMetadata, found: LedgerMetadata) -> LedgerMetadata:
-        """Another client closed the ledger: as this writer would have, or after another entry."""
+        """Another client closed the ledger, after this writer's last entry or not."""
         if (found.last_entry_id, found.length) != (ours.last_entry_id, ours.length):
             reason = f"another client closed it after entry {found.last_entry_id}"
             raise LedgerClosedError(reason, ledger_id=self.ledger_id)
@@ -70,7 +70,7 @@ class LedgerWriter(WritePipeline):
         return found
 
     def _check_still_ours(self, found: LedgerMetadata) -> None:
-        """Raises unless the ledger is open, with the ensembles that this writer gave it."""
+        """Raise unless the ledger is open and has this writer's ensembles."""
         if found.state is LedgerState.IN_RECOVERY:
             raise LedgerFencedError("another client recovers it", ledger_id=self.ledger_id)
         if isinstance(self.error, LedgerFencedError):
@@ -80,7 +80,7 @@ class LedgerWriter(WritePipeline):
             raise MetadataConflictError(reason, ledger_id=self.ledger_id)
 
     async def commit_ensemble(self, changed: LedgerMetadata) -> LedgerMetadata:
-        """Write a new ensemble, allowed while the ledger is open and no other client changed it."""
+        """Store a new ensemble, if the ledger is open and no other client changed it."""
         while True:
             try:
                 self._version = await self.core.nodes.change(changed, self._version)

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A segment that was written to and is not synced, with its owner and a pinned descriptor."""
+    """A segment with unsynced writes, its owner and a pinned descriptor."""
 
     segment: Segment
     owner: Owner
@@ -99,12 +99,12 @@ class BatchWriter(EntryWriter):
         return outcome
 
     def _take_out_of_journal(self, stored: Sequence[tuple[Group, int]]) -> None:
-        """Leave only so many bytes of these groups in the batch's block, after a crash too.
+        """Keep only `size` bytes of each of these groups in the batch's journal block.
 
         The block is written again in its place, where a full disk has room. A power cut may tear
         it, and readers have seen its entries, so their segments are synced before. If that fails,
-        it goes to another file. Raises OSError if that fails, too: nobody knows then what would
-        come back.
+        the block goes to another file. Raises OSError if that fails, too: then it is unknown what a
+        crash would bring back.
         """
         for group, _ in stored:
             written = self._dirty.get(_segment(group))  # None: it was synced (``_sync_some``)
@@ -127,9 +127,9 @@ class BatchWriter(EntryWriter):
                 self._reserve.with_space_for(partial(self.journal.write, refs, content))
 
     def _leave_journal(self) -> None:
-        """After a failed write or sync of the journal: make durable what was promised.
+        """Make acknowledged entries durable, after a failed write or sync of the journal.
 
-        What was acknowledged without a sync must be in its segments. What failed must not count
+        Entries acknowledged without a sync must be in their segments. Failed entries must not count
         after a crash; on a full disk that may wait for the next batch, whose header says it. Raises
         OSError.
         """
@@ -150,8 +150,8 @@ class BatchWriter(EntryWriter):
             _log.error("the journal's next file waits for the next batch: %s", error)
 
     def _remove(self, segment: Segment) -> None:
-        """Remove what a failed first write left of a new segment: without the journal's block, the
-        next opening would find the beginning of a segment in it.
+        """Remove the file of a new segment whose first write failed: without the journal's block
+        the next opening would take the rest for a segment.
         """
         try:
             self._filer.remove_files([segment.segment_id])
@@ -221,7 +221,7 @@ class BatchWriter(EntryWriter):
         return written
 
     def _show_whole_records(self, group: Group) -> int:
-        """Show the whole records of a failed write, which readers may have seen; their size."""
+        """Show a failed write's whole records, which readers may have seen. Return their size."""
         written = self._dirty.get(_segment(group))
         if written is None:
             return 0
@@ -304,7 +304,7 @@ _segment: Callable[[Group], Segment] = attrgetter("run")
 
 
 def _reference(group: Group, size_bytes: int) -> GroupRef:
-    """The place of a group's first bytes."""
+    """The reference to a group's first bytes."""
     header = _segment(group).header
     return GroupRef(header.ledger_id, header.segment_no, size_bytes, group.offset)
 

@@ -31,7 +31,7 @@ _POLL_MS = 200
 
 
 class Checkpointer:
-    """Runs checkpoints; the `Filer` says what is due."""
+    """Makes checkpoints; the `Filer` knows what is due."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Checkpointer:
             self.checkpoint()
 
     def end(self) -> None:
-        """End the thread; the journal stays as it is."""
+        """End the thread, and leave the journal as it is."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -138,7 +138,7 @@ class Checkpointer:
             self._catalog.add_segments((s.header.topic_id, *s.segment_id) for s in due.began)
 
     def _sync(self, written: list[Written]) -> bool:
-        """Make what the journal holds durable in its own place; whether that worked."""
+        """Sync the written segments. Return whether all are durable."""
         failed_before = {id(w) for w in written if w.segment.state is SegmentState.FAILED}
         failed_now: dict[int, Owner] = {}
 

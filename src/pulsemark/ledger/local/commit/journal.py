@@ -1,19 +1,20 @@
 """The journal: the one file that is synced per group commit, whatever the number of topics.
 
-A block has the bytes that a group commit adds to all segments, and where they belong.
-Once the block is synced the bytes are written to the segments (page cache), and only then are
-the appends acknowledged; a checkpoint syncs the segments later and frees the journal's files.
-So at any time the content of a segment is durable, in the journal or in the segment.
+A block has the bytes that a group commit adds to all segments, with their offsets there. Once the
+block is synced the bytes are written to the segments (page cache), and only then are the appends
+acknowledged; a checkpoint syncs the segments later and frees the journal's files. So at any time
+the content of a segment is durable, in the journal or in the segment.
 
-Files are used in turn under growing journal ids and are not cut when freed, and a growing file is
-filled with zeros before small blocks are written: overwriting in place needs no write to the file
-system's own journal, which is most of an fdatasync's price.
+Files are used in turn under growing journal ids. They are not truncated when freed, and a growing
+file is filled with zeros before small blocks are written: overwriting in place needs no write to
+the file system's own journal, which is most of an fdatasync's price.
 
-A block whose write failed is overwritten in its place, and the file synced: a crash does not bring
-back what was refused. A file whose sync failed is never synced again, only removed: the next file's
-header says how much of it counts, and is on the disk before anything else is promised. So the
-caller first makes durable elsewhere what was written after the last good sync (`has_unsynced`). In
-both cases the journal goes on in another file; also after a write that an exception ended half way.
+A block whose write failed is overwritten in its place, and the file synced, so that a crash does
+not bring refused entries back. A file whose sync failed is never synced again, only removed. The
+next file's header says how much of it counts, and is durable before anything else is acknowledged.
+So the caller first makes durable elsewhere what was written after the last good sync
+(`has_unsynced`). In both cases the journal goes on in another file, as it does after a write that
+an exception ended.
 
 docs/formats.md has its bytes, and which blocks count.
 """
@@ -83,7 +84,7 @@ class JournalHeader:
     previous_end: int
     sync_interval_ms: int = 0
     secret: bytes = field(default=b"", repr=False)
-    """What makes the journal's blocks its own (see `segment_format.new_secret`); empty: a journal
+    """The secret of the journal's blocks (see `segment_format.new_secret`); empty: a journal
     of version 1."""
 
     @property
@@ -103,10 +104,10 @@ class JournalHeader:
 
 
 def unpack_journal_header(data: bytes, path: Path) -> JournalHeader | None:
-    """The header, or None if there is none: a free file, or one never used.
+    """Parse the header; None if there is none: a free file, or one never used.
 
-    If both copies are torn, the result is None too: they are synced together with the first block,
-    so nothing in such a file was ever acknowledged. Raises UnsupportedVersionError.
+    Also None if both copies are torn: they are synced together with the first block, so nothing in
+    such a file was ever acknowledged. Raises UnsupportedVersionError.
     """
     copies = data[:_COPY_SIZE], data[_COPY_SIZE:JOURNAL_HEADER_SIZE]
     return _unpack_copy(copies[0], path) or _unpack_copy(copies[1], path)
@@ -129,7 +130,7 @@ def _unpack_copy(data: bytes, path: Path) -> JournalHeader | None:
 
 
 class GroupRef(NamedTuple):
-    """The place of a part of a block's content."""
+    """A part of a block: bytes of segment (ledger_id, segment_no), from its ``offset`` on."""
 
     ledger_id: int
     segment_no: int
@@ -193,11 +194,11 @@ class _OpenJournal:
     last_block: int = JOURNAL_HEADER_SIZE
     """Where the last block begins."""
     synced_end: int = JOURNAL_HEADER_SIZE
-    """Up to here it is synced."""
+    """The end of the synced part."""
     is_broken: bool = False
-    """A write or sync began and did not succeed: the file gets no more blocks."""
+    """Set while a write or sync runs, and after its failure: the file gets no more blocks."""
     is_lost: bool = False
-    """A sync began and did not succeed: the file is never synced again."""
+    """Set while a sync runs, and after its failure: the file is never synced again."""
 
 
 _ZEROS = bytes(256 * 1024)
@@ -240,8 +241,8 @@ class Journal:
     ) -> None:
         """Append one block and sync it. After an exception see `take_back`.
 
-        Without ``sync`` the block is durable once ``sync`` has been called. Without groups there
-        is no block from here on: the journal ends.
+        Without ``sync`` the block is durable after the next ``sync``. Without groups no block
+        follows: the journal ends.
         """
         if self._open is not None and self._open.is_broken:  # an exception ended the write before
             self._leave(self._open)
@@ -288,7 +289,7 @@ class Journal:
         return 0
 
     def rewrite(self, groups: Sequence[GroupRef], content: Sequence[Buffer]) -> None:
-        """Write a part of the last block in its place, and sync it: it needs no more space.
+        """Write a part of the last block again in its place, and sync it. Needs no more space.
 
         After an exception see `take_back`: then nothing of the block counts.
         """
@@ -338,10 +339,9 @@ class Journal:
         return self._open is not None and self._open.synced_end < self._open.end
 
     def begin(self) -> None:
-        """Begin the next file, with its header on the disk: of the one before that counts which
-        was synced.
+        """Begin the next file, with a durable header: of the file before, what was synced counts.
 
-        Raises OSError: it can be called again, but until it succeeds it is not known what counts.
+        Raises OSError. Until a repetition succeeds it is not known what counts.
         """
         if self._open is not None:
             self._leave(self._open)
@@ -472,7 +472,7 @@ class JournalFile:
     path: Path
     header: JournalHeader
     end: int | None
-    """How much of it counts, by a later journal's header; None: up to the last whole block."""
+    """The end of what counts, by a later journal's header; None: the last whole block's."""
 
 
 @record(frozen=True)
