@@ -69,6 +69,14 @@ class Threads:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        try:
+            self._patch()
+        except BaseException:
+            self._stack.close()  # other tests of this process need real threads
+            raise
+        return self
+
+    def _patch(self) -> None:
         self._stack.enter_context(warnings.catch_warnings())
         # The end of a process leaves coroutines that were not begun.
         warnings.filterwarnings("ignore", ".* was never awaited", RuntimeWarning)
@@ -81,10 +89,9 @@ class Threads:
             *((each, "SimpleQueue", queue._PySimpleQueue)  # type: ignore[attr-defined]
               for each in (store_state, batch, group_commit)),
             *((time, each, self.time) for each in ("monotonic", "perf_counter", "thread_time")),
-            (time, "sleep", self.sleep), (loop_thread, "_new_loop", self.new_loop),
+            (time, "sleep", self.sleep), (loop_thread, "new_event_loop", self.new_loop),
         ):  # fmt: skip
             self._stack.enter_context(patch.object(module, name, new))
-        return self
 
     def __exit__(self, *_: object) -> None:
         for process in dict.fromkeys(thread.process for thread in self._alive):

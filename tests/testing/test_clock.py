@@ -90,6 +90,9 @@ def test_other_times_are_refused(wrong, error):
         clock.set(wrong)
     with pytest.raises(ValueError, match="ms since 1970"):
         clock.advance(by_ms=-6)
+    for hours in (1e300, float("nan")):
+        with pytest.raises(ValueError, match="no timedelta"):
+            clock.advance(hours=hours)
     assert clock.now_ms() == 5
 
 

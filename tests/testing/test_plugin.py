@@ -83,6 +83,9 @@ def test_the_fixtures_are_in_memory_unless_configured_otherwise(tmp_path):
     (tmp_path / "test_app.py").write_text(TESTS + shown.format("files"))
     result = run(tmp_path, "-p", "pulsemark.testing.plugin")
     assert "5 passed" in result.stdout, result.stdout + result.stderr
+    (tmp_path / "pytest.ini").write_text("[pytest]\npulsemark_storage = bogus\n")
+    result = run(tmp_path, "-p", "pulsemark.testing.plugin")
+    assert "ERROR: pulsemark_storage = bogus: must be memory or files" in result.stderr
 
 
 NAMED = """

@@ -82,8 +82,11 @@ class MovableClock(ABC):
             raise TypeError(f"advance({by!r}) has no unit: write seconds={by!r} or by_ms={by!r}")
         if isinstance(by_ms, bool) or not isinstance(by_ms, int):
             raise TypeError(f"by_ms must be whole milliseconds, not {by_ms!r}")
-        step = by + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        step += timedelta(milliseconds=by_ms)
+        try:
+            step = by + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+            step += timedelta(milliseconds=by_ms)
+        except (OverflowError, ValueError) as error:
+            raise ValueError(f"the step is no timedelta: {error}") from error
         step_ms = step // timedelta(milliseconds=1)
         self._advance_ms(step_ms)
         return self.now_ms()

@@ -40,6 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the setting. Raises pytest.UsageError."""
+    storage = config.getini("pulsemark_storage")
+    if storage not in ("memory", "files"):
+        raise pytest.UsageError(f"pulsemark_storage = {storage}: must be memory or files")
+
+
 @pytest.fixture(scope="session")
 def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[PulsarBroker]:
     """A broker shared by all tests of the session."""

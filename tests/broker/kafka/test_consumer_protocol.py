@@ -121,14 +121,20 @@ def test_the_server_assigns_as_asked(broker, wide):
 
 
 def test_a_regex_is_looked_up_by_the_broker(broker, admin, topic):
-    """Also for topics that come later."""
+    """Also for topics that come later, and that come as another one goes."""
     pytest.importorskip("re2", reason="google-re2 is not installed (the extra `kafka`)")
-    names = [f"{topic}-x-{number}" for number in range(2)]
+    names = [f"{topic}-x-{number}" for number in range(3)]
     admin.create_topics([NewTopic(names[0], 2)])[names[0]].result(WAIT_S)
     with consuming(broker, topic, f"^{topic}-x-.*") as one:
         shares(one, until=[2])
         admin.create_topics([NewTopic(names[1], 1)])[names[1]].result(WAIT_S)
         shares(one, until=[3])
+        admin.delete_topics([names[1]])[names[1]].result(WAIT_S)
+        admin.create_topics([NewTopic(names[2], 1)])[names[2]].result(WAIT_S)
+        until_s = time.monotonic() + WAIT_S
+        while names[2] not in {each.topic for each in one.assignment()}:
+            assert time.monotonic() < until_s
+            one.poll(0.1)
 
 
 def test_more_partitions_are_shared_out(broker, admin, wide):

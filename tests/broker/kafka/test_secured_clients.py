@@ -228,26 +228,15 @@ def test_a_group_does_not_show_topics_that_a_client_may_not_see(
     secured: BrokerThread, topic: str
 ) -> None:
     """ConsumerGroupDescribe refuses the whole group then, as Kafka does."""
-    boss, other = token_of("boss"), f"public-{topic}"
-    for name in (topic, other):
-        path = f"/admin/v2/persistent/acme/ns/{name}"
-        assert rest(secured, "PUT", path, boss).status == 204
-    permissions = f"/admin/v2/persistent/acme/ns/{other}/permissions/guest"
-    assert rest(secured, "POST", permissions, boss, ["consume"]).status == 204
-    options = {**LIBRDKAFKA["PLAIN"], "bootstrap.servers": secured.kafka_url}
+    other = f"public-{topic}"
+    allow_guest(secured, other, topic)
     group = "g" + topic
-    consumer = confluent_kafka.Consumer(
-        {**options, "group.id": group, "group.protocol": "consumer"}
-    )
+    consumer = member_of(secured, group, "both")
     consumer.subscribe([topic])
-    until_s = time.monotonic() + WAIT_S
-    while not consumer.assignment():
-        assert time.monotonic() < until_s
-        consumer.poll(0.1)
+    until_assigned({consumer: [topic]})
 
     def described(role: str) -> Any:
-        as_role = {"sasl.username": role, "sasl.password": plain(role)["password"]}
-        admin = AdminClient({**options, **as_role})
+        admin = AdminClient(librdkafka(secured, role))
         return admin.describe_consumer_groups([group])[group].result(WAIT_S)
 
     (member,) = described("both").members
@@ -255,3 +244,53 @@ def test_a_group_does_not_show_topics_that_a_client_may_not_see(
     with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
         described("guest")
     consumer.close()
+
+
+def test_each_member_gets_what_its_own_role_may_see(secured: BrokerThread, topic: str) -> None:
+    """Though both have one regex, in both orders; and also once a role may see more."""
+    pytest.importorskip("re2", reason="google-re2 is not installed (the extra `kafka`)")
+    other = f"{topic}-2"
+    allow_guest(secured, other, topic)
+    for first, second in (("guest", "both"), ("both", "guest")):
+        members = {role: member_of(secured, first + topic, role) for role in (first, second)}
+        for member in members.values():
+            member.subscribe([f"^{topic}.*"])
+        # The guest has one topic at most, and both get all of them.
+        until_assigned({members["guest"]: [other], members["both"]: [topic]})
+        members["both"].close()
+        allow_guest(secured, topic)
+        until_assigned({members["guest"]: [topic, other]})
+        path = f"/admin/v2/persistent/acme/ns/{topic}/permissions/guest"
+        assert rest(secured, "DELETE", path, token_of("boss")).status == 204
+        members["guest"].close()
+
+
+def librdkafka(secured: BrokerThread, role: str) -> dict[str, Any]:
+    """What librdkafka needs to be that role."""
+    own = {"sasl.username": role, "sasl.password": plain(role)["password"]}
+    return {**LIBRDKAFKA["PLAIN"], "bootstrap.servers": secured.kafka_url, **own}
+
+
+def member_of(secured: BrokerThread, group: str, role: str) -> confluent_kafka.Consumer:
+    """A member of a group of the consumer protocol."""
+    options = {**librdkafka(secured, role), "group.id": group, "group.protocol": "consumer"}
+    return confluent_kafka.Consumer(options)
+
+
+def allow_guest(secured: BrokerThread, topic: str, *others: str) -> None:
+    """Let the role `guest` consume from a topic; make it, and others, if they are not there."""
+    boss = token_of("boss")
+    for name in (topic, *others):
+        path = f"/admin/v2/persistent/acme/ns/{name}"
+        assert rest(secured, "PUT", path, boss).status in (204, 409)
+    path = f"/admin/v2/persistent/acme/ns/{topic}/permissions/guest"
+    assert rest(secured, "POST", path, boss, ["consume"]).status == 204
+
+
+def until_assigned(wanted: dict[confluent_kafka.Consumer, list[str]]) -> None:
+    """Let consumers poll until they have these topics."""
+    until_s = time.monotonic() + WAIT_S
+    while any(sorted(t.topic for t in c.assignment()) != sorted(wanted[c]) for c in wanted):
+        assert time.monotonic() < until_s, [c.assignment() for c in wanted]
+        for consumer in wanted:
+            consumer.poll(0.1)

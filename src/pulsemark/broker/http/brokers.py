@@ -235,7 +235,7 @@ Rows = dict[str, Any]
 
 @routes.get(f"{STATS}/topics", needs.SUPER_USER)
 async def topics_figures(request: Request) -> Response:
-    """The figures of all open topics_figures, by namespace, bundle and domain."""
+    """The figures of all open topics, by namespace, bundle and domain."""
     await _import_stats(request)
     opened = tuple(request.services.topics.open_topics.values())
     return await Response.of_long_json(_rows(request, opened), request.services.topics.turns)

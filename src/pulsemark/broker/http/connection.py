@@ -353,6 +353,9 @@ def _problem_of(request: h11.Request, services: Services) -> HttpError | None:
     names = {bytes(name) for name, _ in request.headers}
     if {b"content-length", b"transfer-encoding"} <= names:
         return HttpError(400, "a request must not have both Content-Length and Transfer-Encoding")
+    limit_bytes = services.config.max_http_body_bytes
+    if int(dict(request.headers).get(b"content-length", b"0")) > limit_bytes:
+        return HttpError(413, f"the body exceeds {limit_bytes} bytes")
     try:
         is_open = services.authenticator is None or services.authenticator.admits_anonymous
         headers = list(request.headers)

@@ -54,6 +54,7 @@ class Access:
         self._is_on = authorizer.is_on
         self._namespace = namespace
         self._tenant, self._local = check_namespace(namespace)
+        self.role = role
         self._principal = Principal(role)
         self._generation = authorizer.generation
         self._known: dict[tuple[Operation | None, str], bool] = {}
@@ -93,6 +94,11 @@ class Access:
             if len(key[1]) <= MAX_NAME_LENGTH:
                 self._known[key] = known
         return known
+
+    @property
+    def generation(self) -> int:
+        """Counts the changes after which decisions may be others."""
+        return self._authorizer.generation
 
     @property
     def remembered(self) -> int:

@@ -111,6 +111,11 @@ class KafkaTopics:
         """The number of topics and partitions."""
         return self._topics.names.count_of(self._namespace)
 
+    @property
+    def changes(self) -> int:
+        """Counts the topics and partitions that were created and deleted, in any namespace."""
+        return self._topics.names.changes
+
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0: there is no such topic."""
         if not is_name(topic):

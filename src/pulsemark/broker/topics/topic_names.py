@@ -27,6 +27,8 @@ class TopicNames:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._by_namespace: dict[str, list[str]] = {}
         self._all: set[str] = set()
+        #: Counts what was added and removed.
+        self.changes = 0
         #: The clients that are notified when names are added or removed.
         self.watchers = TopicWatchers(self)
         for name in sorted(names):
@@ -46,6 +48,7 @@ class TopicNames:
         """Add a name, if it is not in the set."""
         if name not in self._all:
             self._all.add(name)
+            self.changes += 1
             namespace = _namespace_of(name)
             insort(self._by_namespace.setdefault(namespace, []), name)
             self.watchers.changed(namespace, name, is_new=True)
@@ -54,6 +57,7 @@ class TopicNames:
         """Remove a name, if it is in the set."""
         if name in self._all:
             self._all.remove(name)
+            self.changes += 1
             namespace = _namespace_of(name)
             names = self._by_namespace[namespace]
             del names[bisect_left(names, name)]

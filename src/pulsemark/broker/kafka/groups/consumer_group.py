@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from itertools import islice
+from typing import NamedTuple
 
 from .group import OVERHEAD_BYTES, Joining
 from .offsets import Partition
@@ -39,6 +40,10 @@ from .offsets import Partition
 Subscriptions = Mapping[str, tuple[str, frozenset[str]]]
 Counts = Mapping[str, int]
 Target = dict[str, frozenset[Partition]]
+#: Who looks topics up: a role and a regex.
+Seeker = tuple[str | None, str]
+#: Of topics and of permissions: after another one of either a regex may match other topics.
+Changes = tuple[int, int]
 UNIFORM, RANGE = "uniform", "range"
 #: Passes over all topics in which members with more give to those with less.
 MAX_PASSES = 10
@@ -152,6 +157,15 @@ MAX_GIVEN = 5_000
 NOTHING: frozenset[Partition] = frozenset()
 
 
+class Found(NamedTuple):
+    """What a regex matches for a role, and when (the loop's time) that was looked up."""
+
+    regex: str
+    topics: frozenset[str]
+    changes: Changes
+    found_s: float
+
+
 @dataclass(slots=True, eq=False)
 class ConsumerMember:
     """A member, and what it has reported in heartbeats."""
@@ -164,7 +178,9 @@ class ConsumerMember:
     rebalance_timeout_ms: int
     topics: frozenset[str] = frozenset()
     regex: str | None = None
-    #: The topics that match the regex.
+    #: Its connection's role.
+    role: str | None = None
+    #: The topics that match the regex, and that the role may see.
     matched: frozenset[str] = frozenset()
     assignor: str | None = None
     epoch: int = 0
@@ -228,9 +244,8 @@ class ConsumerGroup:
     readers: Counter[str] = field(default_factory=Counter)
     #: The member that owns a partition, or has to release it.
     owners: dict[Partition, str] = field(default_factory=dict)
-    #: Topics by regex, and how many topics and partitions there were when they were looked for.
-    resolved: dict[str, frozenset[str]] = field(default_factory=dict)
-    resolved_of: int = -1
+    #: What regexes match, by them and the roles of the members that have them.
+    resolved: dict[Seeker, Found] = field(default_factory=dict)
     #: Whether topics may have changed since they were looked at.
     is_due: bool = True
     #: The bytes that the coordinator has counted for the group.

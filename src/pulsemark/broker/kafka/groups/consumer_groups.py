@@ -26,7 +26,15 @@ from kafka.protocol.consumer import ConsumerProtocolAssignment, ConsumerProtocol
 
 from ....kafka.errors import Code, KafkaError
 from ...configuration.config import BrokerConfig
-from .consumer_group import ASSIGNORS, NOTHING, ConsumerGroup, ConsumerMember, by_topic
+from .consumer_group import (
+    ASSIGNORS,
+    NOTHING,
+    Changes,
+    ConsumerGroup,
+    ConsumerMember,
+    Found,
+    by_topic,
+)
 from .group import Group, Joining, JoinResult, Member, State, SyncResult
 from .offsets import Partition
 
@@ -44,10 +52,6 @@ PLANNED_AT_ONCE = 2_000
 MAX_TOPICS = 10_000
 """Topics that a member may name."""
 MAX_REGEX_CHARACTERS = 1_000
-
-
-LookedUp = tuple[dict[str, frozenset[str]], int]
-"""The topics that match regexes, and of how many topics and partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,8 @@ class Beat:
     client_host: str = ""
     #: From version 1 on, clients make their ids.
     needs_id: bool = False
+    #: The connection's.
+    role: str | None = None
 
     @property
     def is_full(self) -> bool:
@@ -104,12 +110,12 @@ class ConsumerGroups:
     # -- heartbeats -------------------------------------------------------------------------------
 
     def begin(
-        self, beat: Beat, classic: Group | None, looked_up: LookedUp | None = None
+        self, beat: Beat, classic: Group | None, looked_up: Found | None = None
     ) -> tuple[ConsumerGroup, ConsumerMember]:
         """Take the fields of a heartbeat, except of one that leaves. Raises KafkaError.
 
         `classic`: the classic group of that name, which becomes one of this protocol. `looked_up`:
-        the answer to `regexes_due`.
+        what the regex matches that `regex_due` has named.
         """
         group = self.groups.get(beat.group)
         if group is None and beat.epoch == JOINS:
@@ -126,7 +132,9 @@ class ConsumerGroups:
             raise
         if self._take(group, member, beat):
             group.epoch += 1
-        self._resolve(group, looked_up)
+        if looked_up is not None:
+            group.resolved[beat.role, looked_up.regex] = looked_up
+        self._match(group)
         self._look(group, is_due=group.epoch > before)
         group.epoch = min(group.epoch, before + 1)
         self._expect(group, member)
@@ -186,6 +194,7 @@ class ConsumerGroups:
         before = member.regex, member.assignor
         topics = member.topics if beat.topics is None else beat.topics
         matched = member.matched
+        member.role = beat.role
         if beat.regex is not None:
             member.regex = beat.regex or None
             matched = matched if beat.regex else frozenset()
@@ -213,24 +222,31 @@ class ConsumerGroups:
 
     # -- regexes ----------------------------------------------------------------------------------
 
-    def regexes_due(self, beat: Beat, topics: int) -> set[str]:
-        """The regexes to be looked up; `topics`: the number of topics and partitions."""
-        group = self.groups.get(beat.group)
-        wanted = {beat.regex} if beat.regex else set()
-        if group is None:
-            return wanted
-        if group.is_due and group.resolved_of != topics:
-            return wanted | {m.regex for m in group.members.values() if m.regex}
-        return wanted - group.resolved.keys()
+    def regex_due(self, beat: Beat, changes: Changes) -> str | None:
+        """The member's regex, if it is to be looked up: for the first time, or after changes.
 
-    def _resolve(self, group: ConsumerGroup, looked_up: LookedUp | None) -> None:
-        if looked_up is None and not group.resolved:
+        Members with one regex and one role share what it matches.
+        """
+        group = self.groups.get(beat.group)
+        member = None if group is None else group.members.get(beat.member_id)
+        regex = member.regex if beat.regex is None and member is not None else beat.regex
+        if not regex:
+            return None
+        known = None if group is None else group.resolved.get((beat.role, regex))
+        if known is None or (
+            known.changes != changes and self._loop.time() >= known.found_s + REFRESH_S
+        ):
+            return regex
+        return None
+
+    def _match(self, group: ConsumerGroup) -> None:
+        if not group.resolved:
             return
-        found, group.resolved_of = looked_up or ({}, group.resolved_of)
-        used = {member.regex for member in group.members.values()}
-        group.resolved = {r: t for r, t in {**group.resolved, **found}.items() if r in used}
+        used = {(member.role, member.regex) for member in group.members.values()}
+        group.resolved = {seeker: f for seeker, f in group.resolved.items() if seeker in used}
         for member in group.members.values():
-            matched = group.resolved.get(member.regex or "", frozenset())
+            found = group.resolved.get((member.role, member.regex or ""))
+            matched = frozenset[str]() if found is None else found.topics
             if group.subscribe(member, member.topics, matched):
                 group.epoch += 1
 

@@ -20,7 +20,7 @@ from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from ....kafka.errors import Code, KafkaError
 from ...configuration.config import BrokerConfig
-from .consumer_group import ConsumerGroup, ConsumerMember
+from .consumer_group import ConsumerGroup, ConsumerMember, Found
 from .consumer_groups import (
     CONSUMER,
     DECODE_ERRORS,
@@ -29,7 +29,6 @@ from .consumer_groups import (
     Answer,
     Beat,
     ConsumerGroups,
-    LookedUp,
     assignment_of,
 )
 from .group import (
@@ -296,7 +295,7 @@ class Coordinator:
     # -- members of the consumer protocol ---------------------------------------------------------
 
     def begin_consumer(
-        self, beat: Beat, looked_up: LookedUp | None = None
+        self, beat: Beat, looked_up: Found | None = None
     ) -> tuple[ConsumerGroup, ConsumerMember]:
         """As `ConsumerGroups.begin`, within the limits of groups and members. Raises KafkaError."""
         group, classic = self.consumers.groups.get(beat.group), self.groups.get(beat.group)

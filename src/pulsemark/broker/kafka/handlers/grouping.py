@@ -44,13 +44,12 @@ from ..endpoint import (
     one_part,
     parts_of,
 )
-from ..groups.consumer_group import ConsumerGroup, ConsumerMember, by_topic
+from ..groups.consumer_group import ConsumerGroup, ConsumerMember, Found, by_topic
 from ..groups.consumer_groups import (
     JOINS,
     PLANNED_AT_ONCE,
     Answer,
     Beat,
-    LookedUp,
     check_beat,
     matching,
     plan_now,
@@ -648,6 +647,7 @@ async def _beat_of(session: KafkaSession, request: Request) -> Beat:
         client_id=request.client_id,
         client_host=session.host,
         needs_id=request.version >= 1,
+        role=session.access.role,
     )
     check_beat(beat)
     async for name in session.in_turns(beat.topics or ()):
@@ -661,17 +661,17 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
     run_blocking = endpoint.services.run_blocking
     if beat.epoch < JOINS:
         return coordinator.leave_consumer(beat)
-    groups, topics = coordinator.consumers, endpoint.topics.count()
-    due = groups.regexes_due(beat, topics)
-    looked_up: LookedUp | None = None
-    if due:
+    groups, looked_up = coordinator.consumers, None
+    changes = endpoint.topics.changes, session.access.generation
+    if regex := groups.regex_due(beat, changes):
+        found_s = asyncio.get_running_loop().time()
         names = [
             name
             async for name in session.in_turns(endpoint.topics.names())
             if session.access.may(Operation.DESCRIBE, name)
         ]
-        found = await run_blocking(lambda: {regex: matching(regex, names) for regex in due})
-        looked_up = found, topics
+        matched = await run_blocking(lambda: matching(regex, names))
+        looked_up = Found(regex, matched, changes, found_s)
     group, member = coordinator.begin_consumer(beat, looked_up)
     if group.size > PLANNED_AT_ONCE and group.is_outdated:
         epoch = group.epoch
