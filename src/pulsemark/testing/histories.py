@@ -399,7 +399,7 @@ CHANGES = ("subscribe", "closed", "seek")
 
 
 def _by_subscription(history: History, topic: str, *whats: str) -> dict[str, list[Step]]:
-    """The steps of each subscription, by their ends: clients wait before they get a message."""
+    """The steps of each subscription in order of their ends: a receive waits first."""
     found: dict[str, list[Step]] = defaultdict(list)
     for step in sorted(history.of(topic, *whats), key=lambda step: step.end_ns):
         if step.subscription is not None:

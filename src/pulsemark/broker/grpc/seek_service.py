@@ -146,7 +146,7 @@ def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tupl
 
 
 class _BrokerTopics(TopicSource):
-    """The broker's topics, and its data folder as followers read it."""
+    """The broker's topics, and, in a broker that is alone, all topics of its data folder."""
 
     def __init__(self, services: Services, *, has_others: bool) -> None:
         self._services = services

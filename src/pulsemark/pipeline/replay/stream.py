@@ -94,10 +94,10 @@ class PartReplay:
 
     read: ReadOptions
     options: ReplayOptions
-    """Rates are the share of the part's task."""
+    """Its rates are what the task of this part may use of the whole."""
     checkpoint: Checkpoint
     number: int
-    """Of the part in the plan."""
+    """The part's number in the plan."""
     part: Part
     producer_name: str
     lost: Collection[int]
