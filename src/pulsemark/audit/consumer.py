@@ -1,6 +1,6 @@
 """Counts what an application receives, and posts the counts to the broker.
 
-It works beside any client library; of the message it uses the methods of `pulsar.Message`:
+It works beside any client library, and uses these methods of `pulsar.Message`:
 
     with SeekClient("127.0.0.1:6680") as seek:
         with ConsumerAudit("http://127.0.0.1:8080", stamps=MessageStamps(seek)) as audit:
@@ -14,9 +14,8 @@ producer's publish time is known: messages of a producer whose clock is wrong ar
 another bucket than at the broker, and appear lost in one and doubled in the other. Tags are then
 the producer's name and the message's properties.
 
-A message that is received again is `doubled`: its id is among those received last. Messages that
-are received later than ``late_after_ms`` after the broker took them are `late`, by the clocks of
-both machines.
+A message is `doubled` if its id is among those received last. It is `late` if it is received later
+than ``late_after_ms`` after the broker took it, by the clocks of both machines.
 """
 
 from __future__ import annotations
@@ -80,14 +79,14 @@ class Stamp(Protocol):
 
 
 class Stamps(Protocol):
-    """Where stamps are looked up, such as `finder.MessageStamps`."""
+    """Looks up stamps, such as `finder.MessageStamps`."""
 
     def of(self, message: Any) -> Stamp:
         """The stamp of a message. Raises LookupError if its entry was removed meanwhile."""
 
 
 class _TopicCounts:
-    """The counts of one topic, and what the broker does not have of them yet."""
+    """The counts of one topic, and those that were not posted yet."""
 
     def __init__(self, bucket_ms: int, max_rows: int) -> None:
         self.counts = Counts(bucket_ms, max_rows)
@@ -222,10 +221,10 @@ class ConsumerAudit:
         ]
 
     def post(self) -> int:
-        """Post what was counted since the last post; returns how many rows.
+        """Post the counts since the last post. Return the number of rows.
 
-        A post that fails changes nothing: the next one has its rows too. A topic that cannot be
-        posted keeps no other from it. Raises AuditPostError, the first one, at the end.
+        A failed post changes nothing: the next one has its rows, too. A topic that cannot be posted
+        does not hold up others. Raises AuditPostError, the first one, at the end.
         """
         posted, failed = 0, None
         with self._posting:
@@ -282,5 +281,5 @@ class ConsumerAudit:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Post what is left."""
+        """Post the remaining counts."""
         self.post()

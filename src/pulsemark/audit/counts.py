@@ -86,7 +86,7 @@ class Grouping:
         return found
 
     def _simple(self, metadata: BrokerEntryMetadata) -> Group:
-        """Values of the registry's fields and of application tags."""
+        """The values of the registry's fields and of application tags."""
         try:
             own = application_tags(metadata)
         except PrefixError:
@@ -101,7 +101,7 @@ class Grouping:
         return tuple(values)
 
     def _slow(self, prefix: Buffer) -> Group:
-        """Also values of third parties' fields, which have a plugin's names."""
+        """As `_simple`, with third parties' fields, named by plugins."""
         try:
             tags = tags_of(prefix)
         except PrefixError:
@@ -110,7 +110,7 @@ class Grouping:
 
 
 def shown(value: object) -> str:
-    """A tag's value as a row has it."""
+    """A tag's value in a row."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -217,7 +217,7 @@ class Counts:
         return tally
 
     def put(self, start_ms: int, key: Key, tally: Tally) -> None:
-        """Take over a row, as it is."""
+        """Add a row as it is."""
         self.buckets.setdefault(start_ms, {})[key] = tally
         self.row_count += 1
         sums = self.sums.setdefault(key, [0, 0, 0])

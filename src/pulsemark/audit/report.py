@@ -1,4 +1,4 @@
-"""The rows of a trail, with what is missing; those of other tiers, and the tiers compared."""
+"""The rows of a trail with missing messages, the rows of other tiers, and their comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Labels:
 
 @record(frozen=True, kw_only=True)
 class Report:
-    """Rows, and the facts without which they could be misread."""
+    """Rows, and the facts needed to read them correctly."""
 
     topic: str
     bucket_ms: int
@@ -180,7 +180,7 @@ def row_of(
 
 
 class _Missing:
-    """What is missing in, before and after each bucket, in their order: as the Spark audit."""
+    """Messages missing in, before and after each bucket, in order, as in the Spark audit."""
 
     def __init__(self, trail: Trail) -> None:
         self._gaps = trail.gaps
@@ -221,7 +221,7 @@ _Key: TypeAlias = tuple[str, int, int, bool, tuple[tuple[str, str | None], ...]]
 
 @record(frozen=True)
 class Post:
-    """What one request brings."""
+    """The content of one posted request."""
 
     source: str
     rows: tuple[AuditRow, ...]
@@ -262,7 +262,7 @@ class Received:
         return sorted(found, key=lambda row: (row.bucket_start_ms, row.tier))
 
     def _bounded(self) -> Received:
-        """Without the oldest buckets: whole ones, since what is left of one would seem lost.
+        """Remove whole buckets, the oldest first, until the rows are within the limit.
 
         Only a single bucket with more rows than the limit loses some of them.
         """
@@ -279,7 +279,7 @@ class Received:
         return self._without(kept_from_ms, max(0, excess))
 
     def _without(self, kept_from_ms: int, excess: int) -> Received:
-        """Without the buckets before this one, and so many further rows."""
+        """Remove the buckets before this one, and `excess` more rows."""
         kept: dict[str, dict[_Key, AuditRow]] = {}
         rows = messages = 0
         for source, key, row in [
@@ -298,7 +298,7 @@ class Received:
         )
 
     def pack(self, topic_id: int) -> bytes:
-        """The bytes in which the rows are kept."""
+        """The stored form of the rows."""
         rows = {s: [row.to_json() for row in rows.values()] for s, rows in self.sources.items()}
         dropped = [self.dropped_rows, self.dropped_messages]
         return pack_json({"topic_id": topic_id, "dropped": dropped, "sources": rows})
@@ -347,7 +347,7 @@ class Comparison:
     lost: int
     doubled: int
     late: int
-    #: Indexes that the broker itself misses; 0 in a comparison by tags.
+    #: Messages missing at the broker itself; 0 in a comparison by tags.
     missing: int
     is_judged: bool
 
@@ -359,7 +359,7 @@ class Comparison:
 
 @record
 class _Sum:
-    """What one tier counted."""
+    """The sums of one tier."""
 
     count: int = 0
     doubled: int = 0
@@ -409,7 +409,7 @@ def compare(broker: Report, rows: Iterable[AuditRow], *, ended_before_ms: int) -
 
 
 def _sums(rows: Iterable[AuditRow], tags: Sequence[str], beside: _Sums) -> _Sums:
-    """Sums by bucket and values. What another's rest row has counted is in the rest row here."""
+    """Sum by bucket and values. Counts in another tier's rest row go to the rest row here, too."""
     sums: _Sums = {}
     for row in rows:
         values: Values = None if row.is_rest and tags else tuple(row.tags.get(n) for n in tags)

@@ -56,7 +56,7 @@ class AuditInputError(ValueError):
 
 
 class AuditPostError(Exception):
-    """The broker at `url` did not take posted rows: `reason`. The next post has them too."""
+    """The broker at `url` refused posted rows: `reason`. The next post repeats them."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(url, reason)
@@ -69,7 +69,7 @@ class AuditPostError(Exception):
 
 @record(frozen=True, kw_only=True)
 class AuditRow:
-    """Counts of one tier. Numbers of messages unless the name says otherwise."""
+    """Counts of one tier in messages, unless the name says otherwise."""
 
     tier: str
     bucket_start_ms: int
@@ -81,7 +81,7 @@ class AuditRow:
     host: str | None = None
     datacenter: str | None = None
     application: str | None = None
-    #: Of producers; without control entries.
+    #: Messages of producers, without control entries.
     count: int
     #: The part of `count` in entries that state very many messages.
     doubtful_count: int = 0

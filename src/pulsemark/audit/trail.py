@@ -38,7 +38,7 @@ MAX_UNPACKED_BYTES = 1 << 28
 
 
 class SnapshotError(Exception):
-    """The bytes are not a snapshot that can be used; the text says why."""
+    """The bytes are no usable snapshot; the text says why."""
 
 
 def pack_trail(trail: Trail, topic_id: int) -> bytes:
@@ -139,7 +139,7 @@ bytes."""
 
 @record
 class Trail:
-    """Not for several threads at a time."""
+    """The counts of one topic, and their end in its log. Not for several threads at a time."""
 
     grouping: Grouping
     counts: Counts
@@ -147,7 +147,7 @@ class Trail:
     first_index: int | None = None
     #: The index after the last entry that was walked.
     next_index: int = 0
-    #: Where walking goes on, and the last entry that was walked.
+    #: The next position to count, and the last counted entry.
     next_position: Position = EARLIEST
     last_position: Position | None = None
     #: Indexes (also of control entries) that were counted since `first_index`.
@@ -185,10 +185,10 @@ class Trail:
     def advance(
         self, log: TopicLog, max_entries: int = 1 << 62, *, until: Position | None = None
     ) -> bool:
-        """Count the next entries; whether there are no more (before ``until``).
+        """Count the next entries. Return whether there are no more (before ``until``).
 
         An open transaction's entries, and all after them, are counted when it has ended. Raises
-        OSError, LedgerError: what was counted before is right, the next call goes on.
+        OSError, LedgerError: earlier counts are right, and the next call goes on.
         """
         self._find_place(log)
         stable_end = log.stable_end  # whether later entries count as aborted is not known yet
@@ -205,7 +205,7 @@ class Trail:
         return True
 
     def _find_place(self, log: TopicLog) -> None:
-        """See what happened to the log since the last call."""
+        """Find removals and cuts of the log since the last call."""
         last = self.last_position
         if last is not None:
             cut = log.cut_before(last, self.next_index) is not None
@@ -228,7 +228,7 @@ class Trail:
         self.recounts += 1
 
     def _passed_over(self, next_index: int) -> None:
-        """The indexes up to this one were removed before they were counted."""
+        """Note that the indexes up to this one were removed uncounted."""
         if next_index > self.next_index:
             self.gaps.append((self.next_index, next_index))
             self.next_index = next_index
@@ -239,7 +239,7 @@ class Trail:
             self.gaps[0] = (first - size, end)
 
     def _count(self, log: TopicLog, run: Run, row: int, end: int) -> int:
-        """Count entries from ``row`` on, but no aborted messages; returns the next row."""
+        """Count entries from ``row`` on, without aborted ones. Return the next row."""
         try:
             heads = _heads(run, row, end)
         except (DamagedRecordError, FileNotFoundError):

@@ -46,7 +46,7 @@ LONG_ANSWERS_AT_ONCE = 4
 
 
 class Due:
-    """A call that waits for its turn."""
+    """A call that waits for its turn, and can be cancelled."""
 
     __slots__ = ("_call",)
 
@@ -54,7 +54,7 @@ class Due:
         self._call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the call."""
         self._call = None
 
     def run(self) -> bool:
@@ -66,12 +66,12 @@ class Due:
 
 
 class FairTurns:
-    """What connections and subscriptions do in one turn of the event loop: TURN_S together.
+    """The time that connections and subscriptions may use in one turn of the loop: TURN_S together.
 
-    Who has something to do asks `has_time`. When the time of the turn is used up, the call waits
-    with `later`, after all that wait already. At least one of them is called in each turn, so each
-    gets its turn, however busy the others are. Measured is the thread's CPU time: what other
-    processes take of the machine does not count.
+    A caller with work asks `has_time`. When the turn's time is used up, the call waits with
+    `later`, after all that wait already. At least one of them is called in each turn, so each gets
+    its turn, however busy the others are. The thread's CPU time is measured: time of other
+    processes does not count.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -86,7 +86,7 @@ class FairTurns:
 
     @staticmethod
     def of_running_loop() -> FairTurns:
-        """Those of the running event loop."""
+        """The object of the running event loop."""
         loop = asyncio.get_running_loop()
         return _fair_turns.get(loop) or _fair_turns.setdefault(loop, FairTurns(loop))
 
@@ -104,10 +104,10 @@ class FairTurns:
         return self._until_s is not None and not self.has_time()
 
     def later(self, call: Callable[[], None], *, of_client: bool = False) -> Due:
-        """Call in a later turn, after all calls of its kind that wait already.
+        """Call in a later turn, after all waiting calls of its kind.
 
-        ``of_client``: it handles what a client has sent. Such calls and the others take turns: an
-        answer does not wait for the deliveries of all subscriptions.
+        ``of_client``: it handles a client's input. Such calls and the others take turns: an answer
+        does not wait for the deliveries of all subscriptions.
         """
         due = Due(call)
         (self._of_clients if of_client else self._others).append(due)
@@ -137,7 +137,7 @@ class FairTurns:
             self._plan()
 
     def _in_turns(self) -> Iterator[Due]:
-        """Take the calls that wait now, one of each kind in turns."""
+        """Take the waiting calls, alternating between the two kinds."""
         kinds = [(waiting, len(waiting)) for waiting in (self._of_clients, self._others)]
         for number in range(max(count for _, count in kinds)):
             for waiting, count in kinds:
@@ -179,7 +179,7 @@ class LongWork:
         await end
 
     def finish(self) -> None:
-        """Run all remaining pieces now. Work that would have to wait for something is dropped."""
+        """Run all remaining pieces now. Work that would have to wait is dropped."""
         while self._jobs:
             self._step(self._jobs, may_wait=False)
 
@@ -232,7 +232,7 @@ class Turns:
         return time.monotonic() < self._until_s
 
     async def next(self) -> None:
-        """Wait for a later turn, after all who wait already. Its slice is the caller's."""
+        """Wait for a later turn, after all waiting callers. Its slice is the caller's."""
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(mine)
         self._begin(self._until_s)
@@ -285,7 +285,7 @@ class Turns:
             pass
 
     async def _one_slice(self, remaining: Iterator[object]) -> bool:
-        """Whether the pieces are all done after one slice more, and what it had to wait for."""
+        """Run one slice. Return whether all pieces are done; wait for a piece's future."""
         await self.next()
         is_over, awaited = _slice(remaining)
         if awaited is not None:
@@ -293,7 +293,7 @@ class Turns:
         return is_over
 
     async def answer(self, pieces: Iterable[object]) -> None:
-        """As `work`, for an answer: what one is made of can take many times its size.
+        """As `work`, for an answer, which can take many times its size while it is made.
 
         So only a few are made at a time. One that is done in its first slice waits for no other.
         """
@@ -335,7 +335,7 @@ def at_once(pieces: Iterable[object]) -> None:
 
 
 class Background:
-    """The tasks of one owner, which run to their end even if the client that asked disconnects."""
+    """Tasks that run to their end even if the client that asked disconnects."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -362,7 +362,7 @@ class Background:
         return task
 
     def cancel(self) -> None:
-        """End the tasks that run now where they are."""
+        """Cancel all running tasks."""
         for task in tuple(self._tasks):
             task.cancel()
 

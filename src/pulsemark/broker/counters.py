@@ -52,7 +52,7 @@ class TopicCounters:
 
     messages_in: int = 0
     bytes_in: int = 0
-    #: What subscriptions sent that were removed.
+    #: The messages and bytes that removed subscriptions had sent.
     removed_messages_out: int = 0
     removed_bytes_out: int = 0
     #: Damaged entries that dispatch has met.
@@ -101,7 +101,7 @@ class RateMeter:
 
 @record(frozen=True)
 class Flow:
-    """Rates per second, and the totals from which the next ones are computed."""
+    """Rates per second, and the totals from which the next rates are computed."""
 
     messages_per_s: float = 0.0
     bytes_per_s: float = 0.0
@@ -109,7 +109,7 @@ class Flow:
     size_bytes: int = 0
 
     def after(self, messages: int, size_bytes: int, elapsed_s: float) -> Flow:
-        """The rates of the next period, at whose end the totals are these."""
+        """The rates of the next period, with the totals at its end."""
         return Flow(
             max(messages - self.messages, 0) / elapsed_s,
             max(size_bytes - self.size_bytes, 0) / elapsed_s,
@@ -122,7 +122,7 @@ NOTHING = Flow()
 
 
 class Flows:
-    """The rates of what belongs to one topic."""
+    """The rates of a topic's producers, consumers and subscriptions."""
 
     __slots__ = ("_flows",)
 
@@ -134,7 +134,7 @@ class Flows:
         return self._flows.get(one, NOTHING)
 
     def update(self, totals: Iterable[tuple[object, int, int]], elapsed_s: float) -> None:
-        """End a period, with the messages and bytes of each. What is not named is forgotten."""
+        """End a period, with messages and bytes of each. Others are forgotten."""
         self._flows = {
             one: self.of(one).after(messages, size_bytes, elapsed_s)
             for one, messages, size_bytes in totals
@@ -180,7 +180,7 @@ class CompactionFigures:
         self.stop = threading.Event()
 
     def ask_to_stop(self, reason: str = "") -> None:
-        """Ask the compaction that runs, if one does, to stop."""
+        """Ask a running compaction to stop."""
         self.stop_reason = reason
         if self.stop is not None:
             self.stop.set()
@@ -199,7 +199,7 @@ class TopicCleaning:
 
 
 class CacheMeter:
-    """The tail caches' size, and its use in the last period."""
+    """The size of the tail caches, and their use in the last period."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -222,7 +222,7 @@ class CacheMeter:
         self._before, self._elapsed_s = totals, elapsed_s
 
     def figures(self) -> list[tuple[str, str, float]]:
-        """Name, meaning and value of each."""
+        """The name, meaning and value of each figure."""
         all_hits, all_misses = self._sum("hit_entries"), self._sum("missed_entries")
         *amounts, evictions = self._growth
         hits, hit_bytes, misses, missed_bytes = (n / self._elapsed_s for n in amounts)

@@ -32,7 +32,7 @@ class BrokerThread(Addresses):
         *,
         make_broker: Callable[[BrokerConfig | None], Broker] = Broker,
     ) -> None:
-        """`make_broker` makes the broker, where it is to differ."""
+        """`make_broker` makes the broker; None: the class `Broker`."""
         self.broker = make_broker(config)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

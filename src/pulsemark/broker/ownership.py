@@ -52,7 +52,7 @@ class Found:
 
 @record(frozen=True)
 class KafkaPlace:
-    """Where Kafka's clients reach a broker, and its number in their protocol."""
+    """A broker's address for Kafka's clients, and its number in their protocol."""
 
     node_id: int
     host: str
@@ -105,16 +105,16 @@ class Cluster(Protocol):
         """This broker's number in Kafka's protocol."""
 
     async def kafka_places(self) -> dict[str, KafkaPlace]:
-        """Where Kafka's clients reach the brokers that run, by id. Raises RefusedError."""
+        """The addresses of all brokers for Kafka's clients, by id. Raises RefusedError."""
 
     async def kafka_nodes(self) -> dict[int, KafkaPlace]:
-        """The same by number, with those that went just now. Raises RefusedError."""
+        """The same by number, including brokers that have just left. Raises RefusedError."""
 
     async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
-        """Where a broker's seek service is; None: no such broker runs. Raises RefusedError."""
+        """The address of a broker's seek service; None: no such broker. Raises RefusedError."""
 
     def problems(self) -> list[str]:
-        """What keeps other brokers of the same command from serving, a sentence each."""
+        """The reasons why brokers of the same command do not serve, a sentence each."""
 
     def bad_copies(self) -> dict[str, int]:
         """How many damaged copies of entries each bookie has sent to this broker."""
@@ -123,7 +123,7 @@ class Cluster(Protocol):
         """Call `changed` after each change of what this broker owns."""
 
     def hear(self, kind: str, taker: Callable[[str, bytes | None], None]) -> None:
-        """Call `taker` with the key and the value that other brokers have stored of a kind."""
+        """Call `taker` with each key and value of a kind that other brokers store."""
 
     def check_owned(self, name: TopicName) -> None:
         """Raise NotOwnedError unless this broker serves the topic."""
@@ -154,12 +154,12 @@ INNER_PATH = "/pulsemark/inner/"
 SIGNATURE_HEADER = "x-pulsemark-signature"
 CALL_TIMEOUT_S = 5.0
 MAX_HOPS = 5
-#: To one broker: a transaction may have a thousand topics there.
+#: Calls to one broker at once: a transaction may have a thousand topics there.
 CALLS_AT_ONCE = 50
 
 
 class InnerCalls:
-    """What brokers ask each other about a topic. The one that serves it answers.
+    """Questions that brokers ask each other about a topic; the broker that serves it answers.
 
     A broker asks itself without a call. Another one is called over HTTP, and the question is signed
     with a secret that only the brokers can read: they have no credentials of their own. Whoever has
@@ -167,11 +167,11 @@ class InnerCalls:
     """
 
     def __init__(self, cafile: str | os.PathLike[str] | None) -> None:
-        """`cafile`: what brokers with TLS only are checked by."""
+        """`cafile`: the authorities that sign the certificates of brokers with TLS only."""
         self._cafile = cafile
-        #: By broker, what bounds the calls to it.
+        #: The bound of concurrent calls, by broker.
         self._lanes: dict[str, asyncio.Semaphore] = {}
-        #: What answers each kind of question; a result is plain JSON.
+        #: The function that answers each kind of question, with plain JSON.
         self.answering: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.cluster: Cluster | None = None
         self.secret = b""
@@ -246,7 +246,7 @@ async def exchange(
 ) -> tuple[int, bytes]:
     """Status and body of another broker's answer over HTTP. Redirects (307) are followed.
 
-    `cafile`: what a broker with TLS only is checked by. Raises OSError: there is no answer.
+    `cafile`: the authorities for brokers with TLS only. Raises OSError if there is no answer.
     """
     for _ in range(MAX_HOPS):
         parts = urlsplit(url)

@@ -84,20 +84,20 @@ class Membership(Protocol):
     """A broker's way into a cluster and out of it; given to `Broker`."""
 
     async def open_store(self, broker: Broker, notify: Notify) -> Storage:
-        """Open what the broker stores in. Its ports are bound."""
+        """Open the broker's store; its ports are bound already."""
 
     async def join(self, services: Services) -> None:
-        """The broker is ready: register it."""
+        """Register the broker, which is ready."""
 
     async def leave(self) -> None:
         """Give all bundles away, so that clients look their topics up again elsewhere."""
 
     async def close(self) -> None:
-        """End the session with the others. The store is closed already."""
+        """End the session with the cluster; the store is closed already."""
 
 
 class Addresses(ABC):
-    """Where a broker's clients reach it: what `Broker` and `BrokerThread` have in common."""
+    """The addresses of a broker for its clients, for `Broker` and `BrokerThread`."""
 
     @abstractmethod
     def _addressed(self) -> Broker:
@@ -210,15 +210,15 @@ def with_used_ports(config: BrokerConfig, url_of: Callable[[str], str | None]) -
 class Broker(Addresses):
     """A broker on the running event loop."""
 
-    #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
+    #: File calls for the data folder; None: the operating system's. The test kit's broker sets it.
     files: Files | None = None
-    #: What tests may do to it over HTTP; None: nothing. The test kit's broker sets it.
+    #: Faults that tests may cause over HTTP; None: none. The test kit's broker sets it.
     test_controls: TestControls | None = None
 
     def __init__(
         self, config: BrokerConfig | None = None, membership: Membership | None = None
     ) -> None:
-        """`membership`: the broker is one of a cluster; it stores where that says."""
+        """`membership`: the broker is one of a cluster, and uses the store that this opens."""
         self.config = config or BrokerConfig()
         self._membership = membership
         self._executor: ThreadPoolExecutor | None = None
@@ -389,7 +389,7 @@ class Broker(Addresses):
         return _running(self.kafka, self._state).session(told_port)
 
     def kafka_handlers(self) -> Mapping[int, Handler]:
-        """What is done for each request of Kafka's clients. The test kit's broker adds faults."""
+        """The handlers of Kafka's requests. The test kit's broker adds faults."""
         from .kafka.handlers import HANDLERS
 
         return HANDLERS
@@ -489,7 +489,7 @@ class Broker(Addresses):
 
 
 def _import(*modules: str) -> None:
-    """Import what a port's connections need, before the first one. It takes long: in a thread."""
+    """Import the modules of a port's connections, before the first one. Slow: in a thread."""
     for name in modules:
         import_module(f"{__package__}.{name}")
 
@@ -501,7 +501,7 @@ def _running(part: T | None, state: str) -> T:
 
 
 def _started_work(services: Services) -> Housekeeping:
-    """Begin everything that a broker does by itself; what is driven by its timer."""
+    """Begin the broker's own work. Returns the part that a timer drives."""
     Revoking(services.authorizer, services.sessions, services.topics.turns)
     services.cleaning.start()
     services.lifetimes.start()
@@ -575,7 +575,7 @@ def _transacting(topics: Topics) -> dict[str, Any]:
 
 
 def _bounds(config: BrokerConfig) -> dict[str, Any]:
-    """What limits the memory of all connections together."""
+    """The limits of the memory of all connections together."""
     return {
         "budget": PublishBudget(config.max_in_flight_publish_bytes),
         "input": InputMemory(config.max_input_buffer_bytes),

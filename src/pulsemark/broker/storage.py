@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Storage(Protocol):
-    """Topics and settings. `TopicStore` is one; its methods say what they raise."""
+    """The interface of a broker's store. `TopicStore` is one; its methods say what they raise."""
 
     @property
     def catalog(self) -> MetadataStore:
@@ -40,7 +40,7 @@ class Storage(Protocol):
 
     @property
     def owner_id(self) -> str:
-        """Identifies this opening of the store."""
+        """A random id of this opening of the store."""
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class Storage(Protocol):
         """Whether all topics are in this store, not only those of some bundles."""
 
     def distinct(self) -> list[TopicStore]:
-        """The open stores of which it consists."""
+        """The different open stores of which it consists."""
 
     def topic_names(self) -> list[str]:
         """Full names of all topics, sorted."""
@@ -63,22 +63,22 @@ class Storage(Protocol):
         """A topic's ledger; it is created if it does not exist. Blocks."""
 
     def open_internal(self, name: str) -> ManagedLedger:
-        """A log that a part of the broker keeps for itself. Blocks."""
+        """Open a log that the broker itself uses. Blocks."""
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with all that it has. Blocks."""
 
     def metadata_of(self, name: str) -> MetadataStore:
-        """Where what goes with a topic is stored, beside its entries: it has the same owner."""
+        """The metadata store of a topic, which has the same owner as its entries."""
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Do work that frees space, or must be possible on a full disk. Blocks."""
+        """Do work that frees space, or must succeed on a full disk. Blocks."""
 
     def probe(self) -> None:
         """Check whether writes are possible. Blocks. Raises OSError."""
 
     def wake_committer(self) -> None:
-        """Have committed what was appended without waking the committer."""
+        """Have the entries committed that were appended without waking the committer."""
 
     def reads_are_due(self) -> bool:
         """Whether readers of old entries have to wait for writers now."""
@@ -96,7 +96,7 @@ BOOKKEEPER_THREADS = 64
 
 
 def executor_threads(config: BrokerConfig) -> int:
-    """How many threads the broker's blocking work may have at most."""
+    """The highest number of threads for the broker's blocking work."""
     on_bookies = config.bookkeeper.store_address is not None
     return BOOKKEEPER_THREADS if on_bookies else EXECUTOR_THREADS
 
@@ -158,7 +158,7 @@ def _open_in_bookkeeper(config: BrokerConfig, address: str, notify: Notify) -> T
 
 
 async def opened(opening: Awaitable[Storage]) -> Storage:
-    """The store that a thread opens. If the caller is cancelled, it is closed again.
+    """Open a store in a thread. If the caller is cancelled, the store is closed again.
 
     The thread cannot be cancelled: what it opens would keep the folder locked.
     """
@@ -227,7 +227,7 @@ class StorageHealth:
 
 @contextmanager
 def persisting() -> Iterator[None]:
-    """Refuses with PersistenceError what the store cannot read or write."""
+    """Turn the store's errors of reading and writing into PersistenceError."""
     try:
         yield
     except (LedgerError, OSError) as error:
@@ -252,7 +252,7 @@ async def durable(commit: Commit) -> None:
 
 
 async def stored(appended: Appended) -> None:
-    """As `durable`, of one entry: it may be stored although its commit failed."""
+    """As `durable`, for one entry; it may be stored although its commit failed."""
     try:
         await durable(appended.commit)
     except RefusedError:

@@ -205,7 +205,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _reason_of(error: Exception) -> str:
-    """The error's text; that of the system without its number, and after the file's name."""
+    """The error's text; of system errors the file and the message, without the number."""
     if isinstance(error, OSError) and error.strerror and str(error).startswith("[Errno"):
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
@@ -223,7 +223,7 @@ def _flush() -> None:
 
 
 def _say(text: str) -> None:
-    """Write a line to stderr. If its reader has closed it, the exit code still says what failed."""
+    """Write a line to stderr. If that is closed, the exit code alone reports the failure."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -257,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Output(io.FileIO):
-    """Standard output. If it cannot be written, the error says that it is the output.
+    """Standard output, whose errors name it.
 
     Otherwise "No space left on device" could also mean the folder that a command works on.
     """
@@ -273,14 +273,14 @@ class _Output(io.FileIO):
 
 
 def _discard(number: int) -> None:
-    """What is written later, as by the interpreter at its end, must not fail a second time."""
+    """Redirect a descriptor to /dev/null, so that later writes do not fail a second time."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, number)
     os.close(nothing)
 
 
 def prepare_streams() -> None:
-    """Open what is closed, and let outputs take any text."""
+    """Open closed standard streams, and let outputs encode any text."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             _open(number)

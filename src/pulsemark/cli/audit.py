@@ -1,9 +1,8 @@
-"""`pulsemark audit TOPIC`: what a topic's audit has counted; `pulsemark audit compare TOPIC`.
+"""`pulsemark audit TOPIC` shows a topic's audit; `pulsemark audit compare TOPIC` compares tiers.
 
 The rows come from a running broker that keeps an audit (`--admin-url`), or are counted from a data
 folder, which needs neither a broker nor Spark (`--data-dir`); without TOPIC, of all its topics.
-`--by producer` divides them by tags. Exit code 1 if
-messages are missing.
+`--by producer` divides them by tags. Exit code 1 if messages are missing.
 
 `compare` puts the broker's counts beside those that consumers have posted. It judges buckets that
 ended `--grace` ago. Exit code 1 if messages were lost, doubled or late. docs/audit.md explains it.
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _folder(args: argparse.Namespace) -> int:
-    """Count topics of a folder, by default all; 1 if messages are missing in one of them."""
+    """Count topics of a folder, by default all. Return 1 if messages are missing."""
     if args.tier is not None:
         raise CliError("--tier needs a broker: a folder has only the broker's entries")
     if args.grace is not None:
@@ -191,7 +190,7 @@ def _cells(row: AuditRow, found: Report) -> list[str]:
 
 
 def _notes(found: Report) -> list[str]:
-    """What a reader of the rows has to know."""
+    """Remarks that a reader of the rows needs."""
     notes = []
     if found.missing > 0:
         notes.append(f"missing: {counted(found.missing, 'message')}")

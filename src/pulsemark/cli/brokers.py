@@ -1,6 +1,6 @@
-"""The broker that a command asks: its addresses, the user's token, whom to trust, and calls.
+"""Access to the broker that a command calls: addresses, token, certificates, and calls.
 
-Every command that asks a broker has `--url`: pulsar://HOST:PORT to publish and receive, HOST:PORT
+Every command that calls a broker has `--url`: pulsar://HOST:PORT to publish and receive, HOST:PORT
 for gRPC, else http://HOST:PORT. Its other names are `--service-url`, `--grpc` and `--admin-url`.
 
 The token comes from `--token-file`, or from the environment's PULSEMARK_TOKEN. A token is no
@@ -93,7 +93,7 @@ def logs_of(service: Service, topic: str, *, create: bool) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a command shows to a broker, and what it trusts. None: nothing, or the default."""
+    """A command's credentials, and the authorities that it trusts; None: the default."""
 
     token: str | None = None
     ca: Path | None = None
@@ -101,7 +101,7 @@ class Access:
     key: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """For connections with TLS. Raises CliError."""
+        """The TLS context of connections. Raises CliError."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.certificate is not None and self.key is not None:
@@ -112,7 +112,7 @@ class Access:
         return context
 
     def grpc_tls(self) -> ClientTls | None:
-        """For gRPC; None without TLS."""
+        """The TLS files for gRPC; None without TLS."""
         from ..finder.client import ClientTls
 
         if self.ca is None and self.certificate is None:
@@ -121,7 +121,7 @@ class Access:
 
 
 def access_of(args: argparse.Namespace) -> Access:
-    """What the options and the environment say. Raises CliError, OSError."""
+    """The access by options and environment. Raises CliError, OSError."""
     if (args.tls_cert is None) != (args.tls_key is None):
         raise CliError("--tls-cert and --tls-key must be given together")
     token = read_token(args.token_file) or os.environ.get(TOKEN_VARIABLE) or None
@@ -153,15 +153,15 @@ def target_path(text: str) -> tuple[str, str]:
 
 
 def not_ours(answer: object, what: str) -> CliError:
-    """The error for an answer that no pulsemark broker gives."""
+    """The error for an answer that is not a pulsemark broker's."""
     return CliError(f"the answer {str(answer)[:80]!r} is not {what}; is this a pulsemark broker?")
 
 
 def admin_client(args: argparse.Namespace, *, is_read: bool | None = None) -> AdminClient:
     """A client of the broker at `--url`, by default of this machine. Raises CliError, OSError.
 
-    `is_read`: whether its calls change nothing, so that they take less time. None: as the command's
-    action says.
+    `is_read`: its calls change nothing, and get a shorter time. None: as the command's action
+    implies.
     """
     from ..client.admin import AdminClient
     from ..client.errors import ServiceUrlError

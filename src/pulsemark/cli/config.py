@@ -42,7 +42,7 @@ show: the settings in force, and where each comes from
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked for."""
+    """Run the action."""
     if args.action == "check":
         return _check(args)
     return _show(args)

@@ -60,7 +60,7 @@ epochs: print where each leader epoch begins and ends
 
 
 def run(args: argparse.Namespace) -> int:
-    """Append, or print what is there."""
+    """Append a control entry, or list entries or epochs."""
     topic = options.full_topic(args.topic)
     if args.action == "append":
         _append(args, topic)

@@ -180,7 +180,7 @@ def _print_all(
     printer: _Printer,
     total: Callable[[], int | None],
 ) -> int:
-    """Print the rows that are wanted; with a bar if they go into a file or a pipe."""
+    """Print the wanted rows, with a progress bar if they go into a file or pipe."""
     read = 0
 
     def counted() -> Iterator[records.Row | records.Damage]:
@@ -199,7 +199,7 @@ def _print_all(
 def _wanted(
     rows: Iterator[records.Row | records.Damage], args: argparse.Namespace
 ) -> Iterator[records.Row | records.Damage]:
-    """With `--control`, control entries and damage; a damaged entry may have been one."""
+    """With `--control`: control entries, and damaged ones, which may have been such."""
     if not args.control:
         return rows
     return (row for row in rows if isinstance(row, records.Damage) or row.kind is EntryKind.CONTROL)

@@ -145,7 +145,7 @@ def _outcome(run: MirrorRun | FollowRun) -> bool | None:
 
 
 def _is_done(args: argparse.Namespace, outcome: bool | None) -> bool:
-    """Whether a run did what it was to do: all of it, or what came until a signal."""
+    """Whether a run did its task: everything, or what came until a signal."""
     return bool(outcome) or (outcome is False and not args.once)
 
 
@@ -197,7 +197,7 @@ def _print(
     *,
     complete: bool,
 ) -> None:
-    """The sum for people, or the topics' counts as JSON with more about each."""
+    """Print the totals, or the topics' counts as JSON with more about each."""
     if not args.json:
         print(report.line())
         return

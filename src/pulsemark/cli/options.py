@@ -38,7 +38,7 @@ TOPIC = "topic TOPIC  short or full name\n"
 def declared(
     table: str, **special: Callable[[str], Any] | Collection[str]
 ) -> Callable[[argparse.ArgumentParser], None]:
-    """What declares the options of a table (see `option_table`) for a parser.
+    """A function that declares a table's options (see `option_table`) for a parser.
 
     `special` has types of single options.
     """

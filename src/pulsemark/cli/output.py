@@ -62,7 +62,7 @@ class Table:
         self.numbers = list(numbers)
 
     def lines(self) -> list[str]:
-        """As plain text."""
+        """The table as plain text."""
         lines = [self.headings, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return [
@@ -80,12 +80,12 @@ class Table:
         console.print(self.rendered(console.width), soft_wrap=not is_grid)
 
     def rendered(self, width: int) -> RenderableType:
-        """For a terminal of so many characters."""
+        """The table for a terminal of this width, in characters."""
         found = self._widths(width)
         return self._blocks() if found is None else self._grid(*found)
 
     def _widths(self, width: int) -> tuple[list[int], int] | None:
-        """Of the columns, and of the gap between them; None if they do not fit."""
+        """The widths of the columns, and of the gap between them; None if they do not fit."""
         from rich.cells import cell_len
 
         columns = list(zip(self.headings, *self.rows, strict=True))
@@ -198,12 +198,12 @@ def _is_number(value: object) -> bool:
 
 
 def output_console() -> Console | None:
-    """That of standard output; None if it is no terminal."""
+    """The console of standard output; None if it is no terminal."""
     return _console(sys.stdout)
 
 
 def error_console() -> Console | None:
-    """That of standard error; None if it is no terminal."""
+    """The console of standard error; None if it is no terminal."""
     return _console(sys.stderr)
 
 

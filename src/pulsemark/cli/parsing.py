@@ -1,8 +1,8 @@
-"""The parser of every command: wrong arguments end in one line that says what was meant.
+"""The parser of every command: wrong arguments give one line with a suggestion.
 
-It names the closest word that there is, and the help page of the very command or action that does
-not know the argument. `--help` ends with `EXAMPLES`, each of which a test parses. `pulsemark
-completion` prints what bash, zsh and fish need to complete the words that the parsers know.
+It names the closest known word, and the help page of the command or action that does not know the
+argument. `--help` ends with `EXAMPLES`, each of which a test parses. `pulsemark completion` prints
+what bash, zsh and fish need to complete the words that the parsers know.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class CliError(Exception):
 
 
 class Command(NamedTuple):
-    """What a module says of a command."""
+    """A command's function, errors and parser settings, as its module declares them."""
 
     errors: tuple[type[Exception], ...]
     """The typed errors that its input can cause."""
@@ -28,7 +28,7 @@ class Command(NamedTuple):
     """Runs the command; returns the exit code."""
 
 
-#: Options that say where a broker is, of commands and of others' tools.
+#: Options with a broker's address, of this command and of other tools.
 ADDRESSES = ("--url", "--service-url", "--admin-url", "--grpc", "--broker", "--grpc-url")
 
 #: Of each command, as its help page shows them.

@@ -119,7 +119,7 @@ def _work(args: argparse.Namespace) -> Any:
 
 
 class _Figures:
-    """What was measured, of the interval and of the whole run."""
+    """The measurements of the interval and of the whole run."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -219,17 +219,17 @@ _NO_ANSWER = ("TimeOut", "ConnectError", "Disconnected")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run ends, and how fast it may be."""
+    """The end of a run, and its rate."""
 
     #: Messages or seeks; 0: no limit.
     count: int = 0
     #: Seconds; 0: no limit.
     time_s: float = 0
-    #: In a second; 0: as fast as possible.
+    #: The rate per second; 0: as fast as possible.
     rate: float = 0
 
     def due_times(self) -> Iterator[float]:
-        """The moments (of `time.monotonic`) of all pieces of work; waits for each one."""
+        """Yield the due moment (`time.monotonic`) of each piece of work, after waiting for it."""
         begin_s, number = time.monotonic(), 0
         while not self.count or number < self.count:
             now_s = time.monotonic()

@@ -164,7 +164,7 @@ def _get(args: argparse.Namespace, path: str, admin: AdminClient) -> Any:
 
 
 def _show(args: argparse.Namespace, name: str, base: str, admin: AdminClient) -> None:
-    """List what is set of all policies of this level."""
+    """List the policies that are set at this level."""
     rows = []
     for policy in POLICIES:
         try:
@@ -183,7 +183,7 @@ def _show(args: argparse.Namespace, name: str, base: str, admin: AdminClient) ->
 
 
 def _is_unset(policy: str, place: Place, found: Any) -> bool:
-    """Whether a broker shows this of a policy that is not set."""
+    """Whether this answer of a broker means that a policy is not set."""
     if policy == PROPERTIES:
         return found in ({}, {"index": "-1"})
     has_value = policy not in OPTIONS and policy != BACKLOG_QUOTA
@@ -191,7 +191,7 @@ def _is_unset(policy: str, place: Place, found: Any) -> bool:
 
 
 def _place(policy: str, *, of_topic: bool) -> Place:
-    """How it is reached over REST. Raises CliError if the policy is not one of this level."""
+    """The REST paths of a policy. Raises CliError if it does not exist at this level."""
     if policy in OWN_ROUTES:
         return OWN_ROUTES[policy]
     described = DESCRIBED[policy]

@@ -104,7 +104,7 @@ def _in_folder(args: argparse.Namespace, wanted: list[str]) -> list[dict[str, An
 
 
 def _config(args: argparse.Namespace) -> BrokerConfig:
-    """That of a broker on the folder which no client can reach but from this machine."""
+    """The configuration of a broker on the folder that only this machine can reach."""
     from ..broker.configuration.security_config import SecurityConfig
     from .config import load_settings
 

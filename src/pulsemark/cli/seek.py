@@ -70,7 +70,7 @@ def _seek(args: argparse.Namespace) -> int:
 def _answers(
     args: argparse.Namespace, topic: str, search: str, value: int
 ) -> Sequence[tuple[str, Place]]:
-    """What is found by time or index, in the topic or in each of its partitions."""
+    """Search by time or index in the topic or each of its partitions."""
     method = SearchMethod[args.method.upper()]
     if args.url is not None and not args.url.startswith("http"):
         with seek_service(args, args.url) as client:
@@ -103,7 +103,7 @@ def _address(text: str) -> str:
 
 
 def _over_http(admin: AdminClient, topic: str, *, search: str, value: int) -> Place:
-    """What is found over HTTP. `reads` and `bytes_read` are not told there: 0."""
+    """Search over HTTP, where `reads` and `bytes_read` are not known: 0."""
     page = stores.entries_page(admin, topic, after="0", **{search: str(value)})
     place = page["found"]
     position = Position(place["ledgerId"], place["entryId"])

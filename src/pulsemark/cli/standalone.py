@@ -197,7 +197,7 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
 
 
 def _reload(broker: Broker, args: argparse.Namespace) -> None:
-    """Read the settings again, and put those in force that may change (SIGHUP)."""
+    """Read the settings again, and apply those that may change (SIGHUP)."""
     services = broker.services
     before = services.config
     try:
@@ -343,7 +343,7 @@ WORKER = re.compile(r"worker-\d+")
 
 
 def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership | None:
-    """The way into the cluster that `--store` names; None: it is alone. Raises CliError."""
+    """The membership in the cluster that `--store` names; None: no cluster. Raises CliError."""
     address = _store_address(args, config)
     if address is None:
         _refuse_session_timeout(args)
@@ -384,7 +384,7 @@ def _store_address(args: argparse.Namespace, config: BrokerConfig) -> str | None
 
 
 def _warn_of_hidden(config: BrokerConfig) -> None:
-    """Lookups at any broker send clients to the advertised address."""
+    """Warn of an advertised address that other machines cannot reach."""
     told = config.advertised_address
     if told is not None and is_loopback(config.host) and not is_loopback(told):
         print(
@@ -454,7 +454,7 @@ def _announce_workers(supervisor: Supervisor, *, as_json: bool) -> None:
 
 
 def _places(worker: dict[str, Any]) -> str:
-    """Where one worker is, for people."""
+    """The addresses of one worker, for people."""
     shown = [worker["service_url"], worker["http_url"]]
     shown += [f"{name} {url}" for name in ("grpc", "kafka") if (url := worker[f"{name}_url"])]
     return " ".join(filter(None, shown))

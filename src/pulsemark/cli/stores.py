@@ -68,7 +68,7 @@ def reader_of(args: argparse.Namespace) -> FolderReader | BookKeeperReader:
 def data_dir_of(args: argparse.Namespace, target: str) -> Path:
     """The folder of `--data-dir`, or the default one, for the topic `target`.
 
-    Raises CliError if there is none: what was meant may be a path that does not exist.
+    Raises CliError if there is none: the user may have meant a path that does not exist.
     """
     folder: Path = args.data_dir or DEFAULT_DATA_DIR
     if folder.is_dir():
@@ -99,7 +99,7 @@ def names_in(reader: FolderReader | BookKeeperReader, topic: str) -> list[str]:
 
 
 def log_in(reader: FolderReader | BookKeeperReader, topic: str) -> TopicLog | CompactedLog:
-    """What is read as a topic's log: of a cleaned topic of a folder its compacted form.
+    """The log that readers of a topic get; for a cleaned topic in a folder, its compacted form.
 
     Raises TopicNotFoundError, CatalogError.
     """

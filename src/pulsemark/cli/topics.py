@@ -144,7 +144,7 @@ def _subscriptions(args: argparse.Namespace) -> int:
 def _kafka_groups(
     args: argparse.Namespace, admin: AdminClient, topic: str
 ) -> list[dict[str, object]]:
-    """The groups with offsets of the topic. What stands in the way is said on stderr."""
+    """The consumer groups with offsets of the topic. Failures are reported on stderr."""
     address = args.kafka
     if address is None:
         try:
@@ -302,7 +302,7 @@ def _for_people(rows: Rows) -> output.Table:
 
 
 def _found(args: argparse.Namespace) -> Iterator[Rows]:
-    """The figures, as often and as long as asked for."""
+    """The statistics, as often and as long as requested."""
     admin = admin_client(args)
     wanted = [options.full_topic(name) for name in args.topics]
     check_namespace(args.namespace)
@@ -333,7 +333,7 @@ def _watch(console: Console, args: argparse.Namespace, found: Iterator[Rows]) ->
 
 
 def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> RenderableType:
-    """What fits on the terminal, with a line above and, if rows were left out, one below."""
+    """The rows that fit the terminal, with a line above and, if rows were left out, one below."""
     from rich.console import Group
     from rich.text import Text
 

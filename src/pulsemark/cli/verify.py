@@ -1,4 +1,4 @@
-"""What keeps a data folder: `pulsemark verify`, `rebuild-catalog`, `backup` and `restore`.
+"""Maintenance of a data folder: `pulsemark verify`, `rebuild-catalog`, `backup` and `restore`.
 
 `verify` changes nothing and takes no lock, so a folder in use can be verified too. It prints one
 line for each finding, then a summary. The exit code is 1 if something is damaged. Leftovers of a
@@ -11,7 +11,7 @@ Everything in it that can still be read is copied.
 `backup` copies a folder. A broker may write to it meanwhile: the backup holds all that was
 acknowledged before the command began (docs/operations.md). `restore` makes a folder of the copy,
 and checks each file against its checksum. The target of both must not exist, or be empty: to go
-back to a backup, move the old folder away first. It appears when all of it is on the disk.
+back to a backup, move the old folder away first. The target appears when all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _findings(
 
 
 def _what(args: argparse.Namespace) -> tuple[Path, list[str] | None]:
-    """The folder, and the topics to verify; None means all."""
+    """The folder and the topics to verify; None means all."""
     folders = [text for text in args.targets if Path(text).is_dir()]
     if args.data_dir is None and folders:
         if len(args.targets) > 1:
@@ -143,7 +143,7 @@ def _rebuilt_text(rebuilt: RebuiltCatalog) -> str:
 
 
 def _back_up(args: argparse.Namespace) -> int:
-    """Make the backup; 1 if `--verify` finds damage in it."""
+    """Make the backup. Return 1 if `--verify` finds damage in it."""
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
     folder = args.data_dir or DEFAULT_DATA_DIR
     if not folder.is_dir():

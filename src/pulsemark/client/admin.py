@@ -228,7 +228,7 @@ class _Redirects(HTTPRedirectHandler):
     def redirect_request(
         self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> Request | None:
-        """The same call of the same method at the other address."""
+        """Repeat the call, with its HTTP method and body, at the other address."""
         if code not in (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT):
             return super().redirect_request(req, fp, code, msg, headers, newurl)
         return Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310 - http

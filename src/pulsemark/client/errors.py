@@ -104,7 +104,7 @@ _COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether it may go well later on: a connection is lost, a topic moves, a disk fails, or the
-    broker has not noticed yet that an earlier connection is gone.
+    """Whether a retry may succeed: a connection is lost, a topic moves, a disk fails, or the broker
+    has not noticed yet that an earlier connection is gone.
     """
     return isinstance(error, LOST) or getattr(error, "error", None) in _COME_AGAIN

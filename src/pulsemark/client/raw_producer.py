@@ -86,7 +86,7 @@ class RateLimit:
 
 
 class Pace:
-    """Says when the next entry may go. Without a limit always now."""
+    """Limits the rate of entries; without a limit each may be sent at once."""
 
     def __init__(
         self, limit: RateLimit | None, clock: Callable[[], float] = time.monotonic
@@ -97,7 +97,7 @@ class Pace:
         self._at_s = clock()
 
     def wait_s(self) -> float:
-        """Seconds until the next entry may go; 0: now."""
+        """Seconds until the next entry may be sent; 0: now."""
         if self._limit is None:
             return 0.0
         now_s = self._clock()
@@ -106,7 +106,7 @@ class Pace:
         return 0.0 if self._left > 0 else max(-self._left / self._limit.amount, 0.001)
 
     def spend(self, size_bytes: int, messages: int) -> None:
-        """An entry went."""
+        """Count an entry that was sent."""
         if self._limit is not None:
             self._left -= messages if self._limit.is_messages else size_bytes
 
@@ -249,12 +249,12 @@ class RawProducer:
         return self.flush()[-1]
 
     def receipts(self) -> list[Receipt]:
-        """The receipts that have arrived since the last call, without waiting. SendRefusedError."""
+        """The receipts since the last call, without waiting. Raises SendRefusedError."""
         self._guarded(self._pump)
         return self._taken()
 
     def flush(self) -> list[Receipt]:
-        """Wait until every entry has its receipt; those that were not taken yet."""
+        """Wait until every entry has its receipt. Return the receipts not taken yet."""
         while self._pending:
             self._guarded(lambda: self._settle(self._channel.receipts(1, self._timeout_s)))
         return self._taken()

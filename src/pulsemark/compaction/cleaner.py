@@ -51,7 +51,7 @@ class CleanerRules:
     free_after_ms: int = 60_000
     """``file.delete.delay.ms``: a younger entry is not freed, so a producer may still repeat it."""
     retention_ms: int | None = None
-    """``retention.ms`` where the policy has ``delete`` too; None: no limit."""
+    """``retention.ms`` if the policy has ``delete``, too; None: no limit."""
     retention_size_bytes: int | None = None
 
 
@@ -86,7 +86,7 @@ def clean(
     check: Callable[[], None] = lambda: None,
     spent: Callable[[int], None] = lambda size_bytes: None,
 ) -> CompactionReport:
-    """Compact a topic by its rules; nothing is freed yet. Blocks; may take long.
+    """Compact a topic by its rules, without freeing the log. Blocks; may take long.
 
     ``limits`` says what deletes a key. Everything else is as in `compact`.
     """
@@ -122,9 +122,9 @@ def clean(
 
 
 def limits_of(ledger: ManagedLedger, limits: Limits) -> Limits:
-    """What a compaction that does not know a topic's rules has to keep. The first call blocks.
+    """The limits of a compaction that does not know a topic's rules. The first call blocks.
 
-    Of a cleaned topic all tombstones stay, and what was deleted is left out.
+    For a cleaned topic all tombstones stay, and deleted messages are left out.
     """
     state = state_of(ledger).cleaner
     if state is None:
@@ -178,7 +178,7 @@ def delete_before(ledger: ManagedLedger, index: int) -> None:
 
 
 def _until(ledger: ManagedLedger, rules: CleanerRules, now_ms: int) -> Position | None:
-    """The last entry that may be taken in; None: there is none."""
+    """The last entry to include; None: there is none."""
     first, last = ledger.first_position, ledger.last_position
     if first is None or last is None:
         return None
@@ -190,7 +190,7 @@ def _until(ledger: ManagedLedger, rules: CleanerRules, now_ms: int) -> Position 
 def _has_to_go(
     ledger: ManagedLedger, view: CompactedView, rules: CleanerRules, now_ms: int
 ) -> bool:
-    """Whether the view has so much that was deleted, or is too old, that it is made again."""
+    """Whether the view must be made again: too much of it was deleted or is too old."""
     row = view.find(Key.POSITION, EARLIEST)
     if row is None:
         return False
@@ -217,7 +217,7 @@ def _first_by_size(ledger: ManagedLedger, view: CompactedView | None, rules: Cle
 
 
 def _tombstones_after(state: CleanerState, expired_ms: int, rules: CleanerRules) -> Position:
-    """Tombstones up to this entry have been in a view for long enough."""
+    """The last entry whose tombstones have been in a view for long enough."""
     if not rules.tombstone_ms:
         return LATEST
     return max((at for at, time_ms in state.runs if time_ms <= expired_ms), default=EARLIEST)
@@ -226,7 +226,7 @@ def _tombstones_after(state: CleanerState, expired_ms: int, rules: CleanerRules)
 def _worth_keeping(
     runs: tuple[tuple[Position, int], ...], expired_ms: int
 ) -> tuple[tuple[Position, int], ...]:
-    """Of the runs that have expired the last one, and all others, or every second of them."""
+    """Keep the last expired run and the others, or every second one if they are many."""
     expired = [run for run in runs if run[1] <= expired_ms]
     kept = (*expired[-1:], *(run for run in runs if run[1] > expired_ms))
     return (*kept[:-1:2], kept[-1]) if len(kept) > MAX_RUNS else kept

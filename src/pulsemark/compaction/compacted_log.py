@@ -36,7 +36,7 @@ T = TypeVar("T")
 def _of_view_or_log(
     question: Callable[Concatenate[CompactedLog, CompactedView, P], T],
 ) -> Callable[Concatenate[CompactedLog, P], T]:
-    """Makes a question to the current view a method: without a view, the log's answers it."""
+    """Make a method of a question to the current view; without a view, call the log's."""
 
     @wraps(question)
     def asked(self: CompactedLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -60,11 +60,11 @@ class CompactedLog:
         return self._current()
 
     def ask(self, question: Callable[[CompactedView], T], without: Callable[[], T]) -> T:
-        """The answer of ``question`` to the current view; without a view that of ``without``.
+        """The result of ``question`` for the current view; without a view that of ``without``.
 
-        Entries after a view's horizon are in the log for as long as it is current. So an answer
-        counts only if the view is still current after it; else ``question`` is asked again,
-        whatever was raised meanwhile.
+        Entries after a view's horizon are in the log as long as it is current. So a result counts
+        only if the view is still current after it; else ``question`` is asked again, whatever was
+        raised meanwhile.
         """
         view = self._current()
         while True:
@@ -257,7 +257,7 @@ class CompactedLog:
 
     @_of_view_or_log
     def known_message_count(self, view: CompactedView, position: Position) -> int | None:
-        """As `TopicLog.known_message_count`; a view's rows are read where they are needed."""
+        """As `TopicLog.known_message_count`; a view's rows are always read."""
         if position > view.horizon:
             return self.log.known_message_count(position)
         row = view.find(Key.POSITION, position)
@@ -265,14 +265,14 @@ class CompactedLog:
 
     @_of_view_or_log
     def has_entries(self, view: CompactedView, ledger_id: int, first: int, last: int) -> bool:
-        """As `TopicLog.has_entries`; those of a view are not known to follow one another."""
+        """As `TopicLog.has_entries`; False in a view, which may have gaps."""
         if Position(ledger_id, first) <= view.horizon:
             return False
         return self.log.has_entries(ledger_id, first, last)
 
     @_of_view_or_log
     def knows_index(self, view: CompactedView, position: Position) -> bool:
-        """As `TopicLog.knows_index`; a view's rows are where the log's are."""
+        """As `TopicLog.knows_index`; False in a view whose rows may have to be fetched."""
         if position > view.horizon:
             return self.log.knows_index(position)
         return not any(run.may_wait for run in self.log.all_segments()[-1:])
@@ -303,7 +303,7 @@ class CompactedLog:
 
     @property
     def tail_cuts(self) -> tuple[int, int]:
-        """Changes whenever entries may have been removed: with a cut tail, or a new view."""
+        """A counter that changes with a cut tail or a new view."""
         view = self._current()
         return self.log.tail_cuts, view.generation if view is not None else 0
 

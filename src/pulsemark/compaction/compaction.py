@@ -6,9 +6,9 @@ view counts; docs/compaction.md explains the whole.
 
 There are two passes, because payloads are much larger than positions. The first reads everything up
 to the horizon (the last entry, or ``until``) and notes the latest position of each key. The second
-copies what is kept: prefix and index as they are, batches with holes. Both read the compacted form
-of the topic: the last view, and the log after its horizon. So what was once compacted is not read
-again from the log, and is not lost when the log is trimmed.
+copies the kept entries: prefix and index as they are, batches with holes. Both read the compacted
+form of the topic: the last view, and the log after its horizon. So compacted entries are not read
+again from the log, and are not lost when the log is trimmed.
 
 docs/formats.md has the steps, and which view counts after a crash in or after each.
 """
@@ -62,7 +62,7 @@ class CompactionReport:
     generation: int = 0
     """The generation of the view that counts now; 0: there is none."""
     first_index: int = 0
-    """Nothing before this index is in the view: it was deleted, or is too old."""
+    """The first index of the view's range; messages before it were deleted or are too old."""
     entries_kept: int = 0
     """Entries of the view that counts now. The fields below are about this compaction only."""
     entries_rewritten: int = 0
@@ -127,7 +127,7 @@ def compact(
 def estimate(
     log: TopicLog, view: CompactedView | None, limits: Limits = DEFAULT_LIMITS
 ) -> CompactionReport:
-    """What `compact` would report; nothing is written. It needs no store, and reads as much.
+    """Return the report that `compact` would give, and write nothing. It reads as much.
 
     Raises CompactionFailedError (entries were removed before they were read a second time),
     CompressionUnavailableError.
@@ -190,7 +190,7 @@ class _Compaction:
         self._next_index = log.first_index if old is None else old.summary.next_index
 
     def estimate(self) -> CompactionReport:
-        """Do all but write."""
+        """Run the compaction without writing."""
         started = time.perf_counter()
         latest = self._latest()
         keys = latest.key_count

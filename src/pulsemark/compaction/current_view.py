@@ -1,10 +1,10 @@
-"""Which compacted view of a topic counts, and what compaction still needs of the log.
+"""The compacted view of a topic that counts, and what compaction still needs of the log.
 
 Each view is a topic of its own in the store, with a name that no client can choose:
 ``compacted/<topic id>/<generation>``. The catalog's property (kind ``compaction``, key the topic's
-id) says which generation counts. Any other one is left from a compaction that did not finish, and
-the next compaction removes it. Deleting a topic removes its views. Topic ids are never used again,
-so a new topic of the same name never gets the old views.
+id) names the generation that counts. Other views are left from unfinished compactions, and the next
+compaction removes them. Deleting a topic removes its views. Topic ids are never used again, so a
+new topic of the same name never gets the old views.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @record(frozen=True)
 class CleanerState:
-    """What the catalog has of a topic whose log is cleaned as Kafka's are (see `cleaner`)."""
+    """The catalog's state of a topic whose log is cleaned as Kafka's are (see `cleaner`)."""
 
     first_index: int
     """Where the topic begins: what was before it was deleted."""
@@ -56,7 +56,7 @@ class CleanerState:
     """The first damaged entry of the log: from it on nothing is freed."""
 
     def pack(self) -> bytes:
-        """As it is stored."""
+        """The stored form."""
         record = {
             "firstIndex": self.first_index,
             "runs": [[*position, time_ms] for position, time_ms in self.runs],
@@ -66,7 +66,7 @@ class CleanerState:
 
     @classmethod
     def unpack(cls, value: bytes) -> CleanerState:
-        """From what is stored. Raises ValueError."""
+        """Parse the stored form. Raises ValueError."""
         try:
             record = json.loads(value)
             held = record["held"]
@@ -96,7 +96,7 @@ class CompactionState:
 
     @property
     def generation(self) -> int:
-        """Of the view that counts, or counted before the log's tail was cut; else 0."""
+        """The generation of the view that counts, or counted before a cut; else 0."""
         return self.view.generation if self.view is not None else 0
 
 
@@ -142,7 +142,7 @@ def claim_of(ledger: ManagedLedger) -> Position | None:
 
 @contextmanager
 def claim_kept(ledger: ManagedLedger) -> Iterator[Position | None]:
-    """`claim_of`, kept for the length of the block: a compaction that begins waits for its end."""
+    """`claim_of`, unchanged during the block: a compaction waits for its end."""
     with state_of(ledger).lock:
         yield claim_of(ledger)
 
@@ -162,7 +162,7 @@ def compacting(ledger: ManagedLedger) -> Iterator[None]:
 
 
 def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
-    """Make ``view`` the one that counts, durably, in one transaction. Blocks."""
+    """Make ``view`` the current one, durably, in one transaction. Blocks."""
     value = view.summary.pack(view.generation)
     ledger.store.catalog.put(VIEW_PROPERTY_KIND, str(ledger.topic_id), value)
     state = state_of(ledger)
@@ -186,7 +186,7 @@ def _unpacked(value: bytes, topic: str) -> CleanerState:
 
 
 def drop_view(ledger: ManagedLedger) -> None:
-    """Give a cleaned topic's view up: from now on the log alone is the topic. Blocks."""
+    """Drop a cleaned topic's view: from now on the log alone is the topic. Blocks."""
     state, store = state_of(ledger), store_of(ledger)
     with state.lock:
         if state.running:
@@ -210,7 +210,7 @@ def view_name(topic_id: int, generation: int) -> str:
 
 
 def remove_other_views(store: TopicStore, topic_id: int, generation: int) -> None:
-    """Remove all but one of a topic's views. What fails, the next call tries again."""
+    """Remove all but one of a topic's views. Failures are repeated by the next call."""
     for other in _generations(store).get(topic_id, ()):
         if other == generation:
             continue
@@ -256,7 +256,7 @@ def state_of(ledger: ManagedLedger) -> CompactionState:
 def log_of_folder(
     folder: FolderReader, topic: str, log: FolderLog | None = None
 ) -> FolderLog | FolderForm:
-    """What is read as a topic's log in a folder that another process may be writing to.
+    """The log that readers of a topic get, in a folder that a process may be writing to.
 
     The compacted form as it is now, if the folder's catalog says that the log is cleaned. ``log``:
     the topic's, if it is open. Raises TopicNotFoundError, CatalogError.
@@ -267,7 +267,7 @@ def log_of_folder(
 def logs_of_folder(
     folder: FolderReader, logs: Mapping[str, FolderLog]
 ) -> dict[str, FolderLog | FolderForm]:
-    """The same of many topics, of which the catalog is asked at once. Raises CatalogError."""
+    """As `log_of_folder` for many topics, with one look into the catalog. Raises CatalogError."""
     ids = {topic: str(log.topic_id) for topic, log in logs.items()}
     catalog = folder.folder / CATALOG_NAME
     found = read_properties(catalog, CLEANER_PROPERTY_KIND, ids.values()) if ids else {}
@@ -280,9 +280,9 @@ def logs_of_folder(
 
 
 class FolderForm(CompactedLog):
-    """A cleaned topic of a folder; between refreshes it stays as it is.
+    """A cleaned topic of a folder; between refreshes it does not change.
 
-    Attributes: start_index (where it began when it was opened: a hole may follow).
+    Attributes: start_index (the first index at the opening: a hole may follow).
     """
 
     log: FolderLog

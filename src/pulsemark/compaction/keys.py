@@ -65,12 +65,12 @@ def is_batch(metadata: MessageMetadata) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a compaction keeps of a log, beside the rule of the latest message of each key."""
+    """A compaction's rules beside the latest message of each key."""
 
     max_uncompressed_bytes: int
     """Batches that are larger, decompressed, are kept whole."""
     tombstone_stage: int = FLAG_OR_NULL
-    """What deletes a key in Kafka's magic 2 (KIP-87): 1, the flag or a null value; 2, the flag."""
+    """Tombstones of magic 2 (KIP-87). 1: with the flag or a null value; 2: with the flag."""
     tombstone_property: str | None = None
     """A message of Pulsar's deletes its key if this property's last value is "true"."""
     tombstones_after: Position = LATEST
@@ -104,7 +104,7 @@ class PassCounts:
 
 
 class LatestPerKey:
-    """Takes entries in order, and decides what is kept of them."""
+    """Takes entries in order, and decides which of them are kept."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -212,7 +212,7 @@ class LatestPerKey:
             self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes)
 
     def kept(self) -> Iterator[Kept]:
-        """What is kept, in the order of the log. The object cannot be used afterwards."""
+        """The kept entries, in the order of the log. The object cannot be used afterwards."""
         numbers: list[int] = []
         for latest in self._latest.values():
             if isinstance(latest, tuple):
@@ -230,7 +230,7 @@ class LatestPerKey:
 
 @dataclass(slots=True)
 class Kept:
-    """An entry of which something is kept."""
+    """An entry that is kept, or a part of it."""
 
     position: Position
     places: list[int] | None
@@ -307,7 +307,7 @@ def is_record_set(prefix: BrokerEntryMetadata | None) -> bool:
 def keys_of(
     entry: Entry, prefix: BrokerEntryMetadata, stage: int, max_bytes: int
 ) -> list[tuple[int, bytes | None, bool]]:
-    """Of each record its place, its key, and whether it deletes that key, by the stage of KIP-87.
+    """Each record's place and key, and whether it deletes the key, by the stage of KIP-87.
 
     Raises BatchFormatError: not a record set of at most ``max_bytes``, or without its codec.
     """

@@ -445,7 +445,7 @@ class ViewWriter:
 
 
 class CountingWriter:
-    """Counts what a `ViewWriter` would be given, without headers, index blocks and footer."""
+    """Counts the entries for a `ViewWriter`, without headers, index blocks and footer."""
 
     def __init__(self) -> None:
         self.entry_count = 0

@@ -30,7 +30,7 @@ class Versioned(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """What is known of a node without its data."""
+    """The facts about a node without its data."""
 
     version: int
     ephemeral_owner: int
@@ -144,7 +144,7 @@ class CoordinationUnavailableError(
 
 
 class Watch:
-    """What is called at changes of one place, until it is closed.
+    """A callback for changes of one place, until it is closed.
 
     It may be called more often than things change.
     """

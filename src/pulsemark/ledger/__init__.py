@@ -2,7 +2,7 @@
 
 Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to read beside a writer;
 ``MemoryStore.open()`` needs no folder. Another engine has to be a `store.LedgerStore`.
-docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
+docs/formats.md has every byte on disk; docs/internals.md says how the parts work together.
 """
 
 from __future__ import annotations

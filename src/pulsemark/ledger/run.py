@@ -153,7 +153,7 @@ class Run(ABC):
 
     @abstractmethod
     def is_gone(self, row: int) -> bool:
-        """Whether the entry of ``row`` was removed: asked when it could not be read."""
+        """Whether the entry of ``row`` was removed; called when it could not be read."""
 
     @abstractmethod
     def truncate(self, entry_count: int) -> None:
@@ -207,7 +207,7 @@ class Run(ABC):
         body_check: int,
         offset: int,
     ) -> tuple[list[Buffer], list[int]]:
-        """As ``pack`` for consecutive entries from ``offset`` on; and where each one ends."""
+        """Pack consecutive entries, the first at ``offset``. Also returns their ends."""
         parts: list[Buffer] = []
         ends = []
         entry_id, index = first_entry_id, next_index - 1
@@ -223,7 +223,7 @@ class Run(ABC):
         return parts, ends
 
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        """Makes entries of packed bytes, for the tail cache, which keeps no run."""
+        """A function that makes entries of packed bytes, for the tail cache."""
         return partial(unpack_all, self.ledger_id)
 
     # The same for all engines
@@ -274,13 +274,13 @@ class Run(ABC):
         """The sample for searching by prefixes, up to date."""
         sample = self._sample
         if sample is None:
-            # Of two first searches the second may replace this one: each goes on with its own.
+            # Two first searches may each make a sample; each goes on with its own.
             sample = self._sample = PrefixSample(self)
         sample.extend()
         return sample
 
     def own_times(self, time_ms: int) -> OwnTimes:
-        """Running maxima over the entries that are still there, filled for finding ``time_ms``."""
+        """Running maxima over the entries not removed, filled far enough to find ``time_ms``."""
         own = self._own_times
         if own is None or own.max_before(self.cut_rows) >= time_ms:
             own = self._own_times = OwnTimes(self)
@@ -422,7 +422,7 @@ class Columns:
         return bisect_left(self.times, time_ms, 0, limit)
 
     def find_message(self, message: int, limit: int) -> int:
-        """As `Run.find_message`, likewise."""
+        """As `Run.find_message`, where these are all rows of a run."""
         return bisect_right(self.nexts, message, 0, limit)
 
 
@@ -476,7 +476,7 @@ MAXIMA_STRIDE_ROWS = 64
 
 
 class OwnTimes:
-    """Times of the entries from ``run.cut_rows`` on, as that was when this object was made."""
+    """Times of the entries from row ``run.cut_rows`` on, as of the making of this object."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -485,7 +485,7 @@ class OwnTimes:
         self._filling = threading.Lock()
 
     def max_before(self, row: int) -> int:
-        """A time that no entry counted here before ``row`` exceeds; 0: there are none."""
+        """An upper bound of the times counted here before ``row``; 0: no entry is counted there."""
         strides = -(-(row - self._first_row) // MAXIMA_STRIDE_ROWS)
         known = min(strides, len(self._maxima))
         return self._maxima[known - 1] if known > 0 else 0

@@ -3,7 +3,7 @@
 `ManagedLedger`, cursors, finder, broker and jobs use these two protocols. The same for every
 engine, and so above these protocols: positions, stamps, index and time, group commit and receipts,
 the end of a ledger, leader epochs, retention, cursors. An engine gets entries whose bytes begin
-with the broker's prefix, in order, and keeps them. ARCHITECTURE.md lists each method with its
+with the broker's prefix, in order, and keeps them. docs/internals.md lists each method with its
 promise, and with what Apache BookKeeper and ZooKeeper would do for it.
 
 `pulsemark.testing.conformance` is the suite that every engine has to pass.

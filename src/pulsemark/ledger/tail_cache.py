@@ -58,7 +58,7 @@ Piece = tuple[int, bytes, Callable[[bytes], list[Entry]]]
 
 
 class _Block:
-    """Consecutive entries of one commit: they are kept and dropped together."""
+    """Consecutive entries of one commit, kept and dropped together."""
 
     __slots__ = (
         "data",
@@ -88,7 +88,7 @@ class _Block:
 
 
 class TailCache:
-    """All that one store keeps: ``max_size_bytes``, with the objects around the entries' bytes.
+    """The cache of a store; ``max_size_bytes`` counts the objects around the entries, too.
 
     Hits and misses are counted without a lock: threads that read at once may lose a count.
     """
@@ -112,7 +112,7 @@ class TailCache:
         self.missed_bytes = 0
 
     def of_topic(self, mark_deletes: Callable[[], Iterable[Position]]) -> RecentEntries:
-        """The entries kept of one topic; ``mark_deletes`` gives the places of its cursors."""
+        """A topic's part of the cache; ``mark_deletes`` gives the positions of its cursors."""
         return RecentEntries(self, mark_deletes)
 
     def now_ms(self) -> int:
@@ -162,7 +162,7 @@ class TailCache:
 
 
 class RecentEntries:
-    """What the cache has of one topic: the end of its log, or a part near the end."""
+    """The cached entries of one topic: the end of its log, or a part near the end."""
 
     def __init__(self, cache: TailCache, mark_deletes: Callable[[], Iterable[Position]]) -> None:
         self._cache = cache
@@ -204,11 +204,11 @@ class RecentEntries:
         return self._hit(found, size) if found else found
 
     def reached_end(self) -> None:
-        """A reader found nothing after the last entry: from now on keeping entries is useful."""
+        """Note that a reader is at the end: from now on caching is useful."""
         self._is_read = True
 
     def reader_left(self) -> None:
-        """The only reader at the end has left."""
+        """Note that the only reader at the end has left."""
         self._is_read, self._idle_commits = False, IDLE_COMMITS
 
     def missed(self, entries: list[Entry]) -> None:

@@ -51,7 +51,7 @@ FIRST_POSITION = attrgetter("first_position")
 
 
 class ReadableLog(Protocol):
-    """What can be read from position to position: a topic's log, or its compacted form."""
+    """A log to be read from position to position: a topic's log, or its compacted form."""
 
     def read(self, start: Position, *, max_entries: int = 100) -> list[Entry]:
         """As `TopicLog.read`."""
@@ -168,7 +168,7 @@ class TopicLog:
 
     @property
     def epochs(self) -> list[EpochStart]:
-        """Where each leader epoch that has entries begins, oldest first. Reads their marks."""
+        """The start of each leader epoch that has entries, oldest first. Reads their marks."""
         return epoch_starts(self.segments())
 
     def epoch_history(self) -> EpochHistory:
@@ -274,7 +274,7 @@ class TopicLog:
     def stretches(
         self, start: Position, end: Position | None = None
     ) -> Iterator[tuple[Run, int, int]]:
-        """Where the entries of [start, end) are: a segment, its first row, one past its last."""
+        """The entries of [start, end): for each segment, its first row, and one past its last."""
         segments = self._segments
         number, row = self._locate(segments, start)
         for segment in segments[number:]:
@@ -289,11 +289,11 @@ class TopicLog:
                 yield segment, first, last
 
     def _is_deleted(self, segment: Run) -> bool:
-        """Whether the topic of a removed segment was deleted, so that reading cannot go on."""
+        """Whether a removed segment's topic was deleted, so that reading cannot go on."""
         return segment.removed and segment in self._segments
 
     def has_lost(self, snapshot: LogSnapshot) -> bool:
-        """As not ``still_has``: asked when entries of the snapshot could not be read."""
+        """The opposite of ``still_has``; called when entries of the snapshot could not be read."""
         return not self.still_has(snapshot)
 
     def check_can_read(self) -> None:

@@ -945,8 +945,8 @@ class ManagedLedger(SubscribedLog):
         After a crash either nothing is dropped, or everything is and the epoch has begun. Raises
         ValueError if ``index`` lies inside an entry, or is outside the log, or if the epoch is
         above 2^32-1; StaleEpochError unless it is higher than the current one; ControlError,
-        StampingError, CatalogError, OSError and FencedError. Nothing is dropped then. Only a
-        FencedError followed by a crash may leave it dropped.
+        StampingError, CatalogError, OSError and FencedError. Nothing is dropped then; but after a
+        FencedError and a crash, all may be dropped.
         """
         epoch = check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, leader_epoch=max(epoch, 0))

@@ -136,7 +136,7 @@ def _finished(
 
 @contextmanager
 def _lock_if_free(folder: Path) -> Iterator[bool]:
-    """Take the folder's lock for the block, if no process has it; whether it was taken."""
+    """Lock the folder for the block, if no process has it. Yields whether it was locked."""
     with ExitStack() as held:
         is_ours = True
         try:
@@ -188,7 +188,7 @@ class _Running:
         raise RestlessFolderError(self.folder, _MAX_PASSES)
 
     def _pass(self) -> bool:
-        """Copy what is new; whether all of it is still there."""
+        """Copy what is new. Return whether all files are still there."""
         present = list_segments(self.files, self.folder)
         cursors = [each for each in present if self._topic(each)[1] == CURSOR_TOPIC]
         for each in cursors:
@@ -226,7 +226,7 @@ class _Running:
         return read_catalog(self.staging / CATALOG_NAME) or CatalogContent()
 
     def _extend(self, segment: SegmentId) -> None:
-        """Copy what is new of a segment, and its cut file."""
+        """Copy the new part of a segment, and its cut file."""
         source = segment_path(self.folder, *segment)
         copy = self._copies.setdefault(segment, Copy(source, segment_path(self.staging, *segment)))
         try:
@@ -260,7 +260,7 @@ class _Running:
             raise catalog_error(self.folder / CATALOG_NAME, error) from error
 
     def finish(self) -> list[Copy]:
-        """Make the copied catalog list the copied segments; returns all copies."""
+        """Make the copied catalog list the copied segments. Return all copies."""
         copies = list(self._copies.values())
         for segment, copy in self._copies.items():
             copies += self._sealed_index(segment, copy)
@@ -272,7 +272,7 @@ class _Running:
         return copies
 
     def _sealed_index(self, segment: SegmentId, copy: Copy) -> list[Copy]:
-        """The copy of an index file that fits what was copied; none if it does not."""
+        """Copy a sealed index file that fits the copied segment; none if it does not."""
         target = index_path(copy.target)
         try:
             made = copy_whole(index_path(copy.source), target, self.progress)
@@ -332,7 +332,7 @@ _TOLERATED = frozenset({"lost+found"})
 
 
 class TargetError(LedgerError):
-    """The folder to be made cannot be made: `folder` and `reason`."""
+    """The target `folder` cannot be made: `reason`."""
 
     def __init__(self, folder: Path, reason: str) -> None:
         super().__init__(f"{folder}: {reason}")
@@ -493,7 +493,7 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a finished backup consists of."""
+    """The list of the files of a finished backup."""
 
     made_at_ms: int
     source: str
@@ -505,7 +505,7 @@ class Manifest:
         return sum(each.size_bytes for each in self.files)
 
     def write(self, folder: Path) -> None:
-        """Write it, durably but for its name. Raises OSError."""
+        """Write it; only its name is not durable yet. Raises OSError."""
         fields = {"what": _WHAT, "version": MANIFEST_VERSION, **asdict(self)}
         with (folder / MANIFEST_NAME).open("w", encoding="utf-8") as file:
             json.dump(fields, file, indent=1)
@@ -515,7 +515,7 @@ class Manifest:
 
 
 def listed(folder: Path, copies: Iterable[Copy]) -> tuple[ListedFile, ...]:
-    """What the manifest says of these copies, sorted by path."""
+    """The manifest of these copies, sorted by path."""
     files = (
         ListedFile(str(each.target.relative_to(folder)), each.size_bytes, f"{each.crc:08x}")
         for each in copies

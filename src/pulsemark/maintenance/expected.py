@@ -56,7 +56,7 @@ class Expected:
         return frozenset(ledger for lost in self.lost.values() for ledger, _ in lost)
 
     def may_have_held(self, ledger_id: int) -> bool:
-        """Whether a ledger that is not there is one of the lost ones."""
+        """Whether a missing ledger is one of the lost ones."""
         nameless = {ledger for ledger, _ in self.nameless}
         return ledger_id in self.lost_ledgers or ledger_id in nameless
 
@@ -91,7 +91,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """Where a log ends, and why messages beyond its two ends are lost (None: no loss is known)."""
+    """The ends of a log, and why messages beyond them are lost (None: no loss is known)."""
 
     next_index: int
     lost_before: str | None = None

@@ -1,8 +1,8 @@
-"""What `verify` finds in a data folder: one class for each kind, with facts for programs.
+"""The findings of `verify` in a data folder: one class for each kind, with facts for programs.
 
-There are three severities. DAMAGE: data that was durable is not as it was written, or contradicts
-other data; entries may be lost or wrong. LEFTOVER: data that never counted, or no longer counts,
-and still takes space; a crash leaves such data, and it does no harm. NOTE: worth knowing.
+There are three severities. DAMAGE: durable data was changed, or contradicts other data; entries may
+be lost or wrong. LEFTOVER: data that never counted, or no longer counts, and still takes space; a
+crash leaves such data, and it does no harm. NOTE: worth knowing.
 
 Positions are half-open: ``end`` is one past the last entry.
 """
@@ -19,7 +19,7 @@ from ..ledger.position import Position
 
 
 class Severity(IntEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     NOTE = 0
     LEFTOVER = 1
@@ -39,7 +39,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """The severity of the finding."""
         return self.level
 
     @property

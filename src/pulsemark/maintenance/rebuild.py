@@ -114,7 +114,7 @@ def _check_versions(files: Files, folder: Path) -> None:
 
 
 def _make_new(files: Files, folder: Path) -> tuple[int, bool]:
-    """Make the new catalog beside the old one; how many properties it got, and if it got all."""
+    """Make the new catalog beside the old. Return its number of properties, and whether all."""
     new = folder / NEW_CATALOG_NAME
     _remove(files, new)
     try:
@@ -129,7 +129,7 @@ def _make_new(files: Files, folder: Path) -> tuple[int, bool]:
 
 
 def _readable_properties(old: Path) -> tuple[list[tuple[str, str, bytes]], bool]:
-    """The old catalog's properties that are whole, and whether these are all."""
+    """The intact properties of the old catalog, and whether these are all."""
     if not old.exists():
         return [], False
     found: list[tuple[str, str, bytes]] = []
@@ -155,7 +155,7 @@ def _readable_properties(old: Path) -> tuple[list[tuple[str, str, bytes]], bool]
 
 
 def _is_wrong_deletion(kind: bytes, key: bytes, there: set[int]) -> bool:
-    """Whether a note says that a topic is being deleted which the catalog still lists."""
+    """Whether a note marks a topic as being deleted that the catalog still lists."""
     return kind == DELETING_KIND.encode() and (not key.isdigit() or int(key) in there)
 
 
@@ -183,7 +183,7 @@ def _replace(files: Files, folder: Path) -> Path | None:
 
 
 def _give_second_name(files: Files, path: Path, name: Path) -> None:
-    """A link: at no time the folder is without a catalog. Or a copy, where there are no links."""
+    """Link or copy a file, so that the folder always has a catalog."""
     try:
         os.link(path, name)
     except OSError:

@@ -100,7 +100,7 @@ def sizes_of_topics(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def _view_of(folder: Path, files: Files, checked: Checked) -> tuple[FolderView, list[Finding]]:
-    """What the folder's files say about each other, and what is wrong with the catalog."""
+    """Compare what the folder's files say about each other. Return the view of the folder."""
     check_marker(files, folder)
     view = FolderView(files, folder, checked)
     view.journal = read_journal(files, folder)
@@ -154,7 +154,7 @@ def _read_catalog(view: FolderView) -> Iterator[Finding]:
 
 
 def _read_headers_of_listed(view: FolderView) -> None:
-    """Segments that began after the headers were read, and before the catalog was."""
+    """Read headers of segments that began between reading headers and catalog."""
     listed = view.catalog.segments.keys() if view.catalog else set()
     for segment_id in sorted(listed - view.headers.keys() - view.damaged.keys()):
         _read_header(view, view.files, segment_id)
@@ -244,7 +244,7 @@ _UNFINISHED = "a file that was being written when its process ended"
 
 
 def stray_files(files: Files, folder: Path) -> Iterator[Finding]:
-    """The files that have no use. A file that is gone by now was in use a moment ago."""
+    """Files without use. A file that is gone by now was in use a moment ago."""
     for finding in [
         *_in_root(files, folder),
         *_in_ledgers(files, folder),
@@ -299,7 +299,7 @@ def _names(files: Files, folder: Path) -> list[str]:
 
 
 def verify_logs(logs: Iterator[TopicLog], place: str, checked: Checked) -> Iterator[Finding]:
-    """What is wrong with each log; ``place`` names the store, ``checked`` is counted up."""
+    """Find the faults of each log; ``place`` names the store, ``checked`` is counted up."""
     for log in logs:
         checked.topics += 1
         checked.segments += len(log.segments())

@@ -99,7 +99,7 @@ def _add(content: JournalContent, block: JournalBlock, *, is_cut: bool) -> None:
 
 
 class JournalOverlay(Files):
-    """Segments' files as recovery will leave them; ``ends`` are those that it cuts off."""
+    """The segments' files as recovery will leave them; ``ends`` are cut off by it."""
 
     def __init__(
         self,

@@ -194,7 +194,7 @@ class FollowedTopic:
         return at == end or self._cut(at, end)
 
     def _same_until(self, at: Position) -> Position:
-        """The end of the part `at` which ledger ids say is common that really is.
+        """The end of the common part, which ledger ids put at `at`.
 
         A source that was set back, as to a backup, gives ids again. A ledger has one writer: so it
         is the same one if its last shared entry is, else it is another one from its start.

@@ -155,7 +155,7 @@ def argparse_type(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def _fixed_moment(text: str) -> str:
-    """The argparse type of a time that is not relative to now."""
+    """The argparse type of an absolute time."""
     if relative_time_ms(text, 0) is not None:
         reason = f"{text!r} means another time when the command is run again: write {moment(text)}"
         raise argparse.ArgumentTypeError(reason)
@@ -163,7 +163,7 @@ def _fixed_moment(text: str) -> str:
 
 
 def moment(text: str) -> str:
-    """The time, in milliseconds if it is relative to now: all tasks get the same moment."""
+    """Fix a relative time to milliseconds, so that all tasks get the same moment."""
     time_ms = relative_time_ms(text, time.time_ns() // 1_000_000)
     return text if time_ms is None else str(max(time_ms, 0))
 
@@ -213,7 +213,7 @@ LOSSES = """
 
 
 def range_of(given: argparse.Namespace) -> Range:
-    """The range that was given."""
+    """The range in the command line's options."""
     bounds: Range = {"starting_time": given.starting_time, "ending_time": given.ending_time}
     if "starting_offsets" in given:
         bounds["starting_offsets"] = given.starting_offsets

@@ -118,7 +118,7 @@ def audit(
 
 
 def _columns(tags: Sequence[str]) -> list[str]:
-    """The report's columns; the tags are those before `count`."""
+    """The report's columns, with the tags before `count`."""
     at = AUDIT_COLUMNS.index("application") + 1
     return [*AUDIT_COLUMNS[:at], *map(_quoted, tags), *AUDIT_COLUMNS[at:]]
 
@@ -210,7 +210,7 @@ def _merged(
 
 
 def _ordered(parts: DataFrame) -> DataFrame:
-    """The partial rows with what is out of order in them.
+    """Note in the partial rows what is out of order.
 
     Each is of consecutive entries in one bucket. If a row before it, in the order of positions, is
     of a later bucket, its messages are out of order.

@@ -1,8 +1,8 @@
-"""Audits as one page of HTML.
+"""Writes audits as one page of HTML.
 
 For each topic it shows messages and lost ones over time, and the error of producers' clocks if the
-audit has looked for it. A run can be appended: the page has the rows of the runs before it in a
-comment, and shows of each bucket what the last run has counted.
+audit has measured it. A run can be appended: the page keeps the rows of earlier runs in a comment,
+and shows for each bucket the counts of the last run.
 
 The page needs nothing else: no network, no script; its plots are SVG in the page, and its colours
 follow the reader's light or dark setting. It is written as a whole, or not at all.
@@ -65,7 +65,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one audit has found: its rows, and those of the same audit by tags."""
+    """The result of one audit: its rows, and those of the same audit by tags."""
 
     rows: Sequence[Row]
     divided: Sequence[Row] = ()
@@ -114,7 +114,7 @@ def _read(row: dict[str, Any]) -> Row:
 
 
 def _kept(runs: Sequence[Run]) -> str:
-    """The runs in a comment; what is null is left out, and nothing in it can end it."""
+    """The runs as an HTML comment, without null values; no text in it can end the comment."""
     lists = [
         [
             [{k: v for k, v in row.items() if v is not None or k in _TIMES} for row in rows]
@@ -154,7 +154,7 @@ def page(title: str, runs: Sequence[Run]) -> str:
 
 
 def _newest(lists: Iterable[Sequence[Row]]) -> list[Row]:
-    """The rows of all runs; of each bucket, topic and tags those of the last one that has it."""
+    """For each bucket, topic and tags, the row of the last run that has it."""
     found: dict[tuple[Any, ...], Row] = {}
     for rows in lists:
         for row in rows:
@@ -167,7 +167,7 @@ def _newest(lists: Iterable[Sequence[Row]]) -> list[Row]:
 
 
 def _runs(runs: Sequence[Run]) -> Iterable[str]:
-    """Each run as a bar, with what was missing in it."""
+    """A bar for each run, with its missing messages."""
     yield f"<h2>{len(runs)} runs</h2>"
     spans = [(run.time, run.time, run.rows) for run in runs if run.time is not None]
     yield _plot(spans, "messages in each run")
@@ -223,7 +223,7 @@ _Span = tuple[datetime, datetime, Sequence[Row]]
 
 
 def _spans(rows: Sequence[Row]) -> list[_Span]:
-    """At most MAX_BARS spans of equal length over the whole time of the rows, with their rows."""
+    """Divide the rows' time into at most MAX_BARS equal spans, each with its rows."""
     found = [row for row in rows if row["bucket_start"] is not None]
     if not found:
         return []
@@ -241,7 +241,7 @@ def _spans(rows: Sequence[Row]) -> list[_Span]:
 
 
 def _plot(spans: Sequence[_Span], heading: str) -> str:
-    """A bar for each span: its messages, and above them those that are missing."""
+    """A bar for each span: its messages, and its missing messages above them."""
     counts = [sum(row["count"] or 0 for row in rows) for _, _, rows in spans]
     gaps = [sum(map(_missing, rows)) for _, _, rows in spans]
     top = max(1, *map(sum, zip(counts, gaps, strict=True)))
@@ -269,7 +269,7 @@ def _svg(heading: str, drawn: Sequence[str]) -> str:
 
 
 def _clock_plot(divided: Sequence[Row]) -> str:
-    """The errors of producers' clocks over time, of the producer that is worst in each span."""
+    """The errors of producers' clocks over time: in each span the worst producer's."""
     spans = _spans(divided)
     lines: dict[str, list[int | None]] = {
         name: [
@@ -308,7 +308,7 @@ def _clock_plot(divided: Sequence[Row]) -> str:
 
 
 def _levels(low: int, high: int, place: Callable[[int], float]) -> str:
-    """Lines at round numbers, about four of them."""
+    """About four horizontal lines at round numbers."""
     power = 10 ** (len(str(high - low)) - 1)
     level = next(
         one for one in (power // 5, power // 2, power, 2 * power) if one and (high - low) // one < 6
@@ -321,7 +321,7 @@ def _levels(low: int, high: int, place: Callable[[int], float]) -> str:
 
 
 def _times(spans: Sequence[_Span], step: float) -> str:
-    """Where some spans begin, and where the last one ends."""
+    """Labels where some spans begin, and where the last one ends."""
     every = -(-len(spans) // 4)
     places = [(number * step, spans[number][0]) for number in range(0, len(spans), every)]
     if places[-1][0] > (len(spans) - every / 2) * step:

@@ -125,7 +125,7 @@ def counts(
     entry_ids = table.entry_ids[changes]
     values: list[Group | None] = [None] * len(changes)
     if grouping is not None:
-        # Where the entries of each row begin that follow one another in one bucket.
+        # The starts of rows: runs of entries in one bucket.
         begins = np.repeat(changes, np.diff(changes, append=len(buckets)))
         groups, numbers = _groups(table, grouping, names)
         order = np.lexsort((numbers, begins))
@@ -164,7 +164,7 @@ def _groups(
 
 
 def _entry_ids(table: EntryTable, begins: Ints, changes: Ints) -> Ints:
-    """The id of the first entry of each row's bucket: a table's ids need not follow closely."""
+    """The id of the first entry of each row's bucket: ids in a table may have gaps."""
     lowest = np.full(int(begins.max()) + 1, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(lowest, begins, table.entry_ids)
     found: Ints = lowest[begins[changes]]
@@ -194,7 +194,7 @@ def _sums(table: EntryTable, changes: Ints) -> dict[str, Any]:
 
 
 def _added(values: Ints, changes: Ints, count: int) -> Ints:
-    """The sums of the values of each row; one value stands for all ``count`` entries."""
+    """The sum of each row's values; a single value stands for all ``count`` entries."""
     if len(values) == 1:
         return values * np.diff(changes, append=count)
     return np.add.reduceat(values, changes)

@@ -1,7 +1,6 @@
-"""The command lines of the jobs: their options, and what is called with them.
+"""The command lines of the jobs: their options, and the functions that they call.
 
-A job gets a session that starts when it is first used, so what its functions refuse before that
-costs none.
+A job's session starts when it is first used, so an error before that costs no start.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ AUDIT = f"""{RANGE}
 
 
 def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """Count; and write the page that was asked for."""
+    """Run the audit, and write the page if one was asked for."""
     if given.append and given.html is None:
         raise OptionError("--append", "true", "needs --html, the page to append to")
     if given.html is not None:
@@ -161,7 +160,7 @@ def table_from(given: argparse.Namespace) -> OffloadTable:
 
 
 def _check_follow(given: argparse.Namespace) -> None:
-    """Raises OptionError for options that do not fit --follow, or need it."""
+    """Raise OptionError for options that contradict --follow, or need it."""
     only = {"--every": given.every, "--metrics-port": given.metrics_port}
     never = {"--ending-time": given.ending_time, "--verify": given.verify or None}
     reason = f"{'is not' if given.follow else 'is'} for --follow"
@@ -182,7 +181,7 @@ _OFFLOADED = (
 
 
 def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """Copy, then verify and truncate if it is wished; a row for each topic."""
+    """Copy, then verify and truncate if asked for. Return a row for each topic."""
     _check_follow(given)
     table = table_from(given)
     counts: dict[str, list[int]] = {}
@@ -235,7 +234,7 @@ _FIGURES = (
 
 
 def run_compact(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """Compact, or say what a compaction would do; a row for each topic."""
+    """Compact, or estimate a compaction. Return a row for each topic."""
     rule = {
         "tombstone_stage": int(given.tombstone_stage),
         "tombstone_property": given.tombstone_property,
@@ -277,7 +276,7 @@ _REPLAYED = (
 
 
 def run_replay(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """Replay, and one row for each topic."""
+    """Replay. Return a row for each topic."""
     options = ReplayOptions(
         service_url=given.service_url,
         target_topic=given.target_topic,

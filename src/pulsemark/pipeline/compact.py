@@ -92,7 +92,7 @@ def _limits(tombstone_stage: int, tombstone_property: str | None) -> Limits:
 def _estimates(
     path: Path, lost: Collection[int], limits: Limits, topics: Sequence[str]
 ) -> Iterator[CompactionReport]:
-    """The figures of one task's topics."""
+    """Estimate the compactions of one task's topics."""
     with FolderReader(path) as folder:
         logs = folder.logs(topics, lost=lost)
         follow_transactions(path, logs.values())

@@ -112,7 +112,7 @@ class FolderTopics(FollowedTopics):
     """Topics of a folder: a refresh costs what has changed."""
 
     def __init__(self, options: ReadOptions, *, as_written: bool = False) -> None:
-        """``as_written``: of topics that are cleaned only the log that is left."""
+        """``as_written``: read cleaned topics as the rest of their log alone."""
         super().__init__(options)
         self._reader = self._folder = FolderReader(options.path)
         self._as_written = as_written
@@ -167,7 +167,7 @@ class FolderTopics(FollowedTopics):
             super().check_place(topic, index, mark)
 
     def _whole(self, log: FolderLog) -> FolderLog | FolderForm:
-        """What a topic is read as; all are looked for at once, as each refresh found them."""
+        """The form in which a topic is read; found for all topics at each refresh."""
         if self._as_written:
             return log
         if not self._forms:
@@ -175,7 +175,7 @@ class FolderTopics(FollowedTopics):
         return self._forms[log.name]
 
     def _slice(self, log: Any, options: ReadOptions) -> Slice:
-        """Of a cleaned topic what is before its log is in its view."""
+        """A slice; of a cleaned topic, entries before its log are in its view."""
         start = options.start.of(log.name)
         in_log = start.kind is BoundKind.INDEX and start.value >= log.first_index
         whole = log if in_log or start.kind is BoundKind.LATEST else self._whole(log)
@@ -247,7 +247,7 @@ class ServiceTopics(FollowedTopics):
                 yield DataLossError(topic, log.next_index, None, log.ends.lost_after)
 
     def mark(self, topic: str, index: int) -> Mark | None:
-        """The place of the entry, without its epoch and checksum."""
+        """The position of the entry, without its epoch and checksum."""
         log = self._logs[topic]
         if not log.first_index < index <= log.next_index:
             return None
@@ -256,7 +256,7 @@ class ServiceTopics(FollowedTopics):
         return Mark(0, *position, "") if first_index < index else None
 
     def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
-        """Compare the index, and the place of the entry before it if that is still there."""
+        """Compare the index, and the position of the entry before it if it is there."""
         end = self._logs[topic].next_index
         if end < index:
             raise DataLossError(topic, end, index, "the topic ends before")

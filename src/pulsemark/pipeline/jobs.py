@@ -164,7 +164,7 @@ _OUR_ERROR = re.compile(r"^(?:pulsemark\.[\w.]+\.)?(\w+(?:Error|Exception): .+)$
 
 
 def reason_of(report: str) -> str:
-    """The line of Spark's report that says why: a Python worker's error, else the first line."""
+    """The line with the reason in Spark's report: a Python worker's error, else the first line."""
     lines = _OUR_ERROR.findall(report)
     return str(lines[-1] if lines else (report.strip().splitlines() or ["it does not say why"])[0])
 
@@ -172,7 +172,7 @@ def reason_of(report: str) -> str:
 def _done(
     job: Job, spark: SparkSession, given: argparse.Namespace
 ) -> tuple[DataFrame, ProblemsFoundError | None]:
-    """Run the job: its rows, in memory, and the problem that it has found."""
+    """Run the job. Return its rows in memory, and the problem that it has found."""
     problem = None
     try:
         rows = job.run(spark, given)
@@ -206,7 +206,7 @@ def _shown(value: object) -> object:
 
 @contextmanager
 def shown(context: SparkContext, out: TextIO | None, *, every_s: float = 0.5) -> Iterator[None]:
-    """Show in one line, if ``out`` is a terminal, how many tasks are done of what runs inside."""
+    """Show on the terminal ``out`` in one line how many tasks of the block are done."""
     if out is None or not out.isatty():
         yield
         return

@@ -1,10 +1,9 @@
-"""Where a copy of a log stands: which entry was the last one, and whether it is still that entry.
+"""Marks: the last entry of a copy of a log, by which a later run checks that it is the same log.
 
-Index and topic id alone do not say it. If an older copy of the folder is restored, or the log's
-tail is cut off, indexes are given again to other messages. So whatever goes on with a log later (an
-offload, a stream, a replay) keeps a `Mark`: ledger, entry and epoch of the last entry that it has,
-and a checksum of that entry. Entries are only added behind an entry. So if that one is the same,
-those before it are the same.
+Index and topic id alone do not suffice. If an older copy of the folder is restored, or the log's
+tail is cut off, indexes are given again to other messages. So an offload, a stream or a replay
+keeps a `Mark` of the last entry that it has: ledger, entry, epoch, and a checksum. Entries are only
+added behind an entry. So if that one is the same, those before it are the same.
 
 Marks are kept in manifests, checkpoints and offsets. Those of earlier versions have none; then only
 the indexes are compared. A mark is compared while its entry is in the log; retention may have
@@ -68,9 +67,9 @@ def mark_of(log: TopicLog, index: int) -> Mark | None:
 
 
 def loss_since(log: TopicLog, index: int, mark: Mark | None, expected: Expected) -> str | None:
-    """Why a copy that ends before ``index`` cannot go on in this log; None if it can.
+    """The reason why a copy that ends before ``index`` cannot go on in this log; None if it can.
 
-    What retention has removed since is not among the reasons, nor is what is lost after the copy.
+    Messages removed by retention since, or lost after the copy, are no such reason.
     """
     if log.next_index < index:
         reason = "the topic ends before: its tail was cut off, or an older copy was restored"
@@ -84,7 +83,7 @@ def loss_since(log: TopicLog, index: int, mark: Mark | None, expected: Expected)
 
 
 def why_other(mark: Mark) -> str:
-    """The reason for which a copy cannot go on in a log that does not have its mark."""
+    """The reason why a copy with this mark cannot go on in another log."""
     return (
         f"the topic's entry {mark.ledger_id}:{mark.entry_id} of epoch {mark.epoch}, with which"
         " the copy ended, is gone or is another one now: the log's tail was cut off, an older copy"

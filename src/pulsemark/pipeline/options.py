@@ -412,7 +412,7 @@ def _by_topic(
 
 
 def _is_object(value: object) -> bool:
-    """Whether it is a JSON object that has something, as pairs: what is named twice stays."""
+    """Whether it is a JSON object with members, as pairs: repeated names are kept."""
     return isinstance(value, list) and bool(value) and all(type(each) is tuple for each in value)
 
 
@@ -439,7 +439,7 @@ def _topic_names(text: str) -> tuple[str, ...]:
 
 
 def _is_error(text: str) -> bool:
-    """What becomes of a starting timestamp that no entry is at or after; Spark's words."""
+    """Parse what happens if no entry is at or after a starting timestamp; Spark's words."""
     if text.strip().lower() not in ("error", "latest"):
         raise ValueError("is not one of error, latest")
     return text.strip().lower() == "error"

@@ -174,7 +174,7 @@ def slice_of(log: TopicLog | FolderForm, options: ReadOptions, expected: Expecte
 
 
 def written_log(log: TopicLog | FolderForm) -> TopicLog:
-    """The log itself, where it is read in another form."""
+    """The log itself, if it is read in a compacted form."""
     return log.log if isinstance(log, FolderForm) else log
 
 
@@ -184,7 +184,7 @@ def _index_at(log: TopicLog | FolderForm, time_ms: int) -> int:
 
 
 def _end_before(log: TopicLog, time_ms: int) -> int:
-    """The end of the messages that can have a stamp before a time, as far as ledgers tell it."""
+    """The end of the messages that can have a stamp before a time, as ledgers tell."""
     for run in log.segments():
         if run.append_time_max_ms >= time_ms and not run.may_wait:
             head = run.entry_or_none(run.cut_rows)
@@ -195,7 +195,7 @@ def _end_before(log: TopicLog, time_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What is known of a topic's indexes, wherever the topic is."""
+    """The known indexes of a topic, wherever it is."""
 
     topic: str
     first_index: int
@@ -246,7 +246,7 @@ def _narrowed(
     where: Where,
     end_before: Callable[[int], int] | None,
 ) -> tuple[int, int]:
-    """The part of a range in which messages can match, by index and by broker time."""
+    """The part of a range with possible matches, by index and broker time."""
     count = end - first
     low, high = where.bounds(INDEX)
     low_ms, end_ms = where.bounds(TIME)
@@ -288,7 +288,7 @@ def _check_middle(
 
 
 def _index_of(extent: Extent, bound: Bound, fail: bool) -> int:
-    """The index that a bound means. Raises DataLossError, OptionError."""
+    """Resolve a bound to an index. Raises DataLossError, OptionError."""
     topic, first, next_index = extent.topic, extent.first_index, extent.next_index
     if bound.kind is BoundKind.TIME:
         return bound.matched(topic, extent.index_at(bound.value), next_index)

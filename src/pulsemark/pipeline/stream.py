@@ -206,7 +206,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 move(self._subscription, topic, (log.topic_id, index), find)
 
     def _after(self, topic: str, index: int) -> Position:
-        """The entry with the next message to read: it may be one of which some are read."""
+        """The entry with the next message to read, which may be read in part already."""
         entry = self._entry(topic, index - 1)
         if entry is None:
             return EARLIEST
@@ -282,7 +282,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place
 
     def _marked(self, end: Offset, start: Offset) -> Offset:
-        """The offset where a micro-batch ends, with marks; places where nothing is new stay."""
+        """Add marks to the end of a micro-batch; unchanged places stay."""
         for topic, place in end.items():
             log, before = self._logs.get(topic), start.get(topic)
             if before is not None and (before["id"], before["index"]) == (
@@ -363,7 +363,7 @@ def _first_of(start: Offset, topic: str, end: Mapping[str, Any]) -> int:
 
 
 def _not_after(ends: Offset, target: Offset) -> Offset:
-    """What a query with Trigger.AvailableNow may read: nothing that came after its beginning."""
+    """Limit a query with Trigger.AvailableNow to the ends at its beginning."""
     return {
         topic: {**place, "index": min(place["index"], target[topic]["index"])}
         for topic, place in ends.items()
@@ -373,7 +373,7 @@ def _not_after(ends: Offset, target: Offset) -> Offset:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Messages ``[first_index, end_index)`` of one topic that a micro-batch may have."""
+    """Messages ``[first_index, end_index)`` of a topic that a micro-batch may include."""
 
     log: TopicLog | None
     """None if there is no limit by bytes."""
@@ -438,7 +438,7 @@ _UNLIMITED = 1 << 62
 
 
 def _first_entry(backlog: Backlog, cut: Cut) -> int:
-    """What the first message costs, with the entry that holds it if entries cannot be divided."""
+    """The cost of the first message, with its whole entry if entries cannot be divided."""
     if cut is _cut_messages:
         return 1
     assert backlog.log is not None, "a limit by bytes needs the log"

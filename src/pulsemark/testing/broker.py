@@ -1,4 +1,4 @@
-"""The broker of fixtures: it runs in a thread, and a test can look into it and disturb it.
+"""The broker of fixtures: it runs in a thread, where a test can inspect and disturb it.
 
 with PulsarBroker() as broker:
     client = pulsar.Client(broker.service_url)
@@ -60,7 +60,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
         self.config = BrokerConfig(**chosen)
         self._needs_folder = not in_memory and self.config.data_dir is None
         BrokerThread.__init__(self, self.config, make_broker=FaultyBroker)
-        #: What can go wrong on request.
+        #: The faults that can be switched on.
         self.faults: Faults = _LocalFaults(self)
         #: Whether it was started, and not stopped since.
         self.is_running = False
@@ -153,12 +153,12 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
     # -- the clock's calls ----------------------------------------------------------------------
 
     def before_move(self) -> None:
-        """The clock is about to be moved by the test."""
+        """Note what is unused before the test moves the clock."""
         if self.is_running:
             self.call(lambda broker: before_clock_moves(broker.services))
 
     def after_move(self) -> None:
-        """The clock was moved: do everything that is due, before the test goes on."""
+        """Do everything that is due after the test moved the clock."""
         if self.is_running:
             self.call(lambda broker: clock_moved(broker.services))
 
@@ -217,7 +217,7 @@ def _all_messages(log: TopicLog) -> list[StoredMessage]:
 
 
 async def before_clock_moves(services: Services) -> None:
-    """Note what is unused now, since a topic is deleted a time after that."""
+    """Note unused topics, which are deleted some time after that."""
     await services.lifetimes.check_topics()
     await services.lifetimes.check_subscriptions()
 

@@ -30,13 +30,13 @@ MAX_TIME_MS = 253_370_764_799_999
 
 
 class ClockWatcher(Protocol):
-    """Something whose work depends on the clock. Both are called in the thread of the test."""
+    """An object whose work depends on the clock. Called in the thread of the test."""
 
     def before_move(self) -> None:
-        """The clock is about to be moved."""
+        """Called before the clock is moved."""
 
     def after_move(self) -> None:
-        """The clock was moved. `advance` and `set` return after this."""
+        """Called after the clock was moved, before `advance` and `set` return."""
 
 
 class MovableClock(ABC):

@@ -78,7 +78,7 @@ def fault_kinds() -> dict[str, type[Fault]]:
 
 
 def fault_of(wanted: dict[str, Any]) -> Fault:
-    """The fault that JSON describes. Raises ValueError, which names the option and its value."""
+    """Make the fault that JSON describes. Raises ValueError with the option and its value."""
     kinds = fault_kinds()
     options = dict(wanted)
     name = options.pop("fault", None)
@@ -258,7 +258,7 @@ class TestControls:
         return Response.of_error(417, reason)
 
     async def _reset(self, request: Request) -> Response:
-        """Forget what tests have made. Clients must connect again."""
+        """Delete what tests have created. Clients must connect again."""
         async with self._resetting:
             await self._remove_all(request)
             self._broker.drop_connections()
@@ -281,7 +281,7 @@ async def forget_all(broker: Broker) -> None:
 
 
 async def _gone(deleting: Awaitable[None]) -> None:
-    """Delete a topic, which a client may have deleted meanwhile."""
+    """Delete a topic, unless a client has deleted it meanwhile."""
     try:
         await deleting
     except RefusedError as refusal:
@@ -290,7 +290,7 @@ async def _gone(deleting: Awaitable[None]) -> None:
 
 
 def _object(request: Request, kinds: dict[str, Any] | None) -> dict[str, Any]:
-    """The body: an object with these fields of these kinds."""
+    """Parse the body: an object with these fields of these kinds."""
     given = request.json()
     given = {} if given is None else given
     if not isinstance(given, dict):

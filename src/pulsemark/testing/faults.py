@@ -1,13 +1,13 @@
-"""Faults on demand: what a test can let go wrong in a broker of the kit.
+"""Faults on demand: failures that a test can switch on in a broker of the kit.
 
     with broker.faults.failing_sends("orders"):
         with pytest.raises(MyPublishError):
             my_app.publish_order()
 
-Those that last are used in a `with` block, and end with it. Topics may be named as in Pulsar's
+Lasting faults are used in a `with` block, and end with it. Topics may be named as in Pulsar's
 clients; a partitioned topic means all its partitions.
 
-A fault that lasts is a `Fault`: an object with its options, which a `FaultyBroker` installs and
+A lasting fault is a `Fault`: an object with its options, which a `FaultyBroker` installs and
 removes. `Faults` does that for a test in Python, in the broker's process or over HTTP; the routes
 of `controls` do it for tests in any language. Faults of Kafka's requests are in `kafka_faults`.
 """
@@ -52,16 +52,16 @@ WRITES = ("pwritev", "fdatasync", "fsync")
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Fault:
-    """Something that goes wrong while it is installed. Its fields are its options."""
+    """A failure that lasts while it is installed. Its fields are its options."""
 
     name: ClassVar[str]
-    """That of the method of `Faults`."""
+    """The name of the method of `Faults`."""
 
     def begin(self, broker: FaultyBroker) -> None:
-        """It was installed. On the broker's loop, as `end`."""
+        """Called on the broker's loop after it was installed, as `end` after it was removed."""
 
     def end(self, broker: FaultyBroker) -> None:
-        """It was removed."""
+        """Called on the broker's loop after it was removed."""
 
     @classmethod
     def options(cls) -> dict[str, Any]:
@@ -73,24 +73,24 @@ class Fault:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """As `controls.fault_of` takes it."""
+        """The form that `controls.fault_of` takes."""
         return {"fault": self.name, **{each: getattr(self, each) for each in self.options()}}
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class RefusingConnections(Fault):
-    """All connections break, and each new one. HTTP goes on."""
+    """Breaks all connections, and each new one. HTTP goes on."""
 
     name = "refusing_connections"
 
     def begin(self, broker: FaultyBroker) -> None:
-        """Break those that exist."""
+        """Break existing connections."""
         broker.drop_connections()
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class DelayingSends(Fault):
-    """What clients publish is handled later."""
+    """Handles what clients publish later."""
 
     name = "delaying_sends"
 
@@ -115,7 +115,7 @@ class DelayingSends(Fault):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class PausingDelivery(Fault):
-    """Consumers of open subscriptions get nothing."""
+    """Sends nothing to consumers of open subscriptions."""
 
     name = "pausing_delivery"
 
@@ -145,7 +145,7 @@ class PausingDelivery(Fault):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class FailingDisk(Fault):
-    """Writes and syncs of entries fail."""
+    """Lets writes and syncs of entries fail."""
 
     name = "failing_disk"
 
@@ -155,7 +155,7 @@ class FailingDisk(Fault):
         check_option("error", self.error, ("EIO", "ENOSPC"))
 
     def begin(self, broker: FaultyBroker) -> None:
-        """Let them fail."""
+        """Let writes and syncs fail."""
         number = getattr(errno, self.error)
         if broker.files is not None:
             for operation in WRITES if self.error == "EIO" else WRITES[:1]:
@@ -174,22 +174,22 @@ class FailingDisk(Fault):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Some(Fault):
-    """A fault of some requests: which ones."""
+    """A fault of some requests: the options that choose them."""
 
     topic: str | None = None
     """None: of all topics."""
     client: str | None = None
     """A producer's name or a Kafka client's id (client.id). None: of all clients."""
     times: int | None = None
-    """After so many requests it is over; None: it goes on. A batch counts once."""
+    """The number of requests that fail; None: all. A batch counts once."""
     on_call: int = 1
-    """It begins with the request of this number, of those that fit; 1 is the next one."""
+    """The number of the first matching request that fails; 1 is the next one."""
     probability: float = 1.0
-    """Of each of them, above 0 and up to 1."""
+    """The probability that each of them fails, above 0 and up to 1."""
     calls: int = field(default=0, init=False)
-    """How many requests came that fit."""
+    """The number of matching requests."""
     hits: int = field(default=0, init=False)
-    """How many of them failed."""
+    """The number of failed requests."""
 
     def __post_init__(self) -> None:
         self.topic = full_name(self.topic)
@@ -200,7 +200,7 @@ class Some(Fault):
                 raise ValueError(f"{name}={value!r}: must be at least {least}")
 
     def takes(self, topic: str, client: str) -> bool:
-        """Whether a request of this client to this topic fails; counts it."""
+        """Whether a client's request to this topic fails; counts it."""
         if not is_meant(self.topic, topic) or self.client not in (None, client):
             return False
         self.calls += 1
@@ -217,7 +217,7 @@ class SendFault(Some):
     """A fault of some messages of Pulsar's clients."""
 
     def takes_message(self, topic: str, producer: str, body: Buffer) -> bool:
-        """Whether it strikes this message; counts it."""
+        """Whether this message fails; counts it."""
         return self.takes(topic, producer)
 
 
@@ -246,7 +246,7 @@ class LosingReceipts(SendFault):
     their receipt arrives: a client whose every receipt is lost sends for ever."""
 
     def takes_message(self, topic: str, producer: str, body: Buffer) -> bool:
-        """Whether its receipt is lost; each message's only once."""
+        """Whether a message's receipt is lost, which happens to each message once."""
         message = topic, producer, bytes(body)
         if message in self.lost or not self.takes(topic, producer):
             return False
@@ -278,7 +278,7 @@ def kill_this_process() -> None:
 
 
 def check_option(name: str, value: object, known: Any) -> None:
-    """Raise ValueError for a value that is not one of those that are known."""
+    """Raise ValueError for a value that is not among the known ones."""
     if value not in known:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(known)}")
 
@@ -289,7 +289,7 @@ def full_name(topic: str | None) -> str | None:
 
 
 def is_meant(asked: str | None, topic: str) -> bool:
-    """Whether a fault of this topic holds for that one, by full names; None is every topic."""
+    """Whether a fault of the topic `asked` (None: all) concerns `topic`, by full names."""
     return asked is None or asked in (topic, partition_of(topic)[0])
 
 
@@ -307,11 +307,11 @@ class Faults(ABC):
 
     @abstractmethod
     def _install(self, fault: Fault) -> int:
-        """Let it go wrong from now on; the number that `_remove` takes."""
+        """Install a fault. Return the number for `_remove`."""
 
     @abstractmethod
     def _remove(self, number: int) -> None:
-        """End a fault. One that has ended already is no error."""
+        """Remove a fault, if it is still installed."""
 
     @contextmanager
     def _installed(self, fault: Fault) -> Iterator[None]:
@@ -325,7 +325,7 @@ class Faults(ABC):
 
     @abstractmethod
     def drop_connections(self) -> int:
-        """Break all clients' connections, but not for good; returns how many. Answers are lost."""
+        """Break all clients' present connections, losing answers. Return their number."""
 
     def refusing_connections(self) -> AbstractContextManager[None]:
         """Break each connection of Pulsar's and Kafka's clients, and each new one; not HTTP."""
@@ -470,7 +470,7 @@ class FaultySession(Session):
         super().close_state()
 
     def take_sends(self, event: Sends) -> None:
-        """Messages: store each, or do what a fault says."""
+        """Store each message, or do what a fault says."""
         faults = self._broker.active(SendFault)
         if not faults:
             handle_sends(self, event)
@@ -544,21 +544,21 @@ class FaultyBroker(Broker):
         if config.storage == "memory" and config.memory is None:
             config = replace(config, memory=MemoryFolder())
         super().__init__(config)
-        #: The faults that are installed, by number.
+        #: Installed faults, by number.
         self.installed: dict[int, Fault] = {}
         self.files: FaultyFiles | None = None
         if self.config.storage == "files":
             self.files = FaultyFiles()
 
     def install(self, fault: Fault) -> int:
-        """Let it go wrong from now on; its number."""
+        """Install a fault. Return its number."""
         number = next(NUMBERS)
         fault.begin(self)
         self.installed[number] = fault
         return number
 
     def remove(self, number: int) -> None:
-        """End a fault, if it is installed. What others of its kind do goes on."""
+        """Remove a fault, if it is installed. Others of its kind stay."""
         fault = self.installed.pop(number, None)
         if fault is not None:
             fault.end(self)
@@ -570,7 +570,7 @@ class FaultyBroker(Broker):
         return [fault for fault in self.installed.values() if isinstance(fault, kind)]
 
     def drop_connections(self) -> int:
-        """Break all connections of Pulsar's and Kafka's clients; return how many there were."""
+        """Break all connections of Pulsar's and Kafka's clients. Return their number."""
         kafka = () if self.kafka is None else self.kafka.sessions
         sessions = [*self.services.sessions, *kafka]
         for session in sessions:
@@ -582,17 +582,17 @@ class FaultyBroker(Broker):
         await self.run_blocking(_fence, self.service_url, str(full_name(topic)))
 
     def make_session(self) -> Session:
-        """A connection that obeys the faults."""
+        """Make a connection with the faults."""
         return FaultySession(self.services, self)
 
     def kafka_handlers(self) -> Mapping[int, Handler]:
-        """Handlers that obey the faults."""
+        """Make handlers with the faults."""
         from .kafka_faults import faulty_handlers
 
         return faulty_handlers(self, super().kafka_handlers())
 
     async def close(self) -> None:
-        """Close it; then its disk is healed: what is in memory goes on in the next broker."""
+        """Close, then heal the disk, so that a broker in memory can be started again."""
         try:
             await super().close()
         finally:
@@ -600,7 +600,7 @@ class FaultyBroker(Broker):
                 fault.end(self)
 
     async def kill(self) -> None:
-        """End as a crash looks to clients: no answer, no goodbye; then give the store back."""
+        """End as a crash looks to clients, without answers; then release the store."""
         self.drop_connections()
         for connection in tuple(self.services.http_connections):
             connection.close()

@@ -1,19 +1,19 @@
-"""Judges a broker by what its clients saw: a history of their steps, and the rules of a log.
+"""Checks a history of what a broker's clients did and saw against the rules of a log.
 
     history = History.load("history.jsonl")
     for anomaly in check(history):
         print(anomaly)
         Path(f"{anomaly.name}.svg").write_text(picture(history, anomaly))
 
-A history is a list of steps, one JSON object a line: which client, what it asked, what it was told,
-and when (`Step`). The clients' programs write it; they may use any protocol and any broker. `check`
-knows nothing of the broker, only what a log with subscriptions may never show. The rules and their
-names follow Jepsen's tests of Kafka (jepsen-io/jepsen, `tests/kafka.clj`); those of subscriptions,
-broker times and indexes are ours.
+A history is a list of steps, one JSON object a line: client, request, answer and times (`Step`).
+The clients' programs write it; they may use any protocol and any broker. `check` knows nothing of
+the broker, only what a log with subscriptions may never show. The rules and their names follow
+Jepsen's tests of Kafka (jepsen-io/jepsen, `tests/kafka.clj`); those of subscriptions, broker times
+and indexes are ours.
 
 Each value that is sent must be unique in the history, as must each client's name. At the end of the
 history one client reads each topic from its first message to its last: these are the steps `read`,
-and they are taken for the log.
+which are taken for the log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ IN_ORDER = ("Exclusive", "Failover", "Reader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one client did, and what it saw."""
+    """A client's request, and its result."""
 
     client: str
     what: str
@@ -55,11 +55,11 @@ class Step:
     end_ns: int
     topic: str = ""
     ok: bool | None = True
-    """Whether the broker said yes. None: nobody knows, such as after a time-out."""
+    """Whether it succeeded. None: unknown, such as after a time-out."""
     value: str | None = None
     """The message. Of a seek: the first message after it."""
     position: str | None = None
-    """Where the message is, as numbers with colons: `3:14:0`, or Kafka's offset."""
+    """The message's position, as numbers with colons: `3:14:0`, or Kafka's offset."""
     subscription: str | None = None
     kind: str | None = None
     """`Exclusive`, `Failover`, `Shared`, `Key_Shared`, `Reader` or `Group` (Kafka's)."""
@@ -79,7 +79,7 @@ class Step:
 
     @property
     def message(self) -> Message:
-        """Which message it was. A client that sends a value again may have it stored twice."""
+        """The message's identity. A client that sends a value again may have it stored twice."""
         return self.value, self.position
 
     @property
@@ -105,7 +105,7 @@ class HistoryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something that cannot have happened, with the steps that show it."""
+    """A violation of a rule, with the steps that show it."""
 
     name: str
     topic: str
@@ -127,20 +127,20 @@ class History:
         self._by_topic: dict[tuple[str, str], list[Step]] = defaultdict(list)
         for step in self.steps:
             self._by_topic[step.topic, step.what].append(step)
-        #: Of each transaction that a client wanted to commit: the step that says most of it.
+        #: For each transaction with a commit request: the step with the most certain result.
         self.commits: dict[str | None, Step] = {}
         for step in self.of("", "commit"):
             if step.ok or step.transaction not in self.commits:
                 self.commits[step.transaction] = step
 
     def was_committed(self, transaction: str) -> bool | None:
-        """None: nobody knows. Nothing of one that nobody wanted to commit may ever be seen."""
+        """Whether a transaction was committed; None: unknown. Without an attempt: False."""
         commit = self.commits.get(transaction)
         return commit is not None and commit.ok
 
     @cached_property
     def shown(self) -> set[str]:
-        """The transactions that were committed, as the log shows: it has a message of theirs."""
+        """The transactions with a message in the log, which were committed."""
         stored = {(step.topic, step.value) for step in self.steps if step.what == "read"}
         return {
             step.transaction
@@ -163,7 +163,7 @@ class History:
         return any(each.begin_ns <= until_ns and from_ns <= each.end_ns for each in self.faults)
 
     def log(self, topic: str) -> list[Step]:
-        """The topic's log: what was read from it at the end, in the order of positions."""
+        """The topic's log: the messages read at the end, in the order of positions."""
         return sorted(self._by_topic[topic, "read"], key=lambda step: step.place)
 
     def save(self, path: Path) -> None:
@@ -219,7 +219,7 @@ def check(history: History, *, rules: Iterable[str] = RULES) -> list[Anomaly]:
 
 
 def table(history: History, found: Iterable[Anomaly]) -> list[str]:
-    """How often each rule was broken, and how much there was to break, in Markdown."""
+    """A table in Markdown: how often each rule was broken, and how often it applied."""
     counts = Counter(anomaly.name for anomaly in found)
     whats = Counter(step.what for step in history.steps)
     steps = ", ".join(f"{count:,} {what}" for what, count in whats.most_common())
@@ -254,8 +254,8 @@ CALM_NS = 5 * S_NS
 
 @rule("duplicate")
 def duplicates(history: History, topic: str) -> Iterator[Anomaly]:
-    """A message is in the log twice: one that may be stored only once, whatever happened, or one
-    during whose sending nothing happened that could let a client send it again.
+    """A message is in the log twice, although it may be stored only once, or nothing happened that
+    could let a client send it again.
     """
     once = {
         step.value
@@ -347,8 +347,8 @@ def falling_times(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("lost-change")
 def lost_changes(history: History, topic: str) -> Iterator[Anomaly]:
-    """What was read of a setting is not what was last acknowledged, and nothing that was asked for
-    since, or of which nobody knows whether it was done.
+    """A value read of a setting is neither the last acknowledged one nor a later one that was
+    requested or of unknown result.
     """
     changes = [step for step in history.of(topic, "set") if step.ok is not False]
     for get in history.of(topic, "get"):
@@ -388,7 +388,7 @@ def wrong_seeks(history: History, topic: str) -> Iterator[Anomaly]:
             yield Anomaly("seek-not-first", topic, text, (seek, *log[at : at + 1]))
 
 
-#: So long before an acknowledgement a fault may have kept it from the broker, and so long after it
+#: For this time before an acknowledgement a fault may have kept it from the broker, and after it
 #: may have taken it: without a receipt it is stored within a second.
 BEFORE_FAULT_NS, AFTER_FAULT_NS = 15 * S_NS, 5 * S_NS
 #: After these a subscription's messages may come from another place, or to another consumer.
@@ -399,7 +399,7 @@ CHANGES = ("subscribe", "closed", "seek")
 
 
 def _by_subscription(history: History, topic: str, *whats: str) -> dict[str, list[Step]]:
-    """The steps of each subscription, by their ends: clients wait before they get a message."""
+    """The steps of each subscription in order of their ends: a receive waits first."""
     found: dict[str, list[Step]] = defaultdict(list)
     for step in sorted(history.of(topic, *whats), key=lambda step: step.end_ns):
         if step.subscription is not None:
@@ -414,7 +414,7 @@ def _is_surely_before(step: Step, other: Step) -> bool:
 
 @rule("skipped")
 def skipped(history: History, topic: str) -> Iterator[Anomaly]:
-    """A consumer that gets messages in order got a later one before one that it never had."""
+    """A consumer in order got a later message before one that it never got."""
     log = history.log(topic)
     places = [step.place for step in log]
     for steps in _by_subscription(history, topic, "receive", *CHANGES).values():
@@ -438,7 +438,7 @@ def skipped(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("nonmonotonic-poll")
 def nonmonotonic_polls(history: History, topic: str) -> Iterator[Anomaly]:
-    """A consumer that gets messages in order got one that it had passed, with no reason for it."""
+    """A consumer in order got an earlier message again, without a reason."""
     for steps in _by_subscription(history, topic, "receive", *CHANGES).values():
         before: Step | None = None
         for step in steps:
@@ -556,7 +556,7 @@ def two_consumers(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("backlog")
 def wrong_backlogs(history: History, topic: str) -> Iterator[Anomaly]:
-    """The broker says that messages wait, and all were received; or the other way round."""
+    """The broker reports a backlog although all was received, or none although not."""
     received = _by_subscription(history, topic, "receive")
     stored = {step.value for step in history.log(topic)}
     for name, steps in _by_subscription(history, topic, "backlog").items():
@@ -583,7 +583,7 @@ def precommitted_reads(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("torn-transaction")
 def torn_transactions(history: History, topic: str) -> Iterator[Anomaly]:
-    """Of a transaction whose end is not known one message is in the log, and another one is not."""
+    """Of a transaction of unknown end one message is in the log, and another one is not."""
     stored = {step.value for step in history.log(topic)}
     for send in history.of(topic, "send"):
         if send.value in stored or history.is_acknowledged(send):
@@ -629,9 +629,9 @@ def unprocessed(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("cycle")
 def cycles(history: History, topic: str) -> Iterator[Anomaly]:
-    """Transactions have read from each other in a circle: one of them from one that had not ended
-    (Adya's G1c). Where they have written in a circle (G0) is no anomaly, as with Jepsen: places in
-    the log are given before the end.
+    """Transactions have read from each other in a circle, one of them from one that had not ended
+    (Adya's G1c). A circle of writes (G0) is no anomaly, as with Jepsen: positions in the log are
+    given before the end.
     """
     if topic != history.topics[0]:
         return  # they read from all topics
@@ -664,7 +664,7 @@ COLOURS = {"send": "#1f77b4", "receive": "#2ca02c", "acknowledge": "#9467bd", "s
            "subscribe": "#8c564b", "closed": "#8c564b", "read": "#7f7f7f"}  # fmt: skip
 #: In pixels.
 WIDTH, LEFT, ROW, LINE = 1200, 190, 56, 15
-#: Of steps and messages that are shown beside the anomaly's.
+#: The number of steps and messages shown beside the anomaly's.
 NEIGHBOURS, PALE_MAX, LOG_LINES = 3, 400, 60
 
 

@@ -1,4 +1,5 @@
-"""What every broker of the kit has: its messages, backlogs and assertions, and its life.
+"""What all brokers of the kit have: questions about messages and backlogs, assertions, start and
+stop.
 
 `Inspection` asks for what is stored; its failing assertions show what is there. `BrokerLife` starts
 a broker again, closes it, and removes its temporary folder.
@@ -40,7 +41,7 @@ SHOWN_TOPICS = 10
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message of a topic, as the broker has it."""
+    """One message of a topic, as the broker stores it."""
 
     topic: str
     """The full name; of a partitioned topic that of the partition."""
@@ -125,7 +126,7 @@ def fitting(
     properties: dict[str, str] | None = None,
     where: Callable[[StoredMessage], bool] | None = None,
 ) -> list[StoredMessage]:
-    """The messages that are like this; None is any. See `Inspection.assert_published`."""
+    """The messages with these facts; None is any. See `Inspection.assert_published`."""
     wanted = value.encode() if isinstance(value, str) else value
     return [
         each
@@ -148,7 +149,7 @@ def shown_last(found: list[StoredMessage]) -> str:
 
 
 class Inspection(ABC):
-    """Questions and assertions. A broker of the kit adds what they are asked of."""
+    """Questions and assertions. The kit's brokers add the access to a broker."""
 
     @property
     @abstractmethod
@@ -265,7 +266,7 @@ def _shown(value: bytes) -> str:
 
 
 class BrokerLife(ABC):
-    """Starting again, closing, and the temporary folder."""
+    """Start, stop and restart of a broker, and its temporary folder."""
 
     _temporary: TemporaryDirectory[str] | None = None
     _is_closed = False
@@ -308,7 +309,7 @@ class BrokerLife(ABC):
 
     @contextmanager
     def _temporary_folder(self) -> Iterator[Path]:
-        """The temporary folder during a start: made by the first one, and gone if that fails."""
+        """The temporary folder, made by the first start and removed if that fails."""
         is_new = self._temporary is None
         if self._temporary is None:
             self._temporary = TemporaryDirectory(prefix="pulsemark-", ignore_cleanup_errors=True)

@@ -100,7 +100,7 @@ class CursorModel:
     """Earlier states, the last one that was synced first: a power cut may bring them back."""
 
     def acknowledged(self, state: CursorState | None) -> None:
-        """A state was stored."""
+        """Note a state that was stored."""
         self.unsynced.append(self.durable)
         self.durable = state
 
@@ -196,7 +196,7 @@ class TopicModel:
     # Checking
 
     def problems(self, log: TopicLog, *, reopened: bool = False) -> list[str]:
-        """All problems; after it was `reopened` what is missing must never come back."""
+        """All problems. `reopened`: entries missing now must never come back."""
         found, self.faults = self.faults, []
         entries = self._read(log, found)
         self._check_order(log, entries, found)
@@ -232,7 +232,7 @@ class TopicModel:
             found.append(f"{self.name}: next index {log.next_index}, not {index}")
 
     def problems_of(self, entry: Entry, *, reopened: bool = False) -> list[str]:
-        """All problems of an entry that was read. It must stay in the log from now on."""
+        """All problems of an entry that was read, which must stay in the log from now on."""
         found: list[str] = []
         place = f"{self.name}: entry {entry.position}"
         sent = self.sent.get(entry.position)
@@ -278,14 +278,14 @@ class TopicModel:
             model.durable, model.attempts, model.unsynced = state, [], []
 
     def synced(self) -> None:
-        """What was acknowledged until now survives a power cut."""
+        """Note that everything acknowledged so far survives a power cut."""
         for sent in self.sent.values():
             sent.is_synced = sent.is_synced or sent.state in _MUST_BE_THERE
         for cursor in self.cursors.values():
             cursor.unsynced.clear()
 
     def power_lost(self) -> None:
-        """In interval mode: what was acknowledged and not synced may be lost."""
+        """In interval mode: note that unsynced acknowledged entries may be lost."""
         for sent in self.sent.values():
             if sent.state in _MUST_BE_THERE and not sent.is_synced:
                 sent.state = FAILED

@@ -1,1 +1,1 @@
-"""The broker's own audit: counted after the commit, kept over restarts, asked for by clients."""
+"""The broker's own audit: entries are counted after the commit, and counts survive restarts."""

@@ -109,7 +109,7 @@ class Auditor:
         self._lane.begin_round("audit", self._round())
 
     async def close(self) -> None:
-        """End the thread, and store what is counted. The cleaning must have ended before."""
+        """End the thread, and store unsaved counts. The cleaning must have ended before."""
         if self._timer is not None:
             self._timer.cancel()
         self._lane.close()
@@ -131,7 +131,7 @@ class Auditor:
         return BUSY_RESTS / share if urgent and not is_far_behind else IDLE_RESTS
 
     def _is_urgent(self) -> bool:
-        """On the lane's thread: whether clients write, or did a moment ago."""
+        """On the lane's thread: whether clients write now, or did a moment ago."""
         now_s = time.monotonic()
         if self._writes_are_urgent():
             self._urgent_until_s = now_s + URGENT_S
@@ -165,7 +165,7 @@ class Auditor:
         return not up_to_date or self._trails.is_due(topic.name)
 
     def _step(self, topic: Topic) -> bool:
-        """Count a little; whether there is more."""
+        """Count some entries of a topic. Return whether there are more."""
         ledger = topic.ledger
         try:
             if self._trails.is_up_to_date(ledger):
@@ -269,7 +269,7 @@ class Auditor:
         make: Callable[[Trail, int], Report],
         is_last: bool,
     ) -> Report | None:
-        """Count on; the report if that was the rest, or the last attempt."""
+        """Count on. Return the report if all is counted, or at the last attempt."""
         trail = self._trails.of(ledger)
         is_end = trail.advance(ledger, JOB_ENTRIES)
         self._trails.make_room()
@@ -301,7 +301,7 @@ class Auditor:
             await self._job(partial(self._trails.forget, name))
 
     def trail_in_memory(self, name: str) -> Trail | None:
-        """A topic's trail, as far as it is counted, if it is in memory."""
+        """A topic's trail if it is in memory, perhaps not up to date."""
         return self._trails.in_memory(name)
 
     def _check_on(self) -> None:
@@ -321,22 +321,22 @@ LOOK_TURNS = 64
 
 @record
 class _Kept:
-    """A trail in memory, and what of it is stored."""
+    """A trail in memory, and its stored position."""
 
     topic_id: int
     trail: Trail
-    #: What the catalog has: one past the last entry that is counted there.
+    #: The stored position: one past the last entry that is counted in the catalog.
     saved: Position | None
     saved_s: float
 
     @property
     def has_unsaved(self) -> bool:
-        """Whether it has counted something that the catalog does not have."""
+        """Whether it has counts that the catalog lacks."""
         return self.trail.last_position is not None and self.saved != self.trail.next_position
 
     @property
     def size(self) -> int:
-        """What it counts for in the limit of rows; a trail without rows takes memory, too."""
+        """The rows that it counts for in the limit; a trail without rows takes memory, too."""
         return self.trail.counts.row_count + 1
 
 
@@ -348,7 +348,7 @@ class Trails:
         self._config = config
         self._turn = 0
         self._has_loaded = False
-        #: Of trails that are not in memory: the topic's id, and the index up to which it counts.
+        #: For trails that are not in memory: the topic's id, and the index up to which it counts.
         self._dropped: dict[str, tuple[int, int]] = {}
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
@@ -397,7 +397,7 @@ class Trails:
         return _Kept(ledger.topic_id, empty, None, now_s)
 
     def save(self, name: str) -> None:
-        """Store a trail, if it has counted something since."""
+        """Store a trail if it has new counts."""
         kept = self._kept.get(name)
         if kept is None or not kept.has_unsaved:
             return
@@ -422,7 +422,7 @@ class Trails:
             self.save(name)
 
     def make_room(self) -> None:
-        """Store and drop trails that were not used for long, until the limit of rows is kept."""
+        """Store and drop the least recently used trails above the limit of rows."""
         self._turn += 1
         if self._turn % LOOK_TURNS and not self._has_loaded:
             return
@@ -433,7 +433,7 @@ class Trails:
             self.save(name)
             dropped = self._kept[name]
             rows -= dropped.size
-            # In this order: another thread may ask whether the topic is up to date.
+            # Keep this order: another thread may ask whether the topic is up to date.
             self._dropped[name] = dropped.topic_id, dropped.trail.next_index
             del self._kept[name]
 

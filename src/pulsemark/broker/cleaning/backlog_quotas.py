@@ -1,10 +1,10 @@
 """Backlog quotas: which of a topic's quotas are exceeded, and what is done then.
 
-The size of a backlog is that of the entries after the slowest durable subscription's place, its age
-that of the first of them, by the time when it was appended. Above a quota with
-`producer_request_hold` or `producer_exception` the topic's producers are closed, and none can be
-opened until there is room. With `consumer_backlog_eviction` the slowest subscriptions are moved on:
-until nine tenths of the size are left, or past everything that is too old.
+A backlog is the entries after the slowest durable subscription's position; its age is that of the
+first of them, by append time. Above a quota with `producer_request_hold` or `producer_exception`
+the topic's producers are closed, and none can be opened until there is room. With
+`consumer_backlog_eviction` the slowest subscriptions are moved on: until nine tenths of the size
+are left, or past all entries that are too old.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Of a size quota, so much is left by an eviction (Pulsar's reduction factor).
+#: The part of a size quota that an eviction leaves (Pulsar's reduction factor).
 LEFT_NUMERATOR, LEFT_DENOMINATOR = 9, 10
 
 
@@ -70,7 +70,7 @@ def excess_of(topic: Topic, quotas: Mapping[str, Any], now_ms: int) -> list[Exce
 
 
 class BacklogQuotas:
-    """Checks the quotas of all open topics: when a quota changes, and when it is asked to."""
+    """Checks the quotas of all open topics, when a quota changes and on request."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -80,7 +80,7 @@ class BacklogQuotas:
         topics.policies.listeners.append(self._policy_changed)
 
     async def close(self) -> None:
-        """Return after the checks that run."""
+        """Return when no check runs."""
         await self._background.settled()
 
     def _policy_changed(self, policy: str, concerns: Concerns) -> None:
@@ -110,7 +110,7 @@ class BacklogQuotas:
                 await self._evict(topic, excess.evicts_to)
 
     async def refusing(self, topic: Topic) -> Excess | None:
-        """The quota for which a topic takes nothing from producers now. Raises as `check`."""
+        """The quota for which a topic refuses producers now; None: none. Raises as `check`."""
         if not self._config.backlog_quota_check_enabled:
             return None
         found = await self._exceeded(topic)

@@ -1,12 +1,12 @@
-"""Rounds over the open topics: unused topics and subscriptions, backlogs, snapshots that are due.
+"""Rounds over open topics: deletes unused topics and subscriptions, stores due snapshots.
 
 - A topic without producers and subscriptions (or, by its policy, without connected consumers and
   with nothing unacknowledged) is deleted after `maxInactiveDurationSeconds`.
 - A durable subscription without consumers is deleted after `subscriptionExpirationTime`.
 - A topic with deduplication gets a snapshot of its producers after so many entries, or so long.
 
-Times are the broker's own, and count from the first round in which something was not used: what was
-unused before the broker was started does not count.
+Times are the broker's own, and count from the first round in which something was not used: time
+before the broker's start does not count.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TOPICS_AT_ONCE = 200
 
 
 class Lifetimes:
-    """The timers of one broker."""
+    """The timers of these rounds."""
 
     def __init__(self, topics: Topics) -> None:
         self.backlogs = BacklogQuotas(topics)
@@ -55,7 +55,7 @@ class Lifetimes:
         self._loop = asyncio.get_running_loop()
         self._background = Background()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        #: Since when each inactive topic is so, by the broker's clock.
+        #: When each inactive topic became inactive, by the broker's clock.
         self._inactive_since_ms: dict[str, int] = {}
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class Lifetimes:
         self._repeat("entries", int(ENTRIES_CHECK_S * 1000), self.store_large_snapshots)
 
     async def close(self) -> None:
-        """Stop, after a round that runs."""
+        """Stop, after a running round."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -181,7 +181,7 @@ class Lifetimes:
                 await self._store(topic)
 
     async def store_large_snapshots(self) -> None:
-        """Store the snapshots that are due by their number of entries; bound all names' bytes."""
+        """Store snapshots that are due by their entries; limit all names' bytes."""
         if not self._topics.policies.is_used(DEDUPLICATION):
             return
         most = self._config.broker_deduplication_entries_interval

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @record(frozen=True)
 class Removable:
-    """What retention allows to remove from the head of a topic, or has removed."""
+    """What retention may remove from the head of a topic, or has removed."""
 
     entries: int = 0
     messages: int = 0
@@ -55,7 +55,7 @@ class Removable:
 
 
 def removable(ledger: ManagedLedger, policy: RetentionPolicy, now_ms: int) -> Removable:
-    """What `trim` would remove now. Raises LedgerError, OSError."""
+    """The entries that `trim` would remove now. Raises LedgerError, OSError."""
     first = ledger.first_position
     if policy.is_unlimited or first is None:
         return Removable()
@@ -83,7 +83,7 @@ def trim(
 def _cut(
     ledger: ManagedLedger, policy: RetentionPolicy, now_ms: int, claim: Position | None
 ) -> Position | None:
-    """The first entry that the policy keeps; None: all. `claim`: what compaction still needs."""
+    """The first entry to keep by the policy; None: all. `claim`: what compaction still needs."""
     if policy.is_at_once:
         return _ended_segments_end(ledger, claim)
     return retention_due(
@@ -118,7 +118,7 @@ def truncate(
 
 
 def _messages_removed(ledger: ManagedLedger) -> int:
-    """Grows by the messages that are removed: the indexes that are not of control entries."""
+    """The number of messages removed so far, without control entries."""
     return ledger.first_index - ledger.controls.removed_count
 
 
@@ -189,7 +189,7 @@ def _may_expire(subscription: Subscription) -> bool:
 
 
 def _acknowledged(subscription: Subscription) -> int:
-    """Grows by the messages that are acknowledged, also while others are published."""
+    """The number of messages acknowledged so far, even while others are published."""
     return subscription.log.next_index - subscription.cursor.backlog_messages
 
 

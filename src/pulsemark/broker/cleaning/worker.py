@@ -88,7 +88,7 @@ class Cleaning:
             self._repeat(kind, lane, work, interval_ms)
 
     async def close(self) -> None:
-        """Close: work that has begun is finished, except compactions, which are stopped."""
+        """Finish work that has begun, except compactions, which are stopped."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -157,7 +157,7 @@ class Cleaning:
         self.rounds += 1
 
     def _opened(self, name: TopicName) -> Topic | None:
-        """Open a topic for cleaning, if there is work for it, and no other broker serves it."""
+        """Open a topic for cleaning, if it has work and no other broker serves it."""
         policies, retention = self._topics.policies, self.retention_of(name)
         settings = policies.value_of(name, KAFKA_POLICY)
         is_cleaned = settings is not None and cleaner_rules_of(settings) is not None
@@ -221,9 +221,9 @@ class Cleaning:
         self.compactions.compact_if_dirty(topic, threshold_bytes)
 
     def _compaction_begins(self, topic: Topic) -> None:
-        """On the compaction's thread: from now on clients read the topic's compacted form.
+        """On the compaction's thread: clients read the compacted form from now on.
 
-        Then what that form replaces can be removed from the log.
+        After that, the entries that this form replaces can be removed from the log.
         """
         if topic.cleaner_rules is not None and topic.cleaned is None:
             from ...compaction.current_view import compacted_log
@@ -248,7 +248,7 @@ class Cleaning:
         return found
 
     async def trim(self, topic: Topic, *, is_dry_run: bool = False) -> Removable:
-        """Apply a topic's retention now, before all rounds; returns what was removed.
+        """Apply a topic's retention now, before all rounds. Return what was removed.
 
         `is_dry_run`: nothing is removed. Raises `RefusedError`, LedgerError, OSError.
         """
@@ -313,7 +313,7 @@ class Cleaning:
 
 
 def _free(topic: Topic, policy: RetentionPolicy, now_ms: int) -> None:
-    """Free what a cleaned topic's view replaces, or the view, if its policy is another one now."""
+    """Remove what a cleaned topic's view replaces, or the view if the policy has changed."""
     from ...compaction.cleaner import drop_if_over
     from .trimming import free
 

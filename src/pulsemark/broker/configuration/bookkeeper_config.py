@@ -1,4 +1,4 @@
-"""Where a broker's entries are when they are in Apache BookKeeper."""
+"""The settings of Apache BookKeeper as a broker's storage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_BOOKIES = 1_000
 
 
 def _address_of_url(text: str) -> str:
-    """Pulsar's `zk:HOST:PORT[,HOST:PORT...][/CHROOT]` as an address; its ledgers are below."""
+    """Convert Pulsar's `zk:HOST:PORT[,HOST:PORT...][/CHROOT]` to a store's address."""
     if text.startswith("zk://"):
         return text
     if not text.startswith("zk:"):
@@ -97,7 +97,7 @@ class BookKeeperConfig:
             check_declared(spec, getattr(self, spec.name))
 
     def _check_tls(self) -> None:
-        """Raises ConfigError unless connections to bookies can be made with these settings."""
+        """Raise ConfigError if these settings allow no TLS to bookies."""
         from ...ledger.bookkeeper.client.errors import TlsFilesError
 
         for name in (
@@ -115,7 +115,7 @@ class BookKeeperConfig:
             raise ConfigError("bookkeeper_tls", error.files, error.why) from error
 
     def bookie_tls(self) -> BookieTls | None:
-        """What connections to bookies are secured by; None: they are in plain."""
+        """The TLS settings of connections to bookies; None: no TLS."""
         trust = self.bookkeeper_tls_trust_certs_file
         if not self.bookkeeper_tls_client_authentication or trust is None:
             return None

@@ -54,7 +54,7 @@ def limit(unit: int) -> Kind:
 
 
 def multiple(unit: int) -> Kind:
-    """A quantity in a unit that is larger than ours. Pulsar allows whole numbers, we fractions."""
+    """A quantity in a unit larger than ours: whole numbers in Pulsar, fractions allowed here."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
@@ -84,19 +84,19 @@ SECONDS, MINUTES, MIBS = multiple(1000), multiple(60_000), multiple(MIB)
 class Declaration(NamedTuple):
     """A field's name, type and allowed values in configuration files, as `setting` declares it."""
 
-    #: Pulsar's name; "": that of the field in camel case, if Pulsar has it.
+    #: Pulsar's name; "": the field's name in camel case, if Pulsar has that.
     key: str = ""
-    #: How a file writes it; None: as its type.
+    #: The form of the value in a file; None: the type's usual one.
     kind: Kind | None = None
     #: The lowest number; None: 1 for an amount, and none for others.
     lowest: int | None = None
-    #: The highest one; None: any. A port has those of ports.
+    #: The highest number; None: any. Ports have their own bounds.
     highest: int | None = None
-    #: The values that there are; (): any.
+    #: The allowed values; (): any.
     choices: tuple[str, ...] = ()
     #: Whether an empty list in a file means the default.
     is_never_empty: bool = False
-    #: Whether it is in force at once when the file is read again.
+    #: Whether a changed file applies at once (SIGHUP).
     reloadable: bool = False
     #: Whether Apache Pulsar 4.0.8 can change it while it runs, so that it can be changed over REST.
     dynamic: bool = False

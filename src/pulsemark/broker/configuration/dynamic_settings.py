@@ -28,7 +28,7 @@ def dynamic_names() -> list[str]:
 
 
 def changed_fields(before: BrokerConfig, after: BrokerConfig) -> list[str]:
-    """The fields whose values differ, without those that no file says."""
+    """The fields whose values differ, without those that a file cannot set."""
     skipped = ("clock", "memory")
     return [
         spec.name
@@ -46,7 +46,7 @@ def stored_settings(catalog: MetadataStore) -> dict[str, str]:
 
 
 def with_settings(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfig:
-    """A configuration with changed settings. One that is no longer valid is logged and left out."""
+    """A configuration with changed settings. Invalid ones are logged and left out."""
     for name, value in changed.items():
         try:
             config = replace(config, **parse_settings({name: value}).broker)
@@ -60,27 +60,27 @@ Put = Callable[[str, str, bytes | None, Callable[[], object]], Awaitable[None]]
 
 
 class DynamicSettings:
-    """A broker's configuration in force, and what was changed of it while it ran."""
+    """The configuration in force, and the settings that were changed while the broker ran."""
 
     def __init__(self, configured: BrokerConfig, changed: dict[str, str], put: Put) -> None:
-        """`changed`: the settings that are stored, by Pulsar's names. All of them hold from now."""
-        #: What file, environment and command line say.
+        """`changed`: the stored settings, by Pulsar's names. They apply from now on."""
+        #: The configuration of file, environment and command line.
         self.configured = configured
         self.changed = changed
-        #: What holds now.
+        #: The configuration in force.
         self.in_force = with_settings(configured, changed)
         #: Called with the configuration in force after each change.
         self.on_change: list[Callable[[BrokerConfig], None]] = []
         self._put = put
 
     def configure(self, configured: BrokerConfig) -> list[str]:
-        """Use another configuration as far as it can change now. Return what needs a restart."""
+        """Apply a configuration as far as possible now. Return what needs a restart."""
         self.configured = configured
         wanted = self._put_in_force()
         return changed_fields(self.in_force, wanted)
 
     def _put_in_force(self) -> BrokerConfig:
-        """Change what can change now; return the configuration that is wanted."""
+        """Apply what can change now. Return the configuration that is wanted."""
         wanted = with_settings(self.configured, self.changed)
         known = setting_fields()
         names = [
@@ -94,9 +94,9 @@ class DynamicSettings:
         return wanted
 
     async def change(self, name: str, value: str | None) -> None:
-        """Store a setting and put it in force; None: what the configuration file says holds again.
+        """Store a setting and apply it; None: the configuration file's value applies again.
 
-        As in Pulsar a value that is not valid is stored too. It has no effect, and the log says so.
+        As in Pulsar an invalid value is stored, too. It has no effect, and is logged.
 
         Raises `KeyError` for a setting that is not one of `dynamic_names`, and `LedgerError`.
         """

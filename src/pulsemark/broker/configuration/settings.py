@@ -50,7 +50,7 @@ ENVIRONMENT_PREFIX = "PULSEMARK_"
 
 @record(frozen=True)
 class Setting:
-    """A setting: its names, the field that it sets, and how its value is written."""
+    """A setting: its names, its field, and the form of its value."""
 
     #: The field's name, which TOML has, too.
     name: str
@@ -255,7 +255,7 @@ _INSTEAD = {
 
 
 def refusal(key: str, value: str) -> str | None:
-    """Why a setting stops the start; None: it does not."""
+    """The reason why a setting must stop the start; None: it need not."""
     if key in PROTECTIONS:
         harmless = PROTECTIONS[key]
         is_harmless, what = value in harmless or value.lower() in harmless, "protection"
@@ -362,7 +362,7 @@ def all_settings() -> dict[str, Setting]:
 
 
 def parse_settings(properties: Mapping[str, str]) -> Loaded:
-    """What the keys and values of a configuration file mean. Raises `SettingError`."""
+    """Parse the keys and values of a configuration file. Raises `SettingError`."""
     _refuse(properties)
     found = Loaded(ignored=_unknown(properties))
     # In this order, so that our own setting overrides Pulsar's.
@@ -420,7 +420,7 @@ def _refuse(properties: Mapping[str, str]) -> None:
 
 
 def tls_refusal(properties: Mapping[str, Any]) -> str | None:
-    """Why a file may not say `tlsEnabled`; None: it does not, or has a port for it."""
+    """The reason why a file must not set `tlsEnabled`; None: it may."""
     ports = (properties.get("brokerServicePortTls"), properties.get("webServicePortTls"))
     is_asked = str(properties.get("tlsEnabled", "")).lower() == "true"
     if any(ports) or not is_asked:

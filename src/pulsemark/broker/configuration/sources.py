@@ -1,4 +1,4 @@
-"""Where settings come from (file, environment, command line), and what is wrong with a file.
+"""The sources of settings (file, environment, command line), and a check of files.
 
 Later sources win: the defaults; a file (`broker.conf`, or TOML if its name ends in ``.toml``); the
 environment; the command line.
@@ -8,10 +8,10 @@ names is an array of strings; an empty string means "none" where a setting may h
 environment has the same names in capitals after ``PULSEMARK_``, lists with commas, and ``none``. An
 empty variable counts as one that is not set.
 
-`check_file` finds all that is wrong with a file at once. An **error** keeps the broker from
-starting, or is a setting that there is not. A **warning** is a setting that makes the broker less
-safe than it looks, or one that Pulsar has and this broker does not, with another value than in
-Pulsar's own files. Settings that stand there as Pulsar ships them are counted, not listed.
+`check_file` finds all problems of a file at once. An **error** keeps the broker from starting, or
+is an unknown setting. A **warning** is a setting that makes the broker less safe than it looks, or
+one that Pulsar has and this broker does not, with another value than in Pulsar's own files.
+Settings with the values that Pulsar ships are counted, not listed.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def toml_value(name: str, value: Any) -> Any:
 
 
 def toml_text(value: Any) -> str:
-    """A value as a TOML file has it."""
+    """A value in TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -274,7 +274,7 @@ def _unescape(text: str, line_number: int) -> str:
 
 
 class Level(Enum):
-    """How bad it is."""
+    """The severity of a remark."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -282,7 +282,7 @@ class Level(Enum):
 
 @record(frozen=True)
 class Remark:
-    """One thing about one setting."""
+    """A problem of one setting."""
 
     level: Level
     setting: str
@@ -294,7 +294,7 @@ class Remark:
 
 @record(frozen=True)
 class CheckedFile:
-    """What `check_file` has found."""
+    """The result of `check_file`."""
 
     path: Path
     remarks: tuple[Remark, ...]
@@ -310,7 +310,7 @@ class CheckedFile:
 
 
 def check_file(path: Path) -> CheckedFile:
-    """Everything that is wrong with a `broker.conf` or TOML file. Raises OSError."""
+    """Find all problems of a `broker.conf` or TOML file. Raises OSError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -350,7 +350,7 @@ def _toml_remark(key: str, value: Any, loaded: settings.Loaded) -> Remark | None
 
 
 def _remark(key: str, value: str, loaded: settings.Loaded) -> Remark | None:
-    """What is wrong with one line of a broker.conf."""
+    """The problem of one line of a broker.conf; None if there is none."""
     try:
         found = settings.parse_settings({key: value})
     except settings.SettingError as error:

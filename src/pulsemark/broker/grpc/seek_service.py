@@ -146,7 +146,7 @@ def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tupl
 
 
 class _BrokerTopics(TopicSource):
-    """The broker's topics, and its data folder as followers read it."""
+    """The broker's topics, and, in a broker that is alone, all topics of its data folder."""
 
     def __init__(self, services: Services, *, has_others: bool) -> None:
         self._services = services
@@ -163,7 +163,7 @@ class _BrokerTopics(TopicSource):
         return str(TopicName.parse(topic))
 
     def log(self, topic: str) -> TopicLog | CompactedLog:
-        """What is read as the topic's log. Raises TopicNotFoundError."""
+        """The log or compacted form that readers get. Raises TopicNotFoundError."""
         return self._opened(topic).read_log
 
     def _opened(self, topic: str) -> Topic:
@@ -180,7 +180,7 @@ class _BrokerTopics(TopicSource):
             raise refused_topic(topic, refusal) from refusal
 
     def ends(self, topic: str) -> LogEnds:
-        """Where the topic ends. Files lost after its end were given up when it was opened.
+        """The end of a topic. Files lost after it were given up when it was opened.
 
         Raises TopicNotFoundError.
         """
@@ -241,7 +241,7 @@ class _BrokerTopics(TopicSource):
     # -- for followers --------------------------------------------------------------------------
 
     def state(self) -> StoreState:
-        """Topics, values and subscriptions."""
+        """The topics, values and subscriptions for a follower."""
         if self._whole is None:
             return super().state()
         catalog, store = self._whole
@@ -260,7 +260,7 @@ class _BrokerTopics(TopicSource):
         return self._whole[1].open_view(name, create=False)
 
     def _logs(self, catalog: Catalog) -> Mapping[str, TopicLog]:
-        """The logs of all topics. A follower needs also those that no client uses now.
+        """Open the logs of all topics, which a follower needs even if no client uses them.
 
         It opens topics for a few seconds. The next calls open the rest.
         """
@@ -284,7 +284,7 @@ PASSING = (ServerError.ServiceNotReady, ServerError.PersistenceError, ServerErro
 
 
 def refused_topic(topic: str, refusal: RefusedError) -> Exception:
-    """What callers get if a topic cannot be opened."""
+    """The error for a topic that cannot be opened."""
     is_passing = refusal.code in PASSING
     return unavailable(refusal.message) if is_passing else TopicNotFoundError(topic)
 
@@ -295,7 +295,7 @@ def unavailable(text: str) -> errors.ServerUnavailableError:
 
 
 def forwarding_of(services: Services) -> Forwarding:
-    """Sends the calls on that other brokers of the cluster have to answer."""
+    """Make the forwarding of calls to the other brokers of the cluster."""
 
     async def find(topic: str, authoritative: bool) -> Owner | None:
         if services.cluster is None:
@@ -314,7 +314,7 @@ def forwarding_of(services: Services) -> Forwarding:
 
 
 async def _owner(services: Services, topic: str, *, authoritative: bool) -> Owner | None:
-    """The broker of a topic; None: this one. Raises RefusedError, ServerUnavailableError."""
+    """The broker that owns a topic; None: this one. Raises RefusedError, ServerUnavailableError."""
     cluster = services.cluster
     assert cluster is not None, "a broker alone answers every call"
     name: TopicName = services.topics.parse(topic)
@@ -331,7 +331,7 @@ async def _owner(services: Services, topic: str, *, authoritative: bool) -> Owne
 
 
 def _roots(config: SecurityConfig) -> bytes | None:
-    """By what other brokers' certificates are checked: as the brokers' own HTTP calls do."""
+    """The CA certificates by which other brokers are checked, as in the brokers' HTTP calls."""
     files = (config.tls_certificate_file, config.tls_trust_certs_file)
     found = [Path(file).read_bytes() for file in files if file is not None]
     return b"\n".join(found) if found else None

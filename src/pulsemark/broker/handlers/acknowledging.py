@@ -1,7 +1,7 @@
-"""ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES: what a consumer has done with its messages.
+"""ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES: acknowledgements and redeliveries.
 
-An acknowledgement is made in memory, at once. Long ones are made in pieces, and so is one for which
-something has to be read first; then nothing more is read from its client until it is done.
+An acknowledgement is made in memory, at once. Long ones are made in pieces, as is one for which
+something must be read first; then the client is not read until it is done.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ack(session: Session, command: pb.CommandAck) -> None:
     answer = None
     if command.HasField("request_id"):
         answer = partial(_ack_persisted, session, found.consumer_id, command.request_id)
-    # As in Pulsar: half of an id names no transaction.
+    # As in Pulsar, half of an id names no transaction.
     if command.HasField("txnid_most_bits") and command.HasField("txnid_least_bits"):
         request_id = command.request_id if answer is not None else commands.NO_REQUEST_ID
         work = _ack_in_transaction(session, subscription, command, answer)
@@ -126,7 +126,7 @@ async def _ack_in_transaction(
 
 
 def _nothing() -> None:
-    """Called after an acknowledgement without a receipt."""
+    """Does nothing: the callback of an acknowledgement without a receipt."""
 
 
 def _do_in_pieces(

@@ -54,7 +54,7 @@ def authenticate(
     command: pb.CommandConnect,
     accept: Callable[[], None],
 ) -> None:
-    """Find out who sends a CONNECT, then call `accept`; or refuse it and close."""
+    """Authenticate the sender of a CONNECT, then call `accept`; or refuse it and close."""
     if session.credentials is not None:
         session.close_because("CONNECT came a second time")
         return
@@ -80,7 +80,7 @@ def authenticate(
 
 
 def refresh(session: Session, command: pb.CommandAuthResponse) -> None:
-    """The credentials that a client sends after an AUTH_CHALLENGE, or by itself."""
+    """Check credentials that a client sends after an AUTH_CHALLENGE, or by itself."""
     credentials, authenticator = session.credentials, session.services.authenticator
     if credentials is None or credentials.identity is None or authenticator is None:
         _fail(session, AuthenticationFailed("none", "AUTH_RESPONSE without a challenge"))
@@ -196,7 +196,7 @@ CLIENT_VERSION_MAX_CHARACTERS = 256
 
 
 def connect(session: Session, command: pb.CommandConnect) -> None:
-    """Find out who the client is, and agree on the lower of both protocol versions."""
+    """Authenticate the client, and agree on the lower of both protocol versions."""
     authenticator = session.services.authenticator
     if authenticator is None:
         _accept(session, command)
@@ -232,7 +232,7 @@ def pong(session: Session, command: pb.CommandPong) -> None:
 
 
 def auth_response(session: Session, command: pb.CommandAuthResponse) -> None:
-    """New credentials. Refuse them if this broker never asks for any."""
+    """Check new credentials. Refuse them if this broker never asks for any."""
     if session.services.authenticator is not None:
         refresh(session, command)
         return

@@ -1,11 +1,11 @@
-"""What each command of Pulsar's protocol needs, and how a refusal of it is answered.
+"""The permission that each command of Pulsar's protocol needs, and the answer to a refusal.
 
-Every command in `handlers.COMMANDS` has a row here, else the import fails. The commands of a
-producer or consumer that the connection has already (SEND, FLOW, ACK, SEEK ...) need nothing more:
-it was authorised when it was made, and is closed when its role loses the permission.
+Every command in `handlers.COMMANDS` has a row here, else the import fails. Commands of an existing
+producer or consumer (SEND, FLOW, ACK, SEEK ...) need nothing more: it was authorised when it was
+opened, and is closed when its role loses the permission.
 
 With authorisation switched on, a command is checked before its handler sees it. A topic's name that
-cannot be parsed is refused here, too, so no handler gets a name that was not checked.
+cannot be parsed is refused here, too, so no handler gets an unchecked name.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @record(frozen=True)
 class CommandNeed:
-    """What a command needs: of a topic, of a namespace, or nothing."""
+    """The permission that a command needs: for a topic, for a namespace, or none."""
 
     needs: Callable[[Any], Iterable[tuple[Need, str | None]]]
     """The needs of a command's body, each with the subscription that it is about."""
-    #: What the client gets as text.
+    #: The refusal's text for the client.
     message: str = ""
     #: The class of Pulsar's response to this command, which has the error; None: an ERROR.
     answer: type[Message] | None = None
@@ -124,7 +124,7 @@ COMMAND_NEEDS: dict[int, CommandNeed] = {
 
 
 def check_complete(served: Collection[int]) -> None:
-    """Raise LookupError if a command that is served has no row."""
+    """Raise LookupError if a served command has no row."""
     missing = [BaseCommand.Type.Name(kind) for kind in served if kind not in COMMAND_NEEDS]
     if missing:
         raise LookupError(f"COMMAND_NEEDS does not say what these commands need: {missing}")
@@ -140,7 +140,7 @@ def authorize(session: Session, kind: int, body: Any) -> None:
 
 
 def check_again(session: Session, kind: int, body: Any, generation: int) -> None:
-    """Raise RefusedError if the permission was revoked after `authorize`, at `generation`."""
+    """Raise RefusedError if the permission was revoked since `authorize`, at `generation`."""
     authorizer = session.services.authorizer
     if authorizer.is_on and authorizer.generation != generation:
         refusal = _refusal(session, COMMAND_NEEDS[kind], body)

@@ -1,4 +1,4 @@
-"""Whether a producer or a consumer may be opened: limits of its names and properties, and policies.
+"""Checks whether a producer or consumer may be opened: limits of names and properties, policies.
 
 Codes and texts of refusals are those of Apache Pulsar 4.0.8. Names and properties are kept as long
 as the producer or consumer lives, and shown in stats and logs. Their memory is counted for the
@@ -133,7 +133,7 @@ async def check_producer(services: Services, topic: Topic, producer: Producer) -
 
 
 async def last_stored(topic: Topic, producer: Producer) -> int:
-    """The producer's highest stored sequence id, -1 without one; what is on its way is awaited."""
+    """The producer's highest stored sequence id, -1 without one. Waits for entries in flight."""
     deduplication = topic.deduplication
     if deduplication is None:
         return -1
@@ -175,7 +175,7 @@ async def schema_version_for(session: Session, topic: Topic, schema: Schema | No
 
 
 def is_in_use(topic: Topic) -> bool:
-    """Whether a topic has data, producers, or consumers that have chosen a schema, or none."""
+    """Whether a topic has data, producers, or consumers with a known choice of schema."""
     return bool(
         topic.producers.by_name
         or (topic.is_persistent and topic.ledger.last_position is not None)

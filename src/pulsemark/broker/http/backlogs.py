@@ -80,7 +80,7 @@ async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Respo
 
 
 def _backlog(one: Subscription, body: Any) -> tuple[Position, int, int]:
-    """Where a backlog begins, its entries and its messages. Raises `HttpError` 400."""
+    """A backlog's first position, entries and messages. Raises `HttpError` 400."""
     if body is None:
         cursor = one.cursor
         return cursor.first_unacked, cursor.backlog_entries, cursor.backlog_messages

@@ -799,7 +799,7 @@ class Endpoint:
         return await asyncio.shield(work)
 
     def _check(self) -> None:
-        """Once a second: connections that are idle, the log of offsets, and unused memory."""
+        """Once a second: close idle connections, rewrite the offsets' log, free memory."""
         self._checking = self.loop.call_later(CHECK_INTERVAL_S, self._check)
         self.memory.trim()
         self.conversions.drop_unused()

@@ -79,7 +79,7 @@ def _empty(ledger_id: int) -> dict[str, Any]:
 
 
 def _last(topic: Topic) -> str:
-    """The last entry; without one, the place before the first one to come."""
+    """The last entry's position; without entries, the position before the first one to come."""
     last, end = topic.ledger.last_position, topic.ledger.end_position
     return _text(Position(end.ledger_id, end.entry_id - 1) if last is None else last)
 
@@ -112,7 +112,7 @@ def _cursor(subscription: Subscription, *, own: bool) -> dict[str, Any]:
         "cursorLedgerLastEntry": -1,
         "individuallyDeletedMessages": ranges_text(subscription),
         "lastLedgerSwitchTimestamp": iso_time(subscription.topic.opened_ms),
-        # It is in the broker's one ledger of cursors.
+        # The cursor's record is in the broker's one ledger of cursors.
         "state": "NoLedger",
         "active": bool(subscription.consumers),
         "numberOfEntriesSinceFirstNotAckedMessage": subscription.log.count_entries(after, read) + 1,
@@ -132,7 +132,7 @@ def _own_of_cursor(subscription: Subscription) -> dict[str, Any]:
 
 
 def managed_ledger_info(topic: Topic) -> Pieces:
-    """Make the answer to GET .../internal-info: what is stored of ledgers and cursors."""
+    """Make the answer to GET .../internal-info: the stored facts of ledgers and cursors."""
     rows = yield from _ledgers(topic)
     created = iso_time(topic.opened_ms)
     cursors: dict[str, Any] = {}
@@ -163,7 +163,7 @@ def stored_index(ledger: ManagedLedger) -> int:
 
 
 def _ledger_infos(rows: list[dict[str, Any]], time_ms: int) -> list[dict[str, Any]]:
-    """Ledgers as they are stored: only closed ones have sizes."""
+    """Make the stored form of ledgers, in which only closed ones have sizes."""
     infos = []
     for number, row in enumerate(rows, 1):
         sizes = {} if number == len(rows) else {"entries": row["entries"], "size": row["size"]}

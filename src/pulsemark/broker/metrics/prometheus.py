@@ -81,7 +81,7 @@ async def render(services: Services, *, gzipped: bool = False) -> list[bytes]:
 
 
 class _Parts:
-    """A page in parts of about PART_BYTES: one as a whole would hold up the loop to be joined."""
+    """A page in parts of about PART_BYTES: joining a whole page would hold up the event loop."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -96,7 +96,7 @@ class _Parts:
             self.finish()
 
     def finish(self) -> None:
-        """Make a part of what is left."""
+        """Make the last part of the bytes left."""
         self.parts.append(b"".join(self._some))
         self._some, self._size_bytes = [], 0
 
@@ -242,7 +242,7 @@ def _sums(cluster: str, rows: list[TopicRow], count: int) -> Iterator[Family]:
 # The figures of the whole process on the metrics page: connections, version, memory.
 
 
-#: Without a registry: its figures are asked for here, and are shown with the cluster's label.
+#: In no registry: this module collects its figures and adds the cluster's label.
 _PROCESS = ProcessCollector(registry=None)
 
 Figure = tuple[str, str, dict[str, str], float]

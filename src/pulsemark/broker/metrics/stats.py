@@ -48,7 +48,7 @@ def iso_time(time_ms: int) -> str:
 
 @record(frozen=True)
 class StatsOptions:
-    """What a client wants to know, and the time of each subscription's first waiting entry."""
+    """A client's choice of figures, and the time of each subscription's first waiting entry."""
 
     publishers: bool = True
     consumers: bool = True
@@ -160,7 +160,7 @@ def _own_figures(topic: Topic) -> dict[str, Any]:
 
 
 def compaction_stats(figures: CompactionFigures) -> dict[str, Any]:
-    """What is known of the last compaction."""
+    """The facts about the last compaction."""
     return {
         "lastCompactionRemovedEventCount": figures.last_removed_events,
         "lastCompactionSucceedTimestamp": figures.last_succeeded_ms,
@@ -170,7 +170,7 @@ def compaction_stats(figures: CompactionFigures) -> dict[str, Any]:
 
 
 def durability(config: BrokerConfig) -> dict[str, Any]:
-    """What a receipt means. "sync": the entry is on disk. "interval": it will be after a time."""
+    """When an entry is on disk. "sync": before its receipt; "interval": a time later."""
     interval_ms = config.store_options.sync_interval_ms
     return {"mode": "interval" if interval_ms else "sync", "syncIntervalMs": interval_ms}
 
@@ -243,7 +243,7 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
         "lastMarkDeleteAdvancedTimestamp": subscription.last_advanced_ms,
         "consumers": consumers if wanted.consumers else [],
         **_nature(subscription),
-        # Of all consumers together.
+        # Sums over all consumers.
         **{name: sum(row[name] for row in consumers) for name in NOT_DRAINING},
         **own,
     }
@@ -252,7 +252,7 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
 
 
 def _sent(one: Subscription | Consumer, topic: HomeTopic) -> dict[str, Any]:
-    """What a subscription or a consumer got."""
+    """The figures of messages sent to a subscription or a consumer."""
     flow = topic.flows.of(one)
     return {
         "msgRateOut": flow.messages_per_s,
@@ -282,7 +282,7 @@ def _consumers(subscription: Subscription) -> Generator[object, None, list[dict[
 def _hash_ranges(
     subscription: Subscription,
 ) -> Generator[object, None, dict[Consumer, list[list[int]]] | None]:
-    """Of Key_Shared: the hashes of the keys that each consumer gets."""
+    """The hash ranges of each consumer of a Key_Shared subscription."""
     dispatcher = subscription.dispatcher
     if not isinstance(dispatcher, KeySharedDispatcher):
         return None
@@ -431,7 +431,7 @@ def waiting_figures(dispatcher: Dispatcher | None, backlog: int) -> dict[str, An
 
 
 def draining_hashes(dispatcher: Dispatcher | None) -> Generator[None, None, Draining | None]:
-    """Of Key_Shared: hashes that others have now, and of which a consumer still holds entries.
+    """The moved hashes (Key_Shared) of which a former consumer still holds entries.
 
     None: nothing waits for a former consumer.
     """
@@ -485,7 +485,7 @@ def _varint_bytes(value: int) -> int:
 
 
 def ranges_text(subscription: Subscription) -> str:
-    """The ranges as Pulsar writes them: without the first place of each, with its last one."""
+    """The acknowledged ranges as Pulsar writes them: half-open, (before first..last]."""
     found: list[str] = []
     for ledger_id, first, last in subscription.cursor.acked_runs():
         if len(found) == MAX_RANGES:
@@ -494,15 +494,15 @@ def ranges_text(subscription: Subscription) -> str:
     return f"[{','.join(found)}]"
 
 
-#: Figures of which the smallest that is not zero counts.
+#: The sum of partitions shows the smallest of these that is not zero.
 EARLIEST = frozenset({"earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog"})
-#: Figures of which the largest counts: limits.
+#: The sum of partitions shows the largest of these: limits.
 LARGEST = frozenset({"backlogQuotaLimitSize", "backlogQuotaLimitTime", "averageMsgSize"})
-#: What Pulsar shows of a partition alone.
+#: Pulsar shows these for a single partition only.
 OF_ONE = frozenset(
     {"topicEpoch", "ownerBroker", "durability", "activeConsumerName", "keySharedMode"}
 )
-#: What Pulsar does not add up.
+#: Pulsar does not add these up.
 NOT_ADDED = frozenset({"msgChunkPublished", "blockedSubscriptionOnUnackedMsgs"})
 PUBLISHER = ("msgRateIn", "msgThroughputIn", "averageMsgSize", "chunkedMessageRate")
 CONSUMER = (
@@ -516,7 +516,7 @@ CONSUMER = (
     "unackedMessages",
     "drainingHashesClearedTotal",
 )
-#: Of these the last partition's counts.
+#: The sum of partitions shows the last partition's value of these.
 LAST = (
     "consumerName",
     "blockedConsumerOnUnackedMsgs",
@@ -525,7 +525,7 @@ LAST = (
     "drainingHashes",
     "keyHashRangeArrays",
 )
-#: What a row of a single consumer has, and a sum has not.
+#: Fields of a single consumer's row that a sum does not have.
 OF_A_CLIENT = frozenset({"address", "connectedSince", "clientVersion", "metadata"})
 
 
@@ -615,7 +615,7 @@ NOTHING_STORED = {
     **NOT_OFFLOADED,
     **dict.fromkeys(("ongoingTxnCount", "abortedTxnCount", "committedTxnCount"), 0),
 }
-#: What Pulsar adds up over partitions; the rest of the sum is zero.
+#: Figures that Pulsar adds up over partitions; the rest of the sum is zero.
 SUMMED = (
     "msgRateIn",
     "msgThroughputIn",
@@ -657,7 +657,7 @@ def non_persistent_stats(topic: NonPersistentTopic, wanted: StatsOptions) -> Pie
     }
 
 
-#: The figures of a subscription about what waits in it, and what it has stored.
+#: A subscription's figures of waiting and of stored messages.
 NOTHING_WAITS = {
     **dict.fromkeys(
         ("msgBacklog", "backlogSize", "earliestMsgPublishTimeInBacklog", "msgBacklogNoDelayed"), 0
@@ -714,7 +714,7 @@ def non_persistent_partitions_stats(
     }
 
 
-#: What Pulsar shows of the publishers of a partitioned topic: one row without a name.
+#: Pulsar shows all publishers of a partitioned topic as one row without a name.
 _SUM_OF_PUBLISHERS = {
     **dict.fromkeys(PUBLISHER, 0.0),
     "producerId": 0,

@@ -76,7 +76,7 @@ def compaction_figures(topic: Topic) -> tuple[float, ...] | None:
     )
 
 
-#: What a client's request versions are, from which an operator sees when a newer format is safe.
+#: Versions of clients' requests; they tell an operator when a newer format is safe.
 KAFKA_SETS = (
     "pulsemark_kafka_topic_sets_total",
     "Record sets by version of Produce or Fetch, and whether they were converted",
@@ -405,7 +405,7 @@ def _histograms_of(topic: Topic) -> tuple[Buckets, Buckets]:
 
 
 def _backlog_bytes(topic: Topic) -> Generator[object, None, int]:
-    """Bytes from the place of the slowest subscription on."""
+    """Bytes from the slowest subscription's position on."""
     places = [one.cursor.mark_delete for one in topic.subscriptions.values() if one.exists]
     if not places:
         return 0

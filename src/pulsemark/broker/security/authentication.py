@@ -149,7 +149,7 @@ class Authenticator:
         raise failure or AuthenticationFailed("none", "Authorization is of an unknown kind")
 
     async def in_thread(self, check: Callable[[], T]) -> T:
-        """What a slow check returns. Raises what it raises, and AuthenticationFailed if busy."""
+        """Run a slow check in the thread. Raises its errors, and AuthenticationFailed if busy."""
         if self._waiting >= MAX_WAITING:
             raise AuthenticationFailed("basic", "too many passwords wait to be checked")
         if self._thread is None:
@@ -175,7 +175,7 @@ NO_METHOD = "none"
 
 
 class InvalidRoles(Exception):  # noqa: N818 - it is no error of the program
-    """A client may not claim this role: a proxy without an original role, or the reverse."""
+    """A client may not claim a role: a proxy without an original role, or the reverse."""
 
 
 @record(frozen=True)
@@ -199,7 +199,7 @@ class Identity:
 
 @record
 class Credentials:
-    """Who a connection is, and what is under way to find out."""
+    """A connection's identity, and the state of its checks."""
 
     identity: Identity | None = None
     supports_refresh: bool = False
@@ -228,7 +228,7 @@ def identify(
     command: CommandConnect,
     peer_certificate: PeerCertificate | None,
 ) -> Identity:
-    """Who sends a CONNECT. Raises AuthenticationFailed, InvalidRoles."""
+    """Authenticate the sender of a CONNECT. Raises AuthenticationFailed, InvalidRoles."""
     own = authenticator.authenticate(method_of(command), command.auth_data, peer_certificate)
     checked, original_role = own, command.original_principal or None
     if config.authenticate_original_auth_data and command.HasField("original_auth_data"):
@@ -246,7 +246,7 @@ async def identify_request(
     headers: Mapping[str, str],
     peer_certificate: PeerCertificate | None,
 ) -> tuple[Principal, int | None]:
-    """Who sends a request of HTTP or gRPC, and when its credentials expire, in Unix time.
+    """The principal of an HTTP or gRPC request, and its credentials' end in Unix time.
 
     Header names are in lower case. Raises AuthenticationFailed, InvalidRoles.
     """

@@ -44,7 +44,7 @@ IN_NAMESPACE: Mapping[str, tuple[Action, ...]] = {
     "TRIM_TOPIC": (Action.CONSUME,),
     "PACKAGES": (Action.PACKAGES,),
 }
-#: Those of them that concern one subscription of all topics, or all subscriptions.
+#: Of these, operations on one subscription of all topics, or on all subscriptions.
 OF_SUBSCRIPTIONS = frozenset({"CLEAR_BACKLOG", "UNSUBSCRIBE"})
 OF_SUPER_USERS = frozenset({Scope.SUPER, Scope.CLUSTER, Scope.BROKER})
 
@@ -62,7 +62,7 @@ class Policies(Protocol):
 
 @record(frozen=True)
 class Target:
-    """What an operation is about."""
+    """The object of an operation: a topic, subscription, namespace or tenant."""
 
     tenant: str = ""
     #: With its tenant: `tenant/namespace`.
@@ -114,13 +114,13 @@ class Authorizer:
         self._super_users = frozenset(config.super_user_roles)
         self._proxies = frozenset(config.proxy_roles)
         self._wildcards = config.authorization_allow_wildcards_matching
-        #: Counts the changes after which decisions may be others.
+        #: Counts the changes that may change decisions.
         self.generation = 0
-        #: Called after each of them, with the namespace that it concerns; None: any.
+        #: Called after each such change with its namespace; None: any.
         self.on_change: list[Callable[[str | None], None]] = []
 
     def changed(self, namespace: str | None = None) -> None:
-        """Permissions, administrators or their namespace's existence have changed."""
+        """Note that permissions, administrators or a namespace's existence changed."""
         self.generation += 1
         if self.is_on:
             for call in self.on_change:
@@ -144,7 +144,7 @@ class Authorizer:
     # -- decisions ------------------------------------------------------------------------------
 
     def allows(self, principal: Principal, need: Need, target: Target = NOTHING) -> bool:
-        """Whether a client may do something. False also for what no rule knows."""
+        """Whether a client may do something. False, too, for operations that no rule knows."""
         if need.scope is Scope.OPEN or not self.is_on:
             return True
         if need.scope in (Scope.AUTHENTICATED, Scope.OWN):

@@ -53,7 +53,7 @@ READS = frozenset(
 
 
 class Scope(Enum):
-    """To what an operation belongs."""
+    """The kind of object that an operation is about."""
 
     OPEN = "open"
     AUTHENTICATED = "authenticated"
@@ -73,7 +73,7 @@ class Scope(Enum):
 
 @record(frozen=True)
 class Need:
-    """What is needed. `policy` is Pulsar's name of a policy that is read or written."""
+    """A needed permission. `policy` is Pulsar's name of a policy that is read or written."""
 
     scope: Scope
     operation: str = ""
@@ -96,7 +96,7 @@ PEER = Need(Scope.PEER)
 cluster, broker = partial(Need, Scope.CLUSTER), partial(Need, Scope.BROKER)
 #: Operations on one tenant, for its administrators; on all tenants, for super users.
 tenants = partial(Need, Scope.TENANTS)
-#: An operation on what a tenant has.
+#: An operation on a tenant's namespaces.
 tenant = partial(Need, Scope.TENANT)
 #: An operation for which Pulsar asks for an administrator and names no operation.
 tenant_admin = partial(Need, Scope.TENANT_ADMIN)

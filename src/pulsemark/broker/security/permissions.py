@@ -59,7 +59,7 @@ class InvalidPermissionError(BrokerError, ValueError):
 
 
 def part_of(policies: Policies, part: str) -> dict[str, Any]:
-    """One of the three parts of a namespace's permissions. What has another form grants nothing."""
+    """One of the three parts of a namespace's permissions; empty if it has a wrong form."""
     auth = policies.get(AUTH_POLICIES)
     found = auth.get(part) if isinstance(auth, dict) else None
     return found if isinstance(found, dict) else {}
@@ -81,7 +81,7 @@ def _matches(pattern: str, role: str) -> bool:
 
 
 def of_topic(policies: Policies, names: Collection[str]) -> dict[str, list[str]]:
-    """Who may do what with a topic, as `topics permissions` shows it.
+    """The roles and their actions on a topic, as `topics permissions` shows them.
 
     `names` are the topic's full name and that of its partitioned topic.
     """
@@ -174,7 +174,7 @@ def grant_topic(
 
 
 def forget_topic(policies: Policies, topic: str) -> dict[str, Any]:
-    """Take back what was granted on a topic (full name) that was deleted."""
+    """Remove the grants on a topic (full name) that was deleted."""
     return _changed(policies, TOPIC, topic, None)
 
 

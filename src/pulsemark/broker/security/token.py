@@ -87,7 +87,7 @@ class TokenProvider:
         if len(data) > MAX_TOKEN_BYTES:
             raise self._failed(f"the token has more than {MAX_TOKEN_BYTES} bytes")
         try:
-            # As in Pulsar, whose library takes white space around a token: files end with a line.
+            # Pulsar's library strips white space around a token: files end with a newline.
             found = jwt.decode_complete(
                 data.strip(), self._key, algorithms=self._algorithms, options=_OPTIONS
             )

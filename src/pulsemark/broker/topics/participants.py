@@ -223,7 +223,7 @@ class Participants:
         await asyncio.gather(*(self._check(*each) for each in firsts))
 
     async def _check(self, topic: Topic, transaction: str) -> None:
-        """Ask whether a transaction that is open in a topic has ended; if so, end it here."""
+        """Ask whether a transaction that is open in a topic has ended; if so, abort it here."""
         try:
             for has_ended in self.coordinators:
                 if await has_ended(topic, transaction):

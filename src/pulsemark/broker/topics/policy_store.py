@@ -416,7 +416,7 @@ class RuleKeeping:
             self._background.start(turns.work(pieces))
 
     def _format(self, topic: Topic) -> None:
-        """Set a topic's stampers, and what follows from its Kafka settings."""
+        """Apply the topic's policies `stamps` and `kafka` to the open topic."""
         policies = self._topics.policies
         stamps = StampPolicy.stored(policies.applied(topic.topic_name, STAMPS))
         topic.ledger.stampers = _at_broker(stamps.chain, self._broker_name)

@@ -500,7 +500,7 @@ class Coordination:
     async def ack_up_to(
         self, most: int, least: int, subscription: Subscription, message_id: MessageIdData
     ) -> None:
-        """Acknowledge all up to a message; Shared types ignore it. Raises `RefusedError`."""
+        """In a transaction, ack up to a message; not if Shared. Raises `RefusedError`."""
         transaction, topic = await self._joined(most, least, subscription)
         if subscription.sub_type in SHARING:
             return

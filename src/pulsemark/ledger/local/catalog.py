@@ -56,7 +56,7 @@ _NO_SHARED_MEMORY = (
 
 
 class Catalog(MetadataStore):
-    """One connection, one user at a time."""
+    """The catalog's one connection; threads use it one after another."""
 
     def __init__(self, path: Path, files: Files | None = None) -> None:
         """Open or create it. Raises CorruptCatalogError, UnsupportedVersionError, CatalogError."""
@@ -323,7 +323,7 @@ def _add_segments(db: sqlite3.Connection, segments: Iterable[tuple[int, int, int
 
 
 def catalog_damage(db: sqlite3.Connection, version: int) -> str | None:
-    """What is wrong with a catalog's pages or content; None: nothing. Raises sqlite3.Error."""
+    """The damage to a catalog's pages or content, or None. Raises sqlite3.Error."""
     # Not quick_check: it does not compare a table with its indexes, and so misses changed rows.
     problem = " ".join(db.execute("PRAGMA integrity_check(1)").fetchone()[0].split())
     if problem != "ok":
@@ -391,7 +391,7 @@ def add_checksums(db: sqlite3.Connection) -> None:
 
 
 def lacks_checksums(db: sqlite3.Connection) -> bool:
-    """Whether a program that knows no checksums, or not these, wrote the catalog last."""
+    """Whether the last writer knew no checksums: table, indexes or rows are missing."""
     indexes = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type='index'")}
     if not _has_table(db) or not indexes.issuperset(INDEXES):
         return True
@@ -406,7 +406,7 @@ def write_checksum(db: sqlite3.Connection, kind: str, key: str, value: bytes) ->
 
 
 def damage_of_properties(db: sqlite3.Connection) -> str | None:
-    """What is wrong with the first damaged property; None if all are as they were written."""
+    """Describe the first damaged property; None: all are as they were written."""
     for kind, key, _, is_whole in checked_properties(db):
         if not is_whole:
             return f"{property_name(kind, key)} is not what was stored"
@@ -454,6 +454,6 @@ def _checksum(kind: bytes, key: bytes, value: bytes) -> int:
 
 
 def property_name(kind: bytes, key: bytes) -> str:
-    """What messages call a property."""
+    """The name of a property in messages."""
     texts = [repr(each.decode(errors="backslashreplace")) for each in (kind, key)]
     return f"property {texts[0]} of {texts[1]}"

@@ -78,7 +78,7 @@ class FolderLog(TopicLog):
 
     @property
     def topic_id(self) -> int:
-        """The id of this topic's log; a topic that is created again has another one."""
+        """The topic's id; a topic that is deleted and created again has another one."""
         first = self._segments[0].header
         assert isinstance(first, SegmentHeader), "a folder's runs are segments"
         return first.topic_id

@@ -85,7 +85,7 @@ class MemoryRun(Run):
     overhead_bytes = (HEAD.size, HEAD.size)
 
     def __init__(self, content: Content, replace: Callable[[Content, Content], None]) -> None:
-        """``replace`` is called to put another content in the place of this one in the folder."""
+        """``replace`` puts other content in the place of this run's in the folder."""
         super().__init__(content.header)
         self.content = content
         self._replace = replace

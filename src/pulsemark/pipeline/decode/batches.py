@@ -117,7 +117,7 @@ class _Rows:
         return values if self.entry_rows is None else values[self.entry_rows]
 
     def taken(self, values: pa.Array) -> pa.Array:
-        """The same for Arrow's values."""
+        """For each row the value of its entry, from an Arrow array."""
         return values if self.entry_rows is None else values.take(pa.array(self.entry_rows))
 
 
@@ -215,7 +215,7 @@ def _parts(headers: Headers) -> Iterator[Headers]:
     if total <= 1:
         yield headers
         return
-    # Of about the same size, because batches are split fastest where there are many.
+    # Groups of about the same size: splitting batches is fastest for many at once.
     groups = np.floor((np.cumsum(shares) - shares) * (math.ceil(total) / max(total, 1e-9)))
     cuts = (np.flatnonzero(np.diff(groups)) + 1).tolist()
     for first, last in zip([0, *cuts], [*cuts, len(groups)], strict=True):
@@ -259,7 +259,7 @@ def _bytes_of_values(rows: _Rows) -> pa.Array:
 
 
 def _decoded(rows: _Rows) -> tuple[pa.Array, Reasons]:
-    """The values by the topic's schema, and why some are null."""
+    """Decode the values by the topic's schema. Return them and the reasons of nulls."""
     if rows.decoded is None:
         assert rows.form.decoder is not None, "values are decoded"
         headers, values, sealed = _headers(rows), _bytes_of_values(rows), {}

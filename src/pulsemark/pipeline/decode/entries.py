@@ -56,7 +56,7 @@ class EntryTable:
 
     @property
     def one_each(self) -> bool:
-        """Whether it was seen that every entry has one message, as most have without batches."""
+        """Whether all entries are known to have one message, as most have without batches."""
         counts = once(self.counts)
         return len(counts) == 1 == int(counts[0])
 
@@ -87,7 +87,7 @@ class EntryTable:
         )
 
     def with_hidden(self, hidden: Sequence[Stretch]) -> EntryTable:
-        """The same with these entries, in order, as control entries, as consumers see them."""
+        """A table in which these entries are control entries, as consumers see them."""
         mine = [each for each in hidden if each.start.ledger_id == int(self.ledger_ids[0])]
         if not mine:
             return self
@@ -98,7 +98,7 @@ class EntryTable:
         return replace(self, kinds=np.where(aborted, EntryKind.CONTROL, self.kinds))
 
     def with_messages(self) -> EntryTable:
-        """Only what consumers see: producers' entries that hold messages."""
+        """A table of only the producers' entries that hold messages."""
         seen = (once(self.kinds) == EntryKind.DATA) & (once(self.counts) > 0)
         return self if bool(seen.all()) else self.select(spread(seen, len(self)))
 

@@ -52,23 +52,23 @@ def items_at(data: Bytes, dtype: str, at: Ints) -> NDArray[Any]:
 
 
 def once_if_alike(values: NDArray[Any]) -> NDArray[Any]:
-    """Only the first of the values if all are the same; numpy takes it for each of them."""
+    """The first value alone if all are equal, which numpy broadcasts; else all."""
     alike = len(values) > 0 and values[0] == values[-1] and bool((values == values[0]).all())
     return values[:1] if alike else values
 
 
 def spread(values: NDArray[Any], count: int) -> NDArray[Any]:
-    """An array of ``count`` values from as many, or from one for all; it takes no memory then."""
+    """An array of ``count`` values, or a single value broadcast without memory."""
     return np.broadcast_to(values, count)
 
 
 def once(values: NDArray[Any]) -> NDArray[Any]:
-    """The reverse of `spread`: one value where it made many, else all. No value is compared."""
+    """The reverse of `spread`: a broadcast value alone, else all. No value is compared."""
     return values[:1] if values.strides == (0,) else values
 
 
 def step_of(places: Ints) -> int | None:
-    """How far apart places are that follow each other evenly; None if they do not."""
+    """The distance between evenly spaced places; None if they are not."""
     if len(places) < 2:
         return None
     first, last = int(places[0]), int(places[-1])

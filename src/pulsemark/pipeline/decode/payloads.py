@@ -348,7 +348,7 @@ def with_messages_of_sets(
 
 
 def _sets(table: EntryTable) -> Ints:
-    """The rows whose bodies begin as a set does."""
+    """The rows whose bodies begin as a record set does."""
     starts = table.body_starts
     large = table.ends - starts >= _ZEROS
     rows = np.arange(len(table)) if bool(large.all()) else np.flatnonzero(large)
@@ -356,7 +356,7 @@ def _sets(table: EntryTable) -> Ints:
 
 
 def _converted(table: EntryTable, row: int, max_bytes: int) -> bytes | None:
-    """The set as headers-and-payload; None: the prefix does not say that it is one."""
+    """Convert a set to headers-and-payload; None if the prefix says it is none."""
     view = memoryview(table.data)
     body_at = int(table.body_starts[row])
     prefix = peek(view[int(table.starts[row]) : body_at])
@@ -373,7 +373,7 @@ def _converted(table: EntryTable, row: int, max_bytes: int) -> bytes | None:
 
 
 def _rebuilt(table: EntryTable, rows: Ints, converted: dict[int, bytes]) -> EntryTable:
-    """The rows in a buffer of their own, with other bodies."""
+    """The rows with other bodies, in a buffer of their own."""
     view = memoryview(table.data)
     starts, body_starts, ends = table.starts, table.body_starts, table.ends
     pieces: list[bytes | memoryview] = []

@@ -150,7 +150,7 @@ class _Scan:
         return self._all_alike() or self._by_parts()
 
     def _all_alike(self) -> tuple[dict[int, Column], Bools] | None:
-        """Read lanes that are all built alike, as those of one producer are; None: they are not."""
+        """Read all lanes at once if they have one skeleton; None if not."""
         starts, ends, count = self._all_starts, self._all_ends, len(self._all_starts)
         if count < FEW_ALIKE or len(once_if_alike(ends - starts)) > 1:
             return None
@@ -168,7 +168,7 @@ class _Scan:
         return columns, self._bad
 
     def _by_parts(self) -> tuple[dict[int, Column], Bools]:
-        """Read some thousand lanes at a time, in whatever ways they are built."""
+        """Read lanes of any skeletons, some thousand at a time."""
         count = len(self._all_starts)
         self._columns = {number: _absent(want, count) for number, want in self._wanted.items()}
         started = np.flatnonzero(self._all_starts < self._all_ends)
@@ -188,7 +188,7 @@ class _Scan:
         return self._columns, self._bad
 
     def _take_alike(self) -> None:
-        """Read lanes that are built alike together, as long as this takes a good part of them."""
+        """Read lanes with a common skeleton together, while they are a good part."""
         skeleton = self._skeleton
         for _ in range(SKELETONS_MAX):
             count = len(self._lanes)
@@ -207,7 +207,7 @@ class _Scan:
             skeleton = None
 
     def _take(self, skeleton: Skeleton) -> int:
-        """Read the lanes that have this skeleton; returns how many."""
+        """Read the lanes with this skeleton. Return their number."""
         rows, heads = skeleton.alike(self._data, self._at, self._ends)
         if not len(rows):
             return 0
@@ -276,7 +276,7 @@ class _Scan:
 
 
 def _column_of(number: int, want: Want, skeleton: Skeleton, heads: Words, starts: Ints) -> Column:
-    """A field of messages with one skeleton; ``heads`` are their first bytes."""
+    """The column of a field of messages with one skeleton; ``heads`` are their first bytes."""
     count, wire_type = len(starts), VARINT if want is Want.VARINT else BYTES
     found = [f for f in skeleton.fields if (f.number, f.wire_type) == (number, wire_type)]
     if want is Want.COUNT:
@@ -300,7 +300,7 @@ def _column_of(number: int, want: Want, skeleton: Skeleton, heads: Words, starts
 
 
 def _absent(want: Want, count: int) -> Column:
-    """The column of a field that is in no lane."""
+    """The column of a field that no lane has."""
     if want is Want.SPAN:
         absent = np.full(count, ABSENT, np.int64)
         return Column(_NONE, absent, absent.copy(), _NONE)
@@ -400,7 +400,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """How messages are built."""
+    """The bytes that equally built messages have in common."""
 
     size: int
     fields: tuple[Field, ...]
@@ -409,7 +409,7 @@ class Skeleton:
     the messages have, so that eight bytes can be read at the last field."""
 
     def alike(self, data: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Words]:
-        """Which messages ``data[start:end]`` have this skeleton, and their first bytes."""
+        """The messages ``data[start:end]`` with this skeleton, and their first bytes."""
         last = len(data) - len(self.words) * _WORD_BYTES
         fitting: Bools = (ends - starts == self.size) & (starts <= last)
         rows: Ints = np.flatnonzero(fitting)

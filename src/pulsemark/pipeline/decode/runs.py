@@ -151,7 +151,7 @@ def _read_one(log: TopicLog, segment: Segment, row: int) -> EntryTable:
 
 @dataclass(slots=True)
 class _Places:
-    """Where the records of a run are in their segment."""
+    """The offsets of a run's records in their segment."""
 
     offsets: Ints
     """Where each record begins, and as last element, where the last record ends."""
@@ -163,7 +163,7 @@ class _Places:
 
 
 def _places(segment: Segment, row: int, end_row: int, max_bytes: int) -> _Places:
-    """As many records from ``row`` on as fit, at least one; whole index chunks if one fits."""
+    """The places of records from ``row`` on, as many as fit; whole index chunks if possible."""
     parts: list[NDArray[Any]] = []
     sums = []
     count = begin = end = 0
@@ -291,7 +291,7 @@ class _Run:
         self._heads = RecordHeads(self._data, self.begins)
 
     def is_void(self, row: int) -> bool:
-        """Whether the record's place in the index is too small for a record."""
+        """Whether the index gives the record too little space for any record."""
         return int(self._sizes[row]) < RECORD_HEADER_SIZE
 
     @property
@@ -329,7 +329,7 @@ class _Run:
         return np.minimum(self._body_starts + CHECKED_BODY_BYTES, self._entry_ends)
 
     def proven(self, sums: Sequence[tuple[int, int, int]]) -> Bools:
-        """Which records are in a chunk whose checksum matches its bytes."""
+        """Mark the records in a chunk whose checksum matches its bytes."""
         proven = np.zeros(len(self), np.bool_)
         view = memoryview(self._data)
         for first, last, crc in sums:
@@ -370,7 +370,7 @@ class _Run:
         return crcs
 
     def table(self, rows: Ints | slice, *, bodies: bool) -> EntryTable:
-        """Some of the records, which are good."""
+        """Make a table of some of the records, which are good."""
         heads, count = self._heads, len(self)
         starts = self.begins + RECORD_HEADER_SIZE
         sizes = heads.entry_sizes if bodies else heads.prefix_sizes

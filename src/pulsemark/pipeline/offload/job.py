@@ -82,12 +82,12 @@ class OffloadResult:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What a run does with the table after it has copied, by the library of the table's format."""
+    """The table's maintenance after a run, by the library of its format."""
 
     compact_files: bool = False
     """Make one file of several small ones."""
     expire_snapshots_ms: int | None = None
-    """Forget states of the table, and files that only they have, when they are older."""
+    """Drop older states of the table, with the files that only they have."""
     row_lifetime_ms: int | None = None
     """Remove rows whose hour or day of broker time ended so long ago."""
 
@@ -305,7 +305,7 @@ class _Run:
         return OffloadResult(added.files, added.rejected)
 
     def _keep_up(self, upkeep: Upkeep) -> None:
-        """What is to be done with the table. Raises TableChangedError."""
+        """Maintain the table. Raises TableChangedError."""
         table, layout = self._table, self._layout
         if upkeep.row_lifetime_ms is not None:
             period_ms = PERIODS_MS[layout.period]
@@ -348,7 +348,7 @@ class _Run:
         return latest(pa.concat_tables(changes))
 
     def form(self) -> FileForm:
-        """What the table's files are to be like; the table is made, or gets new columns."""
+        """The form of the table's files; the table is created, or gets new columns."""
         from .schema import partition_fields, raw_schema, typed_form
         from .writer import FileForm
 
@@ -382,7 +382,7 @@ class _Run:
         side.create(rejected_schema(columns), partitions)
 
     def _add_rejected(self, manifest: Manifest) -> None:
-        """Bring the table of rejected rows up to a manifest, which may have come further."""
+        """Update the table of rejected rows to a manifest, which may be newer."""
         if not manifest.rejected:
             return
         side = self._table.rejected()
@@ -401,7 +401,7 @@ class _Run:
         form: FileForm,
         added: Manifest,
     ) -> Manifest:
-        """Let the workers write all pieces; what the manifest gets by them."""
+        """Let the workers write all pieces. Return the additions to the manifest."""
         from ..workers import results_of
         from .writer import write_pieces
 
@@ -421,7 +421,7 @@ MERGED_ROWS = 2_000_000
 
 
 def _groups(files: Sequence[OffloadedFile]) -> Iterator[tuple[OffloadedFile, ...]]:
-    """Files in their order, as many together as one commit may have."""
+    """Divide the files, in order, into groups for one commit each."""
     group: list[OffloadedFile] = []
     for file in files:
         if group and sum(each.rows for each in group) + file.rows > MERGED_ROWS:
@@ -435,7 +435,7 @@ def _groups(files: Sequence[OffloadedFile]) -> Iterator[tuple[OffloadedFile, ...
 def _planned(
     manifest: Manifest, options: ReadOptions, rows_per_file: int, layout: Layout
 ) -> tuple[list[Piece], frozenset[int], list[DataLossError]]:
-    """What is to be copied, the ledgers that are lost, and why topics are not copied."""
+    """Plan the pieces. Return them, the lost ledgers, and why topics are not copied."""
     from .writer import pieces_of
 
     copied = manifest.last_files()

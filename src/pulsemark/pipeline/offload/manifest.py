@@ -104,7 +104,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What all runs of a target have in common."""
+    """The properties that all runs of a target share."""
 
     columns: tuple[str, ...]
     typed: bool = False
@@ -308,7 +308,7 @@ def _sweep(place: Place, folder: str, mine: Container[str], counting: Container[
 
 
 def is_current_run(place: Place, run: str) -> bool:
-    """Whether no other run has begun since."""
+    """Whether no other run has begun since this one."""
     if not run:
         return True
     try:
@@ -319,7 +319,7 @@ def is_current_run(place: Place, run: str) -> bool:
 
 
 def end_run(place: Place, run: str) -> None:
-    """The files of a run count now."""
+    """Remove the run's note: its files count now."""
     if run:
         place.remove(_path(run))
 

@@ -65,7 +65,7 @@ _REPEATED = ("topic", "hour", "__topic", "__producerName", "__messageProperties"
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """What the files of a run are like. It is made on the driver and sent to the workers."""
+    """The form of a run's files, made on the driver and sent to the workers."""
 
     layout: Layout
     schema: pa.Schema
@@ -75,7 +75,7 @@ class FileForm:
     values: ValueForm | None = None
     """How values are decoded; None: they stay bytes."""
     rejected: str | None = None
-    """Where the rows are filed that the table cannot take; None: such a row is an error."""
+    """The place of rows that the table cannot take; None: such a row is an error."""
 
     def file_schema(self) -> pa.Schema:
         """The columns of the table's files, or of the changes of one."""
@@ -192,7 +192,7 @@ class PieceWriter:
     def _fill(
         self, piece: Piece, identity: bytes, file: IO[bytes], *, bad: bool = False
     ) -> tuple[int, int]:
-        """Write the good rows, or the bad ones; how many there are of these and of the others."""
+        """Write the good rows, or the bad ones. Return how many there are of both."""
         counts = [0, 0]
         schema = self.form.rejected_schema() if bad else self.form.file_schema()
         repeated = [name for name in schema.names if name in _REPEATED]
@@ -239,9 +239,9 @@ class PieceWriter:
             yield pa.Table.from_batches(batches)
 
     def _sorted_out(self, piece: Piece, table: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """The rows that the table takes, and those that it does not.
+        """Split the rows into those that the table takes and the others.
 
-        Raises JobFailedError if a row has no key that it needs, and there is no place for it.
+        Raises JobFailedError if a row lacks a key that it needs, and there is no place for it.
         """
         reasons = pa.chunked_array([pa.nulls(len(table), pa.string())])
         if VALUE_ERROR in table.column_names:
@@ -292,7 +292,7 @@ class PieceWriter:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one file will hold."""
+    """The messages of one file."""
 
     path: str
     log_id: int

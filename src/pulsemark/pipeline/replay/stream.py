@@ -83,7 +83,7 @@ class Paces:
         return max((pace.wait_s() for pace in self._paces), default=0.0)
 
     def spend(self, entry: Outgoing) -> None:
-        """An entry goes."""
+        """Count an entry that is sent."""
         for pace in self._paces:
             pace.spend(len(entry.body), entry.message_count)
 
@@ -94,10 +94,10 @@ class PartReplay:
 
     read: ReadOptions
     options: ReplayOptions
-    """Rates are the share of the part's task."""
+    """Its rates are what the task of this part may use of the whole."""
     checkpoint: Checkpoint
     number: int
-    """Of the part in the plan."""
+    """The part's number in the plan."""
     part: Part
     producer_name: str
     lost: Collection[int]
@@ -211,7 +211,7 @@ _RECORD_SET = bytes(4)
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """An entry of the source, and what is published of it."""
+    """An entry of the source, and the part of it that is published."""
 
     first_index: int
     last_index: int
@@ -344,7 +344,7 @@ class TargetTopic:
                 self.progress = replace(self.progress, began=True, before=reader.last)
 
     def pass_over_stored(self, entries: Iterator[Outgoing]) -> Iterator[Outgoing]:
-        """The entries without those that the target has. Raises ReplayError."""
+        """Skip the entries that the target has. Raises ReplayError."""
         known = self._producer.last_sequence_id
         following = next(entries, None)
         for stored in self._stored_since(known):
@@ -376,7 +376,7 @@ class TargetTopic:
                 self._check_there(False, known)
 
     def _check_there(self, is_there: bool, known: int) -> None:
-        """The last acknowledged entry must still be there, or else the broker must know of it."""
+        """Check that the last acknowledged entry is there, or known to the broker."""
         progress = self.progress
         if is_there or progress.last is None or known >= progress.next_index - 1:
             return
@@ -406,7 +406,7 @@ class TargetTopic:
             self._look_for_deduplication()
 
     def settle(self) -> None:
-        """Note the receipts that have arrived; does not wait."""
+        """Count the receipts that have arrived; does not wait."""
         try:
             self._note(self._producer.receipts())
         except SendRefusedError as error:
@@ -449,7 +449,7 @@ class TargetTopic:
         self.progress = replace(self.progress, deduplicates=deduplicates)
 
     def check_deduplication(self) -> None:
-        """Raise ReplayError if the topic does not deduplicate, and must."""
+        """Raise ReplayError if the topic does not deduplicate, but must."""
         if self.progress.deduplicates is False and not self._options.without_deduplication:
             reason = (
                 f"the target {self._part.target_topic} does not deduplicate, so a replay that is"

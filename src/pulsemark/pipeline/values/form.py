@@ -42,7 +42,7 @@ DECODED_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A schema by which values are read."""
+    """A schema by which values are decoded."""
 
     kind: int
     """One of `DECODED_TYPES`."""

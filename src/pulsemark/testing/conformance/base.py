@@ -1,4 +1,4 @@
-"""What the parts of the suite share: fixtures, and functions to read a whole log."""
+"""The shared parts of the suite: fixtures, and functions to read a whole log."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def facts_of(entries: list[Entry]) -> list[Facts]:
 
 
 def heads_of(log: TopicLog) -> list[RecordHead]:
-    """What the engine says of each entry without its body."""
+    """The heads that the engine gives for each entry."""
     return [
         run.head(row) for run, first, end in log.stretches(EARLIEST) for row in range(first, end)
     ]
@@ -119,13 +119,13 @@ def check_chain(log: TopicLog) -> None:
 
 
 class Engine(Protocol):
-    """An engine with its stored data, which stays over the lives of several stores."""
+    """An engine with its stored data, which outlives the stores that are opened on it."""
 
     clock: SettableClock
     """The clock of every store that is opened."""
 
     def open(self, *, threaded: bool = True) -> TopicStore:
-        """A new owner opens a store on what is kept, once the one before was closed or killed."""
+        """Open a store as a new owner, after the former one was closed or killed."""
 
     def kill(self) -> None:
         """End the owner as a crash does: pending entries may be lost."""

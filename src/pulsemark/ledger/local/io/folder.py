@@ -54,12 +54,12 @@ SegmentId = tuple[int, int]
 
 
 def ledgers_folder(folder: Path) -> Path:
-    """Where segments and their indexes lie."""
+    """The folder of segments and their indexes."""
     return folder / "ledgers"
 
 
 def journal_folder(folder: Path) -> Path:
-    """Where the journal's files lie."""
+    """The folder of the journal's files."""
     return folder / "journal"
 
 
@@ -117,7 +117,7 @@ def check_marker(files: Files, folder: Path) -> None:
 
 
 def _without_marker(files: Files, folder: Path) -> str:
-    """Why a folder without marker is refused; a folder of several workers has them one below."""
+    """Why a folder without marker is refused; a folder of several workers has markers one below."""
     if not files.exists(folder):
         return "it does not exist"
     inner = [name for name in files.listdir(folder) if files.exists(folder / name / MARKER_NAME)]
@@ -232,7 +232,7 @@ def lock_folder(files: Files, folder: Path) -> FolderLock:
 
 
 def _owner(files: Files, folder: Path) -> int | None:
-    """Who has the folder locked, unless the file that says it was removed."""
+    """The process that has the folder locked; None: the file that names it was removed."""
     with suppress(FileNotFoundError), files.opened(folder / LOCK_NAME) as fd:
         return _owner_in(files, fd)
     return None
@@ -327,7 +327,7 @@ class Reserve:
             self._whole = True
 
     def try_to_fill_up(self) -> None:
-        """As `fill_up`, where it does not matter if that fails."""
+        """Call `fill_up`, and ignore an OSError."""
         try:
             self.fill_up()
         except OSError as error:

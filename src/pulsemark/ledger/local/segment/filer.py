@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @record
 class Due:
-    """What a checkpoint has to do for segments."""
+    """The segments that a checkpoint has work for."""
 
     began: list[Segment] = field(default_factory=list)
     """Segments to list in the catalog."""
@@ -227,7 +227,7 @@ class Filer:
             return set(self._removed)
 
     def removal_forgotten(self, segments: Collection[SegmentId]) -> None:
-        """Drop these: the catalog no longer has them in its removal list."""
+        """Drop these: the catalog's removal list no longer has them."""
         with self._lock:
             self._removed.difference_update(segments)
 

@@ -271,7 +271,7 @@ class Chunk:
 
 
 class ChunkEnds(NamedTuple):
-    """What loading an index needs of a chunk: what is before its rows, and its last row."""
+    """The facts of a chunk for loading an index: its predecessors' sums, and its last row."""
 
     row_count: int
     time_before_ms: int

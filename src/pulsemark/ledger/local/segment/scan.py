@@ -134,7 +134,7 @@ def _follows(
     held: list[ScannedRecord],
     start: int,
 ) -> bool:
-    """Whether a record at ``offset`` fits to its entry id, counted from ``start``."""
+    """Whether ``record`` can be at ``offset``: without a gap, or with room for the lost entries."""
     expected = held[-1].end_offset if held else start
     lost = record.fields.entry_id - next_entry_id
     if offset == expected:

@@ -250,7 +250,7 @@ def write_cut(files: Files, segment: Path, ledger_id: int, segment_no: int, cut:
 
 
 def read_cut(files: Files, segment: Path, ledger_id: int, segment_no: int) -> HeadCut:
-    """What was removed, if the cut file is good. Raises UnsupportedVersionError."""
+    """The head cut in the cut file, if the file is good. Raises UnsupportedVersionError."""
     cut, problem = examine_cut(files, segment, ledger_id, segment_no)
     if problem is not None:
         _log.warning(
@@ -262,7 +262,7 @@ def read_cut(files: Files, segment: Path, ledger_id: int, segment_no: int) -> He
 def examine_cut(
     files: Files, segment: Path, ledger_id: int, segment_no: int
 ) -> tuple[HeadCut, str | None]:
-    """What was removed, and the fault of the file or None. Raises UnsupportedVersionError."""
+    """The head cut, and the fault of the file or None. Raises UnsupportedVersionError."""
     path = cut_path(segment)
     try:
         data = read_file(files, path)
