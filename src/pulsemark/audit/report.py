@@ -47,7 +47,7 @@ class Report:
     left: int
     #: Indexes that were removed before they were counted. No row has them.
     uncounted: int
-    #: What was dropped to stay below the limit of rows, and the start of the first bucket kept.
+    #: Rows dropped to stay below the limit of rows, and the start of the first bucket kept.
     dropped_rows: int
     dropped_messages: int
     kept_from_ms: int

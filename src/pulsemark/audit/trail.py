@@ -233,7 +233,7 @@ class Trail:
             self.gaps.append((self.next_index, next_index))
             self.next_index = next_index
         if len(self.gaps) > MAX_GAPS:
-            # What was counted between the two is no gap; but `uncounted` must stay right.
+            # Messages counted between the two are no gap; but `uncounted` must stay right.
             joined = self.gaps.pop(0)
             (first, end), size = self.gaps[0], joined[1] - joined[0]
             self.gaps[0] = (first - size, end)

@@ -99,7 +99,7 @@ class TopicLog:
         self.transactions: Transactions | None = None
         """None: it has no transactions, or they are not followed."""
 
-    # What the log has
+    # The log's content
 
     def segments(self) -> list[Run]:
         """The segments with visible entries, in order."""

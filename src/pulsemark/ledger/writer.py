@@ -843,7 +843,7 @@ class ManagedLedger(SubscribedLog):
             self._engine.void(run)
         self.tail = replace(self.tail, run=None, entry_id=0, offset=0)
 
-    # What the committer calls
+    # Called by the committer
 
     def fence(self) -> None:
         """Drop what is not durable, under the lock; the next entry begins a new ledger."""
@@ -1408,7 +1408,7 @@ def _mark(base: BrokerEntryMetadata) -> NewEntries:
 
 
 def _special(entries: Sequence[StoredEntry]) -> list[tuple[StoredEntry, Event | None]]:
-    """Of a leader's entries the control entries and those of transactions, with their meaning."""
+    """A leader's control entries and entries of transactions, with their meaning."""
     found = ((each, event_in(each.prefix)) for each in entries)
     return [(each, event) for each, event in found if each.kind or event]
 

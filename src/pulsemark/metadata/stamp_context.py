@@ -38,7 +38,7 @@ class Sender:
 
     producer_name: str
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Those that the producer was opened with."""
+    """The properties with which the producer was opened."""
     client_version: str = ""
     """As the client states it, such as "Pulsar-CPP-v3.7.2"."""
     address: str = ""

@@ -132,7 +132,7 @@ class EntryLimits:
 
 
 class DecodeMode(Enum):
-    """What happens with a value that cannot be decoded by its schema; Spark's words."""
+    """The handling of values that cannot be decoded by their schema; Spark's words."""
 
     PERMISSIVE = "PERMISSIVE"
     """It is null; the column ``__error`` has the reason."""

@@ -185,7 +185,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where rows go, and how."""
+    """The target topics of rows, and other options."""
 
     service_url: str
     topic: str | None = None
@@ -358,7 +358,7 @@ class Batch:
 
     @property
     def last_sequence_id(self) -> int:
-        """That of the last message."""
+        """The sequence id of the last message."""
         return self.first_sequence_id + self.count - 1
 
     def entry(self, producer_name: str, publish_time_ms: int) -> bytes:

@@ -282,7 +282,7 @@ class Continuity:
 
 
 class BadEntries:
-    """What becomes of the bad entries of one slice."""
+    """The handling of the bad entries of one slice."""
 
     def __init__(
         self, part: Slice, options: ReadOptions, schema: pa.Schema, continuity: Continuity

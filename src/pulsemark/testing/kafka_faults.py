@@ -97,7 +97,7 @@ class FailingKafka(KafkaFault):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class LosingKafkaAnswers(KafkaFault):
-    """What requests ask for is done, and the connection breaks in place of the answer."""
+    """Requests are carried out, and the connection breaks in place of the answer."""
 
     name = "losing_kafka_answers"
 

@@ -68,7 +68,7 @@ class ConsumerConnection(Protocol):
 
     #: The peer's address as text, for stats.
     address: str
-    #: What the client says of itself, for stats.
+    #: The client's facts about itself, for stats.
     client_version: str
     #: Whether MESSAGE frames on this connection carry the broker entry metadata (PIP-90).
     exposes_entry_metadata: bool

@@ -1,4 +1,4 @@
-"""What is appended and not yet durable: groups, batches, and what waits for them.
+"""Appended entries that are not yet durable: groups, batches, and what waits for them.
 
 An append's bytes and one row of numbers go into its topic's `Group`, groups of all topics into a
 `Batch`, and batches into `Pending`. A pending append has no object of its own, which the garbage
@@ -70,7 +70,7 @@ _Callback = TypeVar("_Callback")
 
 
 class Committer(Protocol):
-    """What a commit needs of the `GroupCommit` that finishes it."""
+    """The part of `GroupCommit` that a commit needs to be finished."""
 
     state: StoreState
     settling: threading.Lock
@@ -217,7 +217,7 @@ class Group(Commit):
 
     @property
     def end_offset(self) -> int:
-        """Where the group ends in the run. The group must have an entry."""
+        """The group's end in the run, in bytes. The group must have an entry."""
         return self.rows[-1]
 
     @property

@@ -92,7 +92,7 @@ class Headers:
         ]
 
     def reason(self, row: int) -> str:
-        """What is wrong with a bad header."""
+        """The reason why a header is bad."""
         start, end = int(self.table.body_starts[row]), int(self.table.ends[row])
         try:
             read_message_metadata(memoryview(self.table.data)[start:end])
