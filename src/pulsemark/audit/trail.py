@@ -303,7 +303,7 @@ def _heads(run: Run, row: int, end: int) -> list[_Head | None]:
 
 
 def _head(run: Run, row: int) -> _Head | None:
-    """One head; None if it is damaged. Raises DamagedRecordError if the entry was removed."""
+    """The head of the entry at a row; None if damaged. Raises DamagedRecordError if removed."""
     try:
         head = run.head(row)
     except (DamagedRecordError, FileNotFoundError):

@@ -84,7 +84,7 @@ def data_dir_of(args: argparse.Namespace, target: str) -> Path:
 
 
 def partitions_among(names: list[str], topic: str) -> list[str]:
-    """Those of the names that are partitions of a topic, by their numbers."""
+    """The names that are partitions of a topic, by their numbers."""
     from ..metadata.partition_names import partition_of
 
     read = {name: partition_of(name) for name in names}

@@ -138,11 +138,11 @@ class LedgerStore(Protocol):
         """
 
     def began(self, run: Run) -> None:
-        """Under the lock: a run is appended to from now on."""
+        """Note that a run is appended to from now on. Under the lock."""
         return
 
     def sealed(self, run: Run) -> None:
-        """Under the lock: no entry follows in this run after those that are pending."""
+        """Note that no entry follows in this run after the pending ones. Under the lock."""
         return
 
     def void(self, run: Run) -> None:

@@ -70,7 +70,7 @@ class LogSnapshot:
     """A log as it was at one moment. Entries may be removed since: `TopicLog.still_has`."""
 
     segments: Sequence[Run]
-    """Up to the last one with a visible entry."""
+    """The segments up to the last one with a visible entry."""
     cut_rows: int
     """How many of the first segment's entries were removed."""
     last_count: int

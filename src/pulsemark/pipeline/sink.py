@@ -191,7 +191,7 @@ class SinkOptions:
     topic: str | None = None
     """The topic of all rows; None: the column ``topic`` names it."""
     producer_name: str = "spark"
-    """How the producers' names begin."""
+    """The beginning of the producers' names."""
     batching_max_messages: int = 1_000
     """As in Pulsar's clients."""
     batching_max_bytes: int = 128 * 1024
@@ -282,7 +282,7 @@ def places_of(schema: StructType, *, topic_needed: bool) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One row."""
+    """One row as a message."""
 
     topic: str | None
     value: bytes | None

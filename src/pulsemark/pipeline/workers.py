@@ -50,7 +50,7 @@ class WorkSource(DataSource):
 
 
 class WorkReader(DataSourceReader):
-    """One partition for each task, which has it."""
+    """A Spark reader with one partition for each task."""
 
     def __init__(self, work: Callable[[Any], Iterator[Any]], tasks: Sequence[Any]) -> None:
         self._work, self._tasks = work, tasks

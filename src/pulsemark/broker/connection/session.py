@@ -350,7 +350,7 @@ class Gathering:
         return True
 
     def handled(self) -> None:
-        """All input was handled at once: pause reading, if the client is paced."""
+        """Called when all input was handled: pause reading, if the client is paced."""
         if self._paced_reads and self._timer is None:
             self._paced_reads -= 1
             self.is_pausing = True
@@ -910,7 +910,7 @@ class Session(asyncio.BufferedProtocol):
         self._pauses.begin_one(Pause.LONG_WORK)
 
     def long_work_ended(self) -> None:
-        """All pieces of a command are done."""
+        """Go on after a command whose pieces are all done."""
         if self._pauses.end_one(Pause.LONG_WORK):
             self._liveness.reading_resumed(self._loop.time())
 

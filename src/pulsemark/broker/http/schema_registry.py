@@ -200,12 +200,12 @@ class _Subject:
 
     @property
     def versions(self) -> list[SchemaVersion]:
-        """All that were registered, deleted ones too."""
+        """All registered versions, deleted ones too."""
         return [one for one in self.stored if one.id]
 
     @property
     def live(self) -> list[SchemaVersion]:
-        """Those that were not deleted."""
+        """The versions that were not deleted."""
         return [one for one in live_of(self.stored) if one.id]
 
     def shown(self, *, deleted: bool) -> list[SchemaVersion]:
@@ -835,7 +835,7 @@ def _hidden(gone: list[SchemaVersion], stored: list[SchemaVersion]) -> list[Sche
 
 
 def _emptied(gone: list[SchemaVersion], stored: list[SchemaVersion]) -> list[SchemaVersion]:
-    """Without these definitions; the numbers of the others stay."""
+    """The versions without the definitions in `gone`; the numbers of the others stay."""
     numbers = {one.number for one in gone}
     nothing = Schema(name="", schema_data=b"")
     nothing.type = Schema.Type.Value("None")  # type: ignore[assignment]

@@ -205,7 +205,7 @@ class Schemas:
         new: SchemaVersion,
         topic: Topic | None,
     ) -> int | None:
-        """Within a turn: add a schema that was compared with these versions; None: they changed."""
+        """Add a schema that was compared with these versions; None: they changed. Within a turn."""
         key = _key(name)
         versions = await self._load(key)
         if versions != expected:

@@ -273,7 +273,7 @@ class Appended:
 
     @property
     def error(self) -> BaseException | None:
-        """Once ``commit`` is done: why this entry is not stored; None if it is."""
+        """The reason why this entry is not stored; None if it is. Known once ``commit`` is done."""
         error = self.commit.error
         if isinstance(error, FencedError) and self.entry_id < error.stored_end_id:
             return None
@@ -348,7 +348,7 @@ class EntryWriter(Protocol):
         return
 
     def shown(self, groups: Sequence[Group]) -> None:
-        """These groups are visible now, and their receipts are on the way: do the upkeep now."""
+        """Do the upkeep now: these groups are visible, and their receipts are on the way."""
         return
 
 

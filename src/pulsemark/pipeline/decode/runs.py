@@ -338,7 +338,7 @@ class _Run:
         return proven
 
     def right_heads(self, rows: Bools) -> Bools:
-        """Which of these records have a header and prefix that match their checksum."""
+        """Whether each record has a header and prefix that match their checksum."""
         if not bool(rows.any()):
             return rows
         starts, ends = self.begins + CORE_OFFSET, self.covered_ends()
@@ -348,7 +348,7 @@ class _Run:
         return right
 
     def right_bodies(self, rows: Bools) -> Bools:
-        """Which of these records have a body that matches a checksum: the producer's, or ours."""
+        """Whether each record's body matches a checksum: the producer's, or ours."""
         if not bool(rows.any()):
             return rows
         octets = np.frombuffer(self._data, np.uint8)

@@ -133,7 +133,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All files of a target that count."""
+    """The files of a target that count."""
 
     files: tuple[OffloadedFile, ...] = ()
     head: Head | None = None

@@ -71,7 +71,7 @@ class OffloadTable(ABC):
     """A table of offloaded messages, partitioned by topic and time."""
 
     name: str
-    """How the user names it."""
+    """The user's name of the format."""
     constants: bool
     """Whether the files have the columns ``topic`` and ``hour`` themselves."""
     format: str
