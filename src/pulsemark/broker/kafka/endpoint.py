@@ -419,7 +419,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             self._answered(request, ())
 
     async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the items, of which there may be very many, each when the loop has time for it."""
+        """Yield the items, maybe very many, giving way to other work on the loop."""
         turns = self.endpoint.turns
         for item in items:
             if not turns.has_time():
@@ -455,7 +455,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             yield item
 
     async def gathered(self, items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-        """The items of a request by key, each when the loop has time for it."""
+        """Group a request's items by key, giving way to other work on the loop."""
         found: dict[K, list[T]] = {}
         async for item in self.in_turns(items):
             found.setdefault(key(item), []).append(item)

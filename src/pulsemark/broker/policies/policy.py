@@ -45,17 +45,17 @@ def number(policy: str, value: Any, highest: int) -> int:
 
 
 def integer(name: str, value: Any) -> int:
-    """Pulsar's `int`."""
+    """A JSON value as Pulsar's `int`. Raises as `number`."""
     return number(name, value, INT_MAX)
 
 
 def long_integer(name: str, value: Any) -> int:
-    """Pulsar's `long`."""
+    """A JSON value as Pulsar's `long`. Raises as `number`."""
     return number(name, value, LONG_MAX)
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Pulsar's `boolean`: a number is whether it is not 0, null is false."""
+    """A JSON value as Pulsar's `boolean`: a number is true unless it is 0, null is false."""
     if isinstance(value, str) and value.strip() in ("true", "True", "TRUE"):
         return True
     if isinstance(value, str) and value.strip() in ("false", "False", "FALSE", *_NOTHING):
