@@ -24,7 +24,7 @@ SEND = "### One SEND, from socket to receipt\n"
 DELIVERY = "### One delivery, from commit to consumer\n"
 SEND_STOPS_MAX = 16
 DELIVERY_STOPS_MAX = 12
-#: What a SEND enters beside the walk, and what for.
+#: The modules that a SEND enters beside the walk, and what for.
 BESIDE_SEND = {
     "connection_memory.py": "output memory is counted",
     "broker/counters.py": "counters, once for each run",
@@ -35,8 +35,9 @@ BESIDE_SEND = {
     "ledger/store_core.py": "hands the waking of the committer on",
     "ledger/store_state.py": "this process is the one that opened the store",
     "metadata/message.py": "the producer's checksum",
+    "metadata/protobuf_fields.py": "varints of the stamp and of the receipt",
 }
-#: What a delivery enters beside the walk, and what for.
+#: The modules that a delivery enters beside the walk, and what for.
 BESIDE_DELIVERY = {
     "broker/cooperative.py": "subscriptions share a turn of the event loop",
     "connection_memory.py": "output memory is counted",
@@ -49,6 +50,7 @@ BESIDE_DELIVERY = {
     "ledger/local/io/files.py": "reads of the segment's file",
     "ledger/local/segment/time_index.py": "where the entry's record begins in the file",
     "ledger/run.py": "what all engines' runs have in common",
+    "metadata/protobuf_fields.py": "varints of the frame's header",
 }
 #: The test's own client and broker.
 TEST_KIT = ("client/", "testing/", "broker/embed.py", "wire/message_id.py")

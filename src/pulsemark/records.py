@@ -77,7 +77,7 @@ class _Factory:
 
 
 class _Signature:
-    """What `help` and `inspect.signature` show of a record: its fields, as of a dataclass."""
+    """A record's signature for `help` and `inspect.signature`: its fields, as of a dataclass."""
 
     def __get__(self, _: Any, kind: Any) -> Any:
         from inspect import Parameter, Signature

@@ -1,4 +1,4 @@
-"""What TCP knows of a client without reading from it: whether it has ended, or its host is gone.
+"""TCP's facts about a client, without reading from it: whether it has ended, or its host is gone.
 
 A connection that is not read does not see its end, which comes after the bytes that wait. So code
 that pauses reading asks here. Where the system has no TCP_INFO, nothing is known.

@@ -2,10 +2,10 @@
 
 Two limits keep it small, and neither makes a count wrong without a sign:
 
-- At most so many rows. Above it the oldest bucket is dropped: `dropped_rows` and `dropped_messages`
-  say how much, `kept_from_ms` from when on all buckets are there.
-- At most so many combinations of tag values in a bucket. What comes above it is counted in the
-  bucket's rest row, as are values that are too long.
+- The number of rows. Above it the oldest bucket is dropped: `dropped_rows` and `dropped_messages`
+  count what was dropped; all buckets from `kept_from_ms` on are kept.
+- The combinations of tag values in a bucket. Messages with further combinations are counted in the
+  bucket's rest row, as are those with too long values.
 
 A count is *out of order* if it comes after a count of a later bucket.
 """

@@ -47,7 +47,7 @@ class Report:
     left: int
     #: Indexes that were removed before they were counted. No row has them.
     uncounted: int
-    #: What was dropped to stay below the limit of rows, and the start of the first bucket kept.
+    #: Rows dropped to stay below the limit of rows, and the start of the first bucket kept.
     dropped_rows: int
     dropped_messages: int
     kept_from_ms: int
@@ -58,7 +58,7 @@ class Report:
     rows: list[AuditRow] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """All but the rows, as JSON has it."""
+        """All facts except the rows, in the form of the JSON."""
         names = [spec.name for spec in fields(self) if spec.name not in ("rows", "tags")]
         return {"tags": list(self.tags), **{name: getattr(self, name) for name in names}}
 
@@ -336,7 +336,7 @@ Values: TypeAlias = tuple[str | None, ...] | None
 
 @record(frozen=True, kw_only=True)
 class Comparison:
-    """One bucket and combination of tag values, at the broker and at one tier."""
+    """The counts of one bucket and combination of tag values, at the broker and at one tier."""
 
     tier: str
     bucket_start_ms: int

@@ -233,7 +233,7 @@ class Trail:
             self.gaps.append((self.next_index, next_index))
             self.next_index = next_index
         if len(self.gaps) > MAX_GAPS:
-            # What was counted between the two is no gap; but `uncounted` must stay right.
+            # Messages counted between the two are no gap; but `uncounted` must stay right.
             joined = self.gaps.pop(0)
             (first, end), size = self.gaps[0], joined[1] - joined[0]
             self.gaps[0] = (first - size, end)
@@ -303,7 +303,7 @@ def _heads(run: Run, row: int, end: int) -> list[_Head | None]:
 
 
 def _head(run: Run, row: int) -> _Head | None:
-    """One head; None if it is damaged. Raises DamagedRecordError if the entry was removed."""
+    """The head of the entry at a row; None if damaged. Raises DamagedRecordError if removed."""
     try:
         head = run.head(row)
     except (DamagedRecordError, FileNotFoundError):

@@ -188,7 +188,7 @@ class CompactionFigures:
 
 @record
 class TopicCleaning:
-    """What cleaning removed from a topic, and the counts of its compactions."""
+    """Counts of a topic's entries removed by cleaning, and of its compactions."""
 
     entries_removed: int = 0
     messages_removed: int = 0

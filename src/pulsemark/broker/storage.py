@@ -91,7 +91,7 @@ class Storage(Protocol):
 
 
 EXECUTOR_THREADS = 4
-#: Where some threads wait for bookies that do not answer, enough must be left for other topics.
+#: Some threads may wait for silent bookies; enough must be left for other topics.
 BOOKKEEPER_THREADS = 64
 
 

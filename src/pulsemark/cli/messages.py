@@ -65,7 +65,7 @@ def _entry(template: metadata.MessageMetadata, value: bytes, name: str, number: 
 
 
 def _partition(key: str | None, number: int, partitions: int) -> int:
-    """By the key's hash as Java's clients compute it by default, otherwise one after another."""
+    """The partition of a key by its Java hash; without a key, one after another."""
     if key is None:
         return number % partitions
     code = 0

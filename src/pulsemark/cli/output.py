@@ -298,7 +298,7 @@ def _bar(
     from rich.text import Text
 
     class Figures(progress.ProgressColumn):
-        """How much of how much, and how much in a second."""
+        """The figures of a progress bar: done, total, and rate per second."""
 
         def render(self, task: progress.Task) -> Text:
             def shown(number: float) -> str:

@@ -31,7 +31,7 @@ class Command(NamedTuple):
 #: Options with a broker's address, of this command and of other tools.
 ADDRESSES = ("--url", "--service-url", "--admin-url", "--grpc", "--broker", "--grpc-url")
 
-#: Of each command, as its help page shows them.
+#: The examples in each command's help page.
 EXAMPLES: dict[str, list[str]] = {}
 for _line in """\
 pulsemark standalone

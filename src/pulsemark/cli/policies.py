@@ -47,7 +47,7 @@ BACKLOG_QUOTA = "backlogQuota"
 PROPERTIES = "properties"
 DESCRIBED = {each.name: each for each in DESCRIPTIONS}
 POLICIES = (*DESCRIBED, ENTRY_FORMAT)
-#: Where those are reached that have routes of their own, at both levels.
+#: The routes of policies with routes of their own, at both levels.
 OWN_ROUTES = {
     ENTRY_FORMAT: Place(path=ENTRY_FORMAT),
     BACKLOG_QUOTA: Place(path=BACKLOG_QUOTA),

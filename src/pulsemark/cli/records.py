@@ -52,7 +52,7 @@ class Row:
     crc: str = "none"
     #: All fields of the prefix by name; a third party's by number if its plugin is not installed.
     prefix: dict[str, object] = field(default_factory=dict)
-    #: What a control entry says; None for other entries, and where the prefix says nothing.
+    #: The content of a control entry; None for other entries, and if the prefix has none.
     control: metadata.Control | None = None
     #: The producer's bytes.
     body: bytes = field(default=b"", repr=False)
@@ -289,7 +289,7 @@ def control_line(
 
 
 def control_fields(control: metadata.Control | None) -> dict[str, object] | None:
-    """What a control entry says, for JSON."""
+    """The content of a control entry, for JSON."""
     if control is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""Where commands read topics without a broker: a data folder, or Apache BookKeeper (`--store`).
+"""The stores that commands read without a broker: a data folder, or BookKeeper (`--store`).
 
 Topics in BookKeeper are this package's own or Apache Pulsar's. Nothing is written there: no ledger
 is recovered or fenced, and the brokers that write to them notice nothing.
@@ -84,7 +84,7 @@ def data_dir_of(args: argparse.Namespace, target: str) -> Path:
 
 
 def partitions_among(names: list[str], topic: str) -> list[str]:
-    """Those of the names that are partitions of a topic, by their numbers."""
+    """The names that are partitions of a topic, by their numbers."""
     from ..metadata.partition_names import partition_of
 
     read = {name: partition_of(name) for name in names}
@@ -120,7 +120,7 @@ def one_log(reader: FolderReader, topic: str) -> FolderLog:
 def from_broker(
     args: argparse.Namespace, topic: str, ask: Callable[[AdminClient, str], T]
 ) -> list[tuple[str, T]] | None:
-    """What `ask` finds in the topic, or in each of its partitions, over HTTP.
+    """The results of `ask` for the topic, or for each of its partitions, over HTTP.
 
     The broker is that of `--url`. Without any place (no `--data-dir` and no `--store`), it is the
     one on this machine. None: a folder is to be read, since no broker runs there, or it does not

@@ -122,11 +122,11 @@ class Registration:
         self._electing: asyncio.Task[None] | None = None
         self.is_leader = False
         self._is_over = False
-        #: Where Kafka's clients reach this broker; None: they cannot.
+        #: This broker's address for Kafka's clients; None: it has none.
         self.kafka: KafkaPlace | None = None
         #: When a broker was found to have gone, by the name and version of its node in `KAFKA`.
         self._gone_since_s: dict[tuple[str, int], float] = {}
-        #: Where its seek service is.
+        #: The address of its seek service.
         self.grpc = NO_GRPC
 
     @property

@@ -170,7 +170,7 @@ class SharedCatalog(MetadataStore):
             raise CatalogError(self.name, str(error)) from error
 
     def _known(self, places: Iterable[Place], moment: int) -> dict[Place, Known]:
-        """These values at a moment. Raises ChangedElsewhereError if one is no longer known."""
+        """The values at a moment. Raises ChangedElsewhereError if one is no longer known."""
         with self._lock:
             for place in places:
                 if self._changed_at.get(place, self._forgotten) > moment:

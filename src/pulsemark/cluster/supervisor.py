@@ -155,7 +155,7 @@ class Supervisor:
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        """What each worker reports: URLs, process id, data folder."""
+        """The facts that each worker reports: URLs, process id, data folder."""
         return [running.facts for running in self._running]
 
     async def __aenter__(self) -> Self:

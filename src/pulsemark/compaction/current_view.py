@@ -1,4 +1,4 @@
-"""The compacted view of a topic that counts, and what compaction still needs of the log.
+"""A topic's current compacted view, and the part of the log that compaction still needs.
 
 Each view is a topic of its own in the store, with a name that no client can choose:
 ``compacted/<topic id>/<generation>``. The catalog's property (kind ``compaction``, key the topic's
@@ -49,7 +49,7 @@ class CleanerState:
     """The catalog's state of a topic whose log is cleaned as Kafka's are (see `cleaner`)."""
 
     first_index: int
-    """Where the topic begins: what was before it was deleted."""
+    """The topic's first position: entries before it were deleted."""
     runs: tuple[tuple[Position, int], ...] = ()
     """Horizons of views, oldest first, and when (ms) each was reached."""
     held: Position | None = None

@@ -244,7 +244,7 @@ class _Watch(Watch):
 
 
 class Silence(Enum):
-    """What became of a process of which nothing was heard."""
+    """The outcome for a process that sent nothing for a while."""
 
     BEGAN = "it says nothing"
     OVER = "it was heard again"
@@ -308,7 +308,7 @@ class LocalServer:
             del self._connections[task]
 
     async def _end_silent_sessions(self) -> None:
-        """Counts looks, not time: what was sent while this process itself hung is read first."""
+        """Count looks, not time: data sent while this process hung is read first."""
         while True:
             await asyncio.sleep(self.session_timeout_ms / 1000 / LOOKS)
             for task, connection in tuple(self._connections.items()):
@@ -337,7 +337,7 @@ class _Connection:
     async def answer(
         self, number: int, method: str, given: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
-        """Do what is asked, and send the answer."""
+        """Carry out a request, and send the answer."""
         result: Any
         try:
             result = await self._do(number, method, given, named)

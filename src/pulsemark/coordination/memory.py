@@ -157,7 +157,7 @@ class MemoryTree:
         return node.data, node.version, node.created
 
     def restore(self, path: str, data: bytes, version: int, created: int) -> None:
-        """Have a node again that was kept; after its parent."""
+        """Add a stored node again; its parent must be there."""
         if path == "/":
             self._nodes["/"].created = created
         else:
@@ -332,7 +332,7 @@ class MemoryCoordination(Coordination):
         return effect()
 
     def report(self, path: str, *, is_list: bool) -> None:
-        """From the tree, in any thread: call the watches of this path."""
+        """Call the watches of this path. The tree calls this in any thread."""
         if self.state is not State.CONNECTED:
             return
         for watch in tuple(self._watches.get((path, is_list), ())):
@@ -392,7 +392,7 @@ class DurableTree(MemoryTree):
             self.restore(path, data, version, created)
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Store what became of these nodes. Raises sqlite3.Error; then nothing is stored.
+        """Store the present state of these nodes. Raises sqlite3.Error; then nothing is stored.
 
         After a DoubtfulCommitError nothing can be stored until the file is opened again.
         """

@@ -101,7 +101,7 @@ class ZooKeeperCoordination(Coordination):
             hosts=hosts,
             timeout=session_timeout_ms / 1000,
             logger=_kazoo_log(),
-            # It reconnects for as long as it takes; a quarter of a second between attempts at most.
+            # kazoo reconnects without end, with at most a quarter of a second between attempts.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.25),
         )
         self = cls(client, hosts, session_timeout_ms)
@@ -138,7 +138,7 @@ class ZooKeeperCoordination(Coordination):
         return Watch(self._listeners, OF_STATE, changed)
 
     def _on_kazoo_state(self, kazoo_state: str) -> None:
-        """In kazoo's thread."""
+        """Pass a new state to the loop. Called in kazoo's thread."""
         self._on_loop(self._become, State(kazoo_state.lower()))
 
     def _become(self, state: State) -> None:
@@ -213,7 +213,7 @@ class ZooKeeperCoordination(Coordination):
         path = operations[0].path if operations else ""
         results = await self._answer(path, request.commit_async)
         for one, result in zip(operations, results, strict=True):
-            # The one that failed; those before and after it have errors that only say so.
+            # The result of the failed one; the others' results only say that one has failed.
             if isinstance(result, Exception) and type(result).__name__ not in NOT_TO_BLAME:
                 raise _typed(result, one.path)
         return [self._result(one, result) for one, result in zip(operations, results, strict=True)]
@@ -227,7 +227,7 @@ class ZooKeeperCoordination(Coordination):
         return await self._answer(path, getattr(self._client, method), *arguments)
 
     async def _answer(self, path: str, method: Callable[..., Any], *arguments: object) -> Any:
-        """What kazoo answers, or a typed error; ConnectionLossError after twice the timeout."""
+        """Call kazoo. Raises typed errors; ConnectionLossError after twice the timeout."""
         if self._is_closed:
             raise CoordinationClosedError(path)
         if self.state is State.SUSPENDED:
@@ -284,7 +284,7 @@ class ZooKeeperCoordination(Coordination):
         try:
             await self._arm(place)
         except CoordinationError as error:
-            # With the next connection it is set again. A list's node that is gone has no changes.
+            # The next connection sets it again. If a list's node is gone, there are no changes.
             log.debug("watch of %s not set: %s", place[0], error)
         for watch in tuple(self._watches.get(place, ())):
             watch.run()
@@ -307,7 +307,7 @@ class ZooKeeperCoordination(Coordination):
 
 
 def _kazoo_log() -> logging.Logger:
-    """What kazoo says only if it is wanted: each attempt to connect is two lines."""
+    """kazoo's log, silent by default: each attempt to connect is two lines."""
     kazoo_log = logging.getLogger(f"{__name__}.kazoo")
     if kazoo_log.level == logging.NOTSET:
         kazoo_log.setLevel(logging.ERROR)

@@ -338,7 +338,7 @@ class SeekClient:
         return messages.answer_of(ControlAppended, answer)
 
     def epochs(self, topic: str, *, timeout_s: float | None = None) -> EpochHistory:
-        """Where each leader epoch of a topic begins, and where the last one ends."""
+        """The start of each leader epoch of a topic, and the end of the last one."""
         return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
 
     def history(

@@ -60,7 +60,7 @@ class TopicState:
     next_index: int = 0
     entry_count: int = 0
     append_time_ms: int = 0
-    """Of its last entry, by the broker's clock."""
+    """The broker time of its last entry."""
 
     @classmethod
     def of(cls, topic_id: int, log: TopicLog) -> TopicState:

@@ -302,7 +302,7 @@ class ControlRequest:
 
 @dataclass(frozen=True, slots=True)
 class ControlAppended:
-    """Where a control entry was stored; `epoch` is the leader epoch that it belongs to."""
+    """The position of a stored control entry; `epoch` is the leader epoch that it belongs to."""
 
     position: Position
     index: int

@@ -91,7 +91,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where and how to serve. Port 0 picks a free port. Raises ValueError that names the field."""
+    """The options of a server. Port 0 picks a free port. Raises ValueError that names the field."""
 
     host: str = "127.0.0.1"
     port: int | None = 0
@@ -99,9 +99,9 @@ class ServerOptions:
     tls_port: int | None = None
     """An additional port with `tls`; `port`, if it is given, has no TLS then."""
     token: str | None = field(default=None, repr=False)
-    """What callers must send; None: everyone may call, except AppendControl."""
+    """The token that callers must send; None: everyone may call, except AppendControl."""
     control_token: str | None = field(default=None, repr=False)
-    """What callers of AppendControl must send; None: the call is off."""
+    """The token that callers of AppendControl must send; None: the call is off."""
     max_concurrent_calls: int = MAX_CALLS
     """The most single calls at a time; more are refused with RESOURCE_EXHAUSTED."""
     max_streams: int = MAX_STREAMS
@@ -354,7 +354,7 @@ class FolderSource(TopicSource):
         return log
 
     def ends(self, topic: str) -> LogEnds:
-        """Where the topic ends, by all that the folder's files say. Raises TopicNotFoundError."""
+        """The ends of the topic, by all that the folder's files say. Raises TopicNotFoundError."""
         reader, log, folder = self._reader, self.log(topic), self._folder
         if folder is None or not isinstance(reader, FolderReader):
             return LogEnds(log.next_index)

@@ -58,7 +58,7 @@ Answer = TypeVar("Answer")
 
 
 class TopicSource:
-    """Where the service finds topics, and what it can do with them.
+    """The service's source of topics, and of operations on them.
 
     One that only reads has `log` and `ends`; what only a broker can do raises NotPossibleError
     here. Methods that are no coroutines are called on worker threads, several at a time, and may
@@ -70,7 +70,7 @@ class TopicSource:
         raise NotImplementedError
 
     def ends(self, topic: str) -> LogEnds:
-        """Where the topic's log ends, and what is lost beyond its ends. Raises as `log`."""
+        """The ends of the topic's log, and what is lost beyond them. Raises as `log`."""
         raise NotImplementedError
 
     def full_name(self, topic: str) -> str:
@@ -228,7 +228,7 @@ class SeekServicer:
         return message_of(pb.AppendControlResponse, appended)
 
     async def epochs(self, request: pb.EpochsRequest, context: Context) -> pb.EpochsResponse:
-        """Where each leader epoch begins (Epochs)."""
+        """Answer Epochs: the start of each leader epoch."""
         source = self._source
         if request.stored:
             return await self._run(lambda _: _stored_history(source.stored_log(request.topic)))
@@ -238,7 +238,7 @@ class SeekServicer:
         )
 
     async def follow_state(self, request: pb.FollowStateRequest, context: Context) -> None:
-        """What a follower needs beside the entries (FollowState)."""
+        """Answer FollowState: the facts that a follower needs beside the entries."""
         version = agreed_version((request.oldest_version, request.newest_version), VERSIONS)
         with self._streams.open(context) as slot:
             found = await self._run(lambda _: self._source.state())
@@ -246,7 +246,7 @@ class SeekServicer:
                 await slot.write(message)
 
     async def audit(self, request: pb.AuditRequest, context: Context) -> pb.AuditResponse:
-        """What the broker counted of a topic (Audit)."""
+        """Answer Audit: the broker's counts of a topic."""
         topic = self.topic(request.topic)
         made = await self._source.audit(
             topic,

@@ -60,7 +60,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What to read: from `start` to before `end` (None: the topic's end), with a maximum number."""
+    """The range `[start, end)` (None: to the topic's end), at most `max_entries`."""
 
     start: Position
     end: Position | None

@@ -1,4 +1,4 @@
-"""What a reader gets back: one stored entry, as views on the bytes read.
+"""One stored entry as readers get it: views on the bytes read.
 
 **Its time.**
 An entry has one time, which searching, expiry, compaction and statistics all use (PIP-70): the

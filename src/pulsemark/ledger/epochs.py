@@ -22,7 +22,7 @@ from .run import DamagedRecordError, IoCount, Run
 
 @record(frozen=True)
 class EpochStart:
-    """Where a leader epoch begins."""
+    """The start of a leader epoch."""
 
     epoch: int
     first_index: int
@@ -45,7 +45,7 @@ class EpochHistory:
 
 
 def epoch_starts(runs: Sequence[Run]) -> list[EpochStart]:
-    """Where each leader epoch that has entries begins, oldest first. Reads the epochs' marks."""
+    """The start of each leader epoch that has entries, oldest first. Reads the epochs' marks."""
     return [
         EpochStart(run.header.epoch, run.first_index, run.first_position, _leader_of(run))
         for run in epoch_runs(runs)
@@ -82,7 +82,7 @@ def common_point(one: EpochHistory, other: EpochHistory) -> int | None:
     Entries before the first epoch (epoch 0) are taken to have one writer.
     """
     if not one.starts or not other.starts:
-        # What was removed may have differed. Only logs that never had an entry are known.
+        # Removed entries may have differed. Only of logs that never had an entry it is known.
         ends = {log.next_index for log in (one, other) if not log.starts}
         are_known = ends == {0} or (not one.starts and not other.starts and len(ends) == 1)
         return ends.pop() if are_known else None
@@ -177,7 +177,7 @@ def check_not_before(topic: str, epoch: int, kept: Sequence[Run]) -> None:
 
 @record(frozen=True)
 class TailCut:
-    """Where a log will end: the runs that stay, the last of which is shortened."""
+    """A log's end after a cut: the runs that stay, the last of which is shortened."""
 
     kept: tuple[Run, ...]
     dropped: tuple[Run, ...]

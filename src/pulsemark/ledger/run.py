@@ -74,7 +74,7 @@ class Run(ABC):
     """A run of entries. An engine implements the abstract methods."""
 
     entry_overhead_bytes: ClassVar[int] = 0
-    """What the engine stores with each entry, beside its prefix and body."""
+    """The bytes that the engine stores with each entry, beside its prefix and body."""
     may_wait: ClassVar[bool] = False
     """Whether reading rows and entries can take long: they are not on this machine."""
 
@@ -99,7 +99,7 @@ class Run(ABC):
         self._sample: PrefixSample | None = None
         self._own_times: OwnTimes | None = None
 
-    # What the engine implements
+    # Implemented by the engine
 
     @property
     @abstractmethod
@@ -167,7 +167,7 @@ class Run(ABC):
     def cut_head(self, rows: int) -> None:
         """Remove the first ``rows`` entries: durable before they disappear. Raises OSError."""
 
-    # What appending needs
+    # For appending
 
     overhead_bytes: tuple[int, int]
     """How many bytes an entry takes in the run beside its own: with BODY_CRC_OURS, and with
@@ -373,7 +373,7 @@ class Rows(Protocol):
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Where each entry begins in the run."""
+        """The offset of each entry in the run."""
 
 
 ROW_FIELDS = 4
@@ -428,7 +428,7 @@ class Columns:
 
 @dataclass(slots=True)
 class Probe:
-    """What a search needs to know about one entry."""
+    """The facts about one entry that a search needs."""
 
     row: int
     stamp_ms: int
@@ -540,7 +540,7 @@ class Link(NamedTuple, Generic[H]):
 
     header: H
     end_entry_id: int | None
-    """Where its entries end, by the next header; None: no header says it."""
+    """The end of its entries, by the next header; None: no header says it."""
     end_index: int | None
     """Index of the first message after them; None: no header says it."""
 

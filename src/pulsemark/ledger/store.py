@@ -89,7 +89,7 @@ class MetadataStore(Protocol):
         """Store several values, or remove them (None), all of them or none: (kind, key, value)."""
 
     def moment(self) -> int:
-        """What `write_since` can be told: values that are read from now on are not older."""
+        """A moment for `write_since`: values read from now on are not older than it."""
         return 0
 
     def write_since(self, moment: int, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
@@ -116,7 +116,7 @@ class LedgerStore(Protocol):
     metadata: MetadataStore
     """Topics, ledger ids and values."""
     writer: EntryWriter
-    """What appends entries."""
+    """Appends entries."""
 
     def start(self, committer: GroupCommit) -> None:
         """The store is ready: the engine may work in the background, and fence owners."""
@@ -138,11 +138,11 @@ class LedgerStore(Protocol):
         """
 
     def began(self, run: Run) -> None:
-        """Under the lock: a run is appended to from now on."""
+        """Note that a run is appended to from now on. Under the lock."""
         return
 
     def sealed(self, run: Run) -> None:
-        """Under the lock: no entry follows in this run after those that are pending."""
+        """Note that no entry follows in this run after the pending ones. Under the lock."""
         return
 
     def void(self, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""What the topics of a store share: engine, state, group commit, clock, options, ledger ids."""
+"""The parts shared by a store's topics: engine, state, group commit, clock, options, ledger ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEDGER_IDS_AT_ONCE = 64
 
 @record(frozen=True)
 class StoreSetup:
-    """What a store is opened with, whatever its engine."""
+    """The arguments with which a store is opened, whatever its engine."""
 
     clock: Clock
     options: StoreOptions
@@ -67,7 +67,7 @@ class StoreCore:
         return self.catalog
 
     def transactions_noter(self, topic_id: int) -> Callable[[bytes], None]:
-        """What stores the note of a topic's transactions. It raises CatalogError."""
+        """A function that stores the note of a topic's transactions. Raises CatalogError."""
         return partial(self.catalog.put, TRANSACTIONS_NOTE_KIND, str(topic_id))
 
     is_whole = True

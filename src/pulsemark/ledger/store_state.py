@@ -150,7 +150,7 @@ class _Job(Generic[_T]):
         return self._error is not None
 
     def result(self) -> _T:
-        """What the work returned; raises what it raised."""
+        """Return or raise what the work returned or raised."""
         if self._error is not None:
             raise self._error
         return cast("_T", self._result)
@@ -208,7 +208,7 @@ class UninterruptedWork:
             self._thread.start()
 
     def run(self, function: Callable[[], _T]) -> _T:
-        """What ``function()`` returns where no signal handler runs. Raises ForkedStoreError."""
+        """Call ``function()`` where no signal handler runs. Raises ForkedStoreError."""
         self._state.check_process()
         if (
             self._has_ended  # the store was closed: the work raises that itself

@@ -70,7 +70,7 @@ class LogSnapshot:
     """A log as it was at one moment. Entries may be removed since: `TopicLog.still_has`."""
 
     segments: Sequence[Run]
-    """Up to the last one with a visible entry."""
+    """The segments up to the last one with a visible entry."""
     cut_rows: int
     """How many of the first segment's entries were removed."""
     last_count: int
@@ -99,7 +99,7 @@ class TopicLog:
         self.transactions: Transactions | None = None
         """None: it has no transactions, or they are not followed."""
 
-    # What the log has
+    # The log's content
 
     def segments(self) -> list[Run]:
         """The segments with visible entries, in order."""
@@ -598,35 +598,35 @@ class ControlPositions:
         return self._keys[at : at + 1] == [key]
 
     def add(self, position: Position) -> None:
-        """A control entry got this position."""
+        """Add the position of a new control entry."""
         if self._store is not None:
             insort(self._keys, _key(position))
 
     def within(self, start: Position, end: Position) -> list[Position]:
-        """Those in [start, end), in order."""
+        """The positions in [start, end), in order."""
         keys = self._keys
         found = keys[bisect_left(keys, _key(start)) : bisect_left(keys, _key(end))]
         return [Position(key >> _SHIFT, key & MAX_ENTRY_ID) for key in found]
 
     def count(self, start: Position, end: Position) -> int:
-        """How many are in [start, end)."""
+        """The number of control entries in [start, end)."""
         keys = self._keys
         return max(0, bisect_left(keys, _key(end)) - bisect_left(keys, _key(start)))
 
     def drop_before(self, position: Position) -> None:
-        """The entries before ``position`` were removed."""
+        """Forget the positions before ``position``, whose entries were removed."""
         removed = bisect_left(self._keys, _key(position))
         self._keys = self._keys[removed:]
         self.removed_count += removed
 
     def drop_after(self, last: Run | None) -> None:
-        """The log ends with this run now; None: it is empty."""
+        """Forget the positions after this run, the log's last one now; None: it is empty."""
         if self._keys:
             end = Position(last.ledger_id, last.end_entry_id) if last else Position(-1, 0)
             self._keys = self._keys[: bisect_left(self._keys, _key(end))]
 
     def failed_after(self, last: Run | None) -> None:
-        """What comes after this run did not become durable; a crash may show it all the same."""
+        """Forget positions after this run: not durable, but a crash may show them still."""
         before = self._keys
         self.drop_after(last)
         self._doubtful |= {key >> _SHIFT for key in before[len(self._keys) :]}
@@ -646,7 +646,7 @@ class ControlPositions:
                 self._write(kept | {ledger_id}, kept - {open_ledger_id})
 
     def close(self) -> None:
-        """No entry follows: note all positions. Raises CatalogError."""
+        """Note all positions, as no entry follows. Raises CatalogError."""
         with self._noting:
             if self._noted:
                 self._write(self._noted, self._noted)

@@ -137,7 +137,7 @@ class TopicStore(StoreCore):
                 self._topic_ids.update(self.catalog.create_topics(new))
 
     def open_internal(self, name: str) -> ManagedLedger:
-        """A log of a program's own, made at its first use; not listed. Raises as `open_topic`."""
+        """Open a log that a program itself uses; not listed. Raises as `open_topic`."""
         return self.open_view(INTERNAL_TOPIC_PREFIX + name)
 
     def open_view(self, name: str, *, create: bool = True) -> ManagedLedger:
@@ -190,7 +190,7 @@ class TopicStore(StoreCore):
         return ledger
 
     def _controls(self, topic_id: int, segments: list[Run]) -> ControlPositions:
-        """Where a topic's control entries are."""
+        """The positions of a topic's control entries."""
         key = str(topic_id)
         controls = ControlPositions(lambda note: self.catalog.put(CONTROL_NOTE_KIND, key, note))
         note = self.catalog.get(CONTROL_NOTE_KIND, key)
@@ -208,7 +208,7 @@ class TopicStore(StoreCore):
         return transactions
 
     def _index_floor(self, name: str, topic_id: int, segments: list[Run]) -> int:
-        """Indexes below this are in use: the view knows it, if the newest ledger is lost."""
+        """A lower bound of the next index, from the view: the newest ledger may be lost."""
         value = self.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
         if value is None:
             return 0

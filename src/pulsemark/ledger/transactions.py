@@ -50,14 +50,14 @@ COMMITTED, ABORTED = CONTROL_TXN_COMMIT, CONTROL_TXN_ABORT
 
 
 class Event(NamedTuple):
-    """What an entry means to a transaction: it belongs to it (``end`` None), or ends it."""
+    """The meaning of an entry for a transaction: an entry of it (``end`` None), or its end."""
 
     transaction: str
     end: int | None
 
 
 def event_of(metadata: BrokerEntryMetadata | None) -> Event | None:
-    """What the stamp of an entry says about a transaction; None: nothing."""
+    """The event in the stamp of an entry; None: it has none."""
     if metadata is None:
         return None
     if metadata.entry_kind == CONTROL:
@@ -68,7 +68,7 @@ def event_of(metadata: BrokerEntryMetadata | None) -> Event | None:
 
 
 def event_in(prefix: Buffer) -> Event | None:
-    """As `event_of`, of a stored prefix; a damaged one says nothing."""
+    """As `event_of`, from a stored prefix; None also for a damaged one."""
     plain = bytes(prefix)
     if _TRANSACTION not in plain and _IS_CONTROL not in plain:
         return None  # without the cost of decoding it
@@ -94,11 +94,11 @@ class Aborted(NamedTuple):
 
     transaction: str
     first_index: int
-    """Of its first message."""
+    """The index of its first message."""
     end_index: int
-    """Of the control entry that ended it."""
+    """The index of the control entry that ended it."""
     end: Position
-    """The place of this control entry."""
+    """The position of this control entry."""
     stretches: tuple[Stretch, ...]
 
 
@@ -119,7 +119,7 @@ _START, _END, _END_INDEX = attrgetter("start"), attrgetter("end"), attrgetter("e
 
 
 class Transactions:
-    """What is known of a log's transactions. Any thread may ask."""
+    """The known transactions of a log. Safe between threads."""
 
     def __init__(self, store: Callable[[bytes], None] | None = None) -> None:
         """``store`` stores the topic's note durably; None: for a log that is only read."""
@@ -148,7 +148,7 @@ class Transactions:
     def add(
         self, event: Event, position: Position, first_index: int, index: int, log: TransactionLog
     ) -> None:
-        """An entry got this place, under the store's lock. It takes effect when it is durable."""
+        """Note an entry's place, under the store's lock. It takes effect when it is durable."""
         self._pending.append((position, first_index, index, event))
         if len(self._pending) >= PENDING_EVENTS:
             self.settle(log.end_position)
@@ -204,7 +204,7 @@ class Transactions:
         return next_index if first is None else min(first[0].first_index, next_index)
 
     def is_open(self, transaction: str, log: TransactionLog) -> bool:
-        """Whether a transaction has entries here and was not ended, with what is appended."""
+        """Whether a transaction has entries here, pending ones included, and has not ended."""
         self.settle(log.end_position)
         with self._lock:
             found = transaction in self.open
@@ -247,8 +247,8 @@ class Transactions:
         return count
 
     def shown(self, entries: list[Entry], log: TransactionLog) -> list[Entry]:
-        """What consumers get of entries that were read: up to the last stable position; aborted
-        ones as control entries, which they skip.
+        """The entries as consumers get them: up to the last stable position, aborted ones as
+        control entries.
         """
         stable_end = self.stable_end(log)
         with self._lock:
@@ -272,7 +272,7 @@ class Transactions:
     # -- removals and failures ------------------------------------------------------------------
 
     def drop_before(self, position: Position, log: TransactionLog) -> None:
-        """The entries before ``position`` were removed."""
+        """Forget the entries before ``position``, which were removed."""
         index = log.index_before(position)
         with self._lock:
             self._hidden = _after(self._hidden, position, index)
@@ -281,7 +281,7 @@ class Transactions:
             self.open = dict(sorted((each for each in left if each[1]), key=itemgetter(1)))
 
     def failed_after(self, end: Position) -> None:
-        """Appended entries from ``end`` on did not become durable."""
+        """Forget appended entries from ``end`` on, which did not become durable."""
         with self._lock:
             while self._pending and self._pending[-1][0] >= end:
                 self._pending.pop()
@@ -312,7 +312,7 @@ class Transactions:
                 self._noted_ledger_id = ledger_id
 
     def close(self, log: TransactionLog) -> None:
-        """No entry follows. Raises CatalogError."""
+        """Store the note, as no entry follows. Raises CatalogError."""
         with self._noting:
             self._write_note(log)
 
@@ -354,7 +354,7 @@ class Transactions:
         self.follow(log)
 
     def follow(self, log: TransactionLog) -> None:
-        """Take what a log's entries say that were not looked at yet. Raises OSError."""
+        """Apply the log's entries that were not read yet. Raises OSError."""
         with self._following:
             self._follow(log)
 
@@ -376,7 +376,7 @@ class Transactions:
 
 
 def _after(stretches: list[Stretch], position: Position, index: int) -> list[Stretch]:
-    """What is left of stretches after a position, whose entry begins with this index."""
+    """The parts of stretches after a position, whose entry begins with this index."""
     return [
         each if each.start >= position else each._replace(start=position, first_index=index)
         for each in stretches

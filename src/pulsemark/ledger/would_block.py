@@ -49,7 +49,7 @@ def in_pieces(
 
 
 async def when_read(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The answer to a question, asked again until all that it needs has been read."""
+    """Return `question()`; if it would block, ask again once the data has arrived."""
     while True:
         try:
             return question(*args, **kwargs)

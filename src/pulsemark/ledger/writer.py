@@ -179,7 +179,7 @@ def body_check_of(topic: str, body: Buffer) -> int:
 
 
 def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | None) -> None:
-    """Raise StaleEpochError or FencedError if the log's end is another one. Under the lock.
+    """Raise StaleEpochError or FencedError if the log's end has moved on. Under the lock.
 
     ``follows``, an earlier append, must be stored or pending in the ledger of the next entry: a
     failure ends a ledger before the commit knows of it.
@@ -433,7 +433,7 @@ class ManagedLedger(SubscribedLog):
             cursors.attach(self)
 
     def _tail_at_opening(self, ledger_id: int) -> Tail:
-        """After the last durable entry; every opening begins a new ledger."""
+        """The tail after the last durable entry; every opening begins a new ledger."""
         segments = self._segments
         return Tail(
             ledger_id=ledger_id,
@@ -673,7 +673,7 @@ class ManagedLedger(SubscribedLog):
     def _take_note(
         self, kind: int, event: Event | None, position: Position, messages: int, index: int
     ) -> None:
-        """Under the lock: a control entry, or one of a transaction, got this place."""
+        """Under the lock: note the position of a control entry, or one of a transaction."""
         if kind and messages:
             self.controls.add(position)
         if event is not None and self.transactions is not None:
@@ -831,7 +831,7 @@ class ManagedLedger(SubscribedLog):
         self.tail = tail
 
     def _leave_run(self) -> None:
-        """No entry follows in the current run."""
+        """End the current run: no entry follows in it."""
         run = self.tail.run
         if run is None:
             return
@@ -843,7 +843,7 @@ class ManagedLedger(SubscribedLog):
             self._engine.void(run)
         self.tail = replace(self.tail, run=None, entry_id=0, offset=0)
 
-    # What the committer calls
+    # Called by the committer
 
     def fence(self) -> None:
         """Drop what is not durable, under the lock; the next entry begins a new ledger."""
@@ -918,7 +918,7 @@ class ManagedLedger(SubscribedLog):
     def begin_epoch(
         self, epoch: int, *, leader: str = "", tags: Mapping[str, bytes] | None = None
     ) -> Appended:
-        """A new leader takes over: appends of earlier epochs are refused from now on.
+        """Begin a new leader's epoch: appends of earlier epochs are refused from now on.
 
         The epoch begins a ledger, whose first entry names the epoch and the ``leader``. If that
         cannot be made durable, the previous epoch goes on. Raises StaleEpochError unless ``epoch``
@@ -1026,7 +1026,7 @@ class ManagedLedger(SubscribedLog):
         return appended
 
     def begin_at(self, index: int) -> None:
-        """The first message of a log without entries gets this index."""
+        """Give the first message of a log without entries this index."""
         with self._committer.lock:
             assert not self._segments, "the log has entries"
             self.tail = replace(self.tail, next_index=index)
@@ -1099,7 +1099,7 @@ class ManagedLedger(SubscribedLog):
         return count
 
     def _cut_notes(self, last: Run | None, kept: Sequence[Run]) -> None:
-        """Under the lock: the log ends with a run now; None: it is empty."""
+        """Under the lock: cut notes after a run, the log's last one now; None: it is empty."""
         self.controls.drop_after(last)
         if self.transactions is not None:
             self.transactions.cut_at(_end_of(last), TopicLog(self.name, kept))
@@ -1146,7 +1146,7 @@ class ManagedLedger(SubscribedLog):
         return self._tail_of_new(ended, kept, number, entry_id, last_count)
 
     def _cut_at(self, index: int) -> TailCut:
-        """Where the messages from ``index`` on are cut off. Raises ValueError."""
+        """The cut that drops the messages from ``index`` on. Raises ValueError."""
         if not self.first_index <= index <= self.next_index:
             raise ValueError(
                 f"index must be from {self.first_index} to {self.next_index}, not {index}"
@@ -1154,7 +1154,7 @@ class ManagedLedger(SubscribedLog):
         return find_cut([s for s in self._segments if s.entry_count], index)
 
     def _make_cut(self, cut: TailCut, tail: Tail) -> None:
-        """The folder has the cut; so has memory from now on."""
+        """Apply to memory the cut that the folder has."""
         assert tail.run is not None
         try:
             cut.make()
@@ -1408,7 +1408,7 @@ def _mark(base: BrokerEntryMetadata) -> NewEntries:
 
 
 def _special(entries: Sequence[StoredEntry]) -> list[tuple[StoredEntry, Event | None]]:
-    """Of a leader's entries the control entries and those of transactions, with their meaning."""
+    """A leader's control entries and entries of transactions, with their meaning."""
     found = ((each, event_in(each.prefix)) for each in entries)
     return [(each, event) for each, event in found if each.kind or event]
 

@@ -501,7 +501,7 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files together."""
+        """The size of all files together."""
         return sum(each.size_bytes for each in self.files)
 
     def write(self, folder: Path) -> None:

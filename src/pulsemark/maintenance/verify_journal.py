@@ -42,7 +42,7 @@ class JournalContent:
     pieces: dict[SegmentId, list[_Piece]] = field(default_factory=dict)
     """The pieces by segment, oldest first; later ones overwrite earlier ones."""
     ends: dict[SegmentId, int] = field(default_factory=dict)
-    """Where the next opening cuts segments off (`ReplayReport.segment_ends`)."""
+    """The ends at which the next opening cuts segments off (`ReplayReport.segment_ends`)."""
 
     def end_offset(self, segment_id: SegmentId) -> int:
         """The least size of the segment after the journal is written out; 0: no block has it."""

@@ -196,7 +196,7 @@ class SegmentCheck:
             )
         self._append_time_ms = max(self._append_time_ms, fields.append_time_ms)
 
-    # What follows the last record
+    # After the last record
 
     def _end(self, fd: int, index: IndexCheck) -> Iterator[Finding]:
         plan = self._plan

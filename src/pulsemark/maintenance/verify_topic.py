@@ -50,7 +50,7 @@ class Checked:
     messages: int = 0
     """Messages of producers."""
     control_entries: int = 0
-    """Those of clients' topics, without the store's own records."""
+    """Entries of clients' topics, without the store's own records."""
     size_bytes: int = 0
 
 
@@ -120,7 +120,7 @@ class TopicCheck:
         yield from self._outside()
         next_index: int | None = None
         for number, link in enumerate(self._links):
-            # What stood before may have been trimmed meanwhile.
+            # Entries before may have been trimmed meanwhile.
             is_apart = next_index != link.header.first_index and not self._is_first(number)
             if is_apart and self._stand_together(self._links[number - 1], link):
                 yield from self._gap(number, next_index)

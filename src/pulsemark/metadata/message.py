@@ -224,7 +224,7 @@ def compression_of(metadata: MessageMetadata) -> CompressionType:
 
 
 def _parse(headers_and_payload: Buffer, size_max_bytes: int) -> tuple[int, MessageMetadata]:
-    """Where the protobuf begins, and its content. Required fields are not checked here."""
+    """The protobuf's start, and its content. Required fields are not checked here."""
     global _headers_parsed
     start, end = _metadata_span(headers_and_payload)
     if end - start > size_max_bytes:
@@ -248,7 +248,7 @@ def _missing(metadata: MessageMetadata) -> str:
 
 
 def _metadata_span(headers_and_payload: Buffer) -> tuple[int, int]:
-    """Where the protobuf begins and ends, both inside the buffer."""
+    """The start and end of the protobuf, both inside the buffer."""
     start = (
         _HEADER_SIZE_WITH_CHECKSUM
         if has_checksum(headers_and_payload)
@@ -296,10 +296,10 @@ class BatchMember(NamedTuple):
     """Its number in the batch, from 0: the batch index."""
     header: SingleMessageMetadata
     start: int
-    """Where its size begins."""
+    """The start of its size."""
     payload_start: int
     end: int
-    """Where its payload ends, and the next message begins."""
+    """The end of its payload, at which the next message begins."""
 
 
 def batch_members(payload: bytes, count: int) -> Iterator[BatchMember]:

@@ -38,9 +38,9 @@ class Sender:
 
     producer_name: str
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Those that the producer was opened with."""
+    """The properties with which the producer was opened."""
     client_version: str = ""
-    """As the client states it, such as "Pulsar-CPP-v3.7.2"."""
+    """The client's version in its words, such as "Pulsar-CPP-v3.7.2"."""
     address: str = ""
     """The peer's, as topic stats show it: "/127.0.0.1:40000"."""
 

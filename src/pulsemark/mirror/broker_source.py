@@ -160,7 +160,7 @@ class BrokerTopic(TopicSource):
         return taken
 
     def _removed(self) -> list[Gap]:
-        """After a silence: the opening's messages that the source has removed, as gaps."""
+        """The opening's messages that the source has removed, as gaps, after a silence."""
         if time.monotonic() - self._quiet_since_s < QUIET_S:
             return []
         self._quiet_since_s = time.monotonic()

@@ -31,7 +31,7 @@ from .entries import (
 )
 from .errors import OtherSourceError, SchemaVersionError
 
-# What a mirror counts and says: progress, gaps, and the sum at the end.
+# A mirror's reports: progress, gaps, and the sum at the end.
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ def compare(source: str, target: str, topic: str, options: Options) -> Compariso
 
 def _difference(wanted: list[tuple[Key, int]], found: list[tuple[Key, int]]) -> str:
     first = wanted[0][0] if wanted else None
-    # What the source has removed meanwhile, where that can be seen.
+    # Without entries that the source has removed meanwhile, where that can be seen.
     found = [each for each in found if each[0] is None or first is None or each[0] >= first]
     for (position, checksum), (tagged, stored) in zip(wanted, found, strict=False):
         if tagged is not None and position is not None and tagged != position:

@@ -135,7 +135,7 @@ def _clock_errors(spark: SparkSession, options: dict[str, str], bucket_ms: int) 
     columns = "__topic,__producerName,__publishTime,__brokerPublishTime,__tags"
     reader = spark.read.format("pulsemark").options(**options, columns=columns)
     stored_ms = f.unix_millis("__brokerPublishTime")
-    # Of a record set the publish time is the broker's, unless the stamp has the producer's.
+    # A record set's publish time is the broker's, unless the stamp has the producer's.
     tags = f.col("__tags")
     sent_ms = f.when(tags["source_format"].isNull(), f.unix_millis("__publishTime")).otherwise(
         tags["send_time_ms"].cast("bigint")

@@ -46,7 +46,7 @@ def estimate_compaction(
     tombstone_property: str | None = None,
     fail_on_data_loss: bool = True,
 ) -> list[CompactionReport]:
-    """What a compaction would read, keep and write, by topic. Nothing is written.
+    """Estimate what a compaction would read, keep and write, by topic. Writes nothing.
 
     Args:
         spark: the Spark session; its workers see the folder under this path.

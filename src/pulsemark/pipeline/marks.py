@@ -36,7 +36,7 @@ class Mark:
     ledger_id: int
     entry_id: int
     checksum: str
-    """Of its bytes and of its place; empty: it was damaged, or was not read."""
+    """A checksum of its bytes and its place; empty: it was damaged, or was not read."""
 
     def to_json(self) -> list[Any]:
         """A list for JSON."""

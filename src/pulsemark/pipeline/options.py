@@ -56,7 +56,7 @@ _USUAL_DELAY_MS = 15 * 60_000
 
 
 class BoundKind(Enum):
-    """How one end of a range is given."""
+    """The way in which one end of a range is given."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -124,7 +124,7 @@ class EntryLimits:
     """The limits of one entry after decompression; a larger entry is refused."""
 
     max_uncompressed_bytes: int = 128 << 20
-    """As stored, Pulsar allows 5 MiB."""
+    """Pulsar allows 5 MiB before decompression."""
     max_messages_per_entry: int = MAX_MESSAGES_PER_ENTRY
     """Pulsar's clients put at most 1,000 messages into a batch by default."""
     max_properties_per_entry: int = 1 << 18
@@ -132,7 +132,7 @@ class EntryLimits:
 
 
 class DecodeMode(Enum):
-    """What happens with a value that cannot be decoded by its schema; Spark's words."""
+    """The handling of values that cannot be decoded by their schema; Spark's words."""
 
     PERMISSIVE = "PERMISSIVE"
     """It is null; the column ``__error`` has the reason."""
@@ -715,7 +715,7 @@ class Given:
             raise OptionError(name, found[1], str(error)) from error
 
     def taken(self, **parsers: Callable[[str], Any]) -> dict[str, Any]:
-        """Those of some options that were given, parsed, by their names as of a dataclass."""
+        """Some of the given options, parsed, by the names of their fields."""
         found = {name: self.get(camel(name), parse, None) for name, parse in parsers.items()}
         return {name: value for name, value in found.items() if value is not None}
 

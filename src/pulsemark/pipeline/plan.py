@@ -92,7 +92,7 @@ class Selected:
     """Whether a topic of unknown name may be one of them."""
 
     def lost_topics(self) -> Iterator[DataLossError]:
-        """What is lost as a whole: topics without a usable file, and files of unknown topics."""
+        """Topics without a usable file, and files of unknown topics."""
         reasons = {name: self.expected.why_lost(name) for name in self.names}
         for name, reason in {**reasons, **self._nameless()}.items():
             if reason is not None and name not in self.logs:
@@ -200,7 +200,7 @@ class Extent:
     topic: str
     first_index: int
     next_index: int
-    """Where it ends, or where the first open transaction begins."""
+    """Its end, or the start of the first open transaction."""
     lost_before: str | None
     """Why messages before the first one are lost; None: none are."""
     lost_after: str | None
@@ -387,7 +387,7 @@ def _size_bytes(log: TopicLog | FolderForm, part: Slice) -> int:
 
 
 def _end_offset(run: Run) -> int:
-    """Where a run ends, in bytes."""
+    """The end of a run, in bytes."""
     if isinstance(run, Segment):
         return run.index.end_offset
     return run.row(run.entry_count - 1).end_offset

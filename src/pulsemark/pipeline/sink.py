@@ -185,13 +185,13 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where rows go, and how."""
+    """The target topics of rows, and other options."""
 
     service_url: str
     topic: str | None = None
     """The topic of all rows; None: the column ``topic`` names it."""
     producer_name: str = "spark"
-    """How the producers' names begin."""
+    """The beginning of the producers' names."""
     batching_max_messages: int = 1_000
     """As in Pulsar's clients."""
     batching_max_bytes: int = 128 * 1024
@@ -282,7 +282,7 @@ def places_of(schema: StructType, *, topic_needed: bool) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One row."""
+    """One row as a message."""
 
     topic: str | None
     value: bytes | None
@@ -358,7 +358,7 @@ class Batch:
 
     @property
     def last_sequence_id(self) -> int:
-        """That of the last message."""
+        """The sequence id of the last message."""
         return self.first_sequence_id + self.count - 1
 
     def entry(self, producer_name: str, publish_time_ms: int) -> bytes:

@@ -93,7 +93,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Losses that were logged."""
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a new query begins in each topic that exists now.
+        """The start of a new query in each topic that exists now.
 
         Raises:
             TopicNotFoundError: a named topic does not exist.

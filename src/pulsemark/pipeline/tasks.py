@@ -125,7 +125,7 @@ def tables_of(
 
 
 def _unknown(_: Position) -> None:
-    """Only the entry itself would tell its indexes, where it is read from elsewhere."""
+    """Return None: only the entry, which is read elsewhere, tells its indexes."""
 
 
 def _rows_of_slice(
@@ -282,7 +282,7 @@ class Continuity:
 
 
 class BadEntries:
-    """What becomes of the bad entries of one slice."""
+    """The handling of the bad entries of one slice."""
 
     def __init__(
         self, part: Slice, options: ReadOptions, schema: pa.Schema, continuity: Continuity

@@ -50,7 +50,7 @@ class WorkSource(DataSource):
 
 
 class WorkReader(DataSourceReader):
-    """One partition for each task, which has it."""
+    """A Spark reader with one partition for each task."""
 
     def __init__(self, work: Callable[[Any], Iterator[Any]], tasks: Sequence[Any]) -> None:
         self._work, self._tasks = work, tasks
@@ -81,7 +81,7 @@ def rows_of(
 def results_of(
     spark: SparkSession, work: Callable[[T], Iterator[R]], tasks: Sequence[T]
 ) -> list[R]:
-    """What a function gives for the tasks, called in the workers."""
+    """Call a function with the tasks, in the workers, and return its results."""
     if not tasks:
         return []
     rows = rows_of(spark, partial(_packed, work), tasks, _RESULT).collect()

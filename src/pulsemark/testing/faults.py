@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..broker.kafka.endpoint import Handler
 
 
-#: Where the routes of `controls` are.
+#: The path of the routes of `controls`.
 TEST_PATH = "/pulsemark/test"
 DiskError = Literal["EIO", "ENOSPC"]
 #: A day.

@@ -100,7 +100,7 @@ class Step:
 
 
 class HistoryError(ValueError):
-    """A line that is no step: its number, and what is wrong."""
+    """A line that is no step: its number, and the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +134,13 @@ class History:
                 self.commits[step.transaction] = step
 
     def was_committed(self, transaction: str) -> bool | None:
-        """Whether a transaction was committed; None: unknown. Without an attempt: False."""
+        """Whether a transaction was committed; None: unknown. False if no one tried."""
         commit = self.commits.get(transaction)
         return commit is not None and commit.ok
 
     @cached_property
     def shown(self) -> set[str]:
-        """The transactions with a message in the log, which were committed."""
+        """The committed transactions with a message in the log."""
         stored = {(step.topic, step.value) for step in self.steps if step.what == "read"}
         return {
             step.transaction
@@ -596,7 +596,7 @@ def torn_transactions(history: History, topic: str) -> Iterator[Anomaly]:
 def _by_transactions(
     history: History, topic: str
 ) -> Iterator[tuple[str, dict[Message, list[Step]]]]:
-    """By subscription and message: the acknowledgements in transactions."""
+    """The acknowledgements in transactions, by subscription and message."""
     for name, steps in _by_subscription(history, topic, "acknowledge").items():
         found: dict[Message, list[Step]] = defaultdict(list)
         for step in steps:

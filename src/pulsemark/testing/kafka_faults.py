@@ -97,7 +97,7 @@ class FailingKafka(KafkaFault):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class LosingKafkaAnswers(KafkaFault):
-    """What requests ask for is done, and the connection breaks in place of the answer."""
+    """Requests are carried out, and the connection breaks in place of the answer."""
 
     name = "losing_kafka_answers"
 
@@ -157,7 +157,7 @@ class _Silent:
         setattr(self._session, name, value)
 
     def answer(self, *_: object) -> None:
-        """In place of the answer."""
+        """Break the connection, or kill the process, in place of the answer."""
         if self._crashes:
             kill_this_process()
         self._session.abort()
@@ -165,7 +165,7 @@ class _Silent:
     answer_frame = answer_nothing = answer
 
     async def answer_by_size(self, *_: object) -> None:
-        """In place of the answer."""
+        """Break the connection, or kill the process, in place of the answer."""
         self.answer()
 
 

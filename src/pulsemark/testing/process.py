@@ -56,7 +56,7 @@ class BrokerProcess(BrokerLife, Inspection):
         kafka: bool = False,
         test_controls: bool = False,
     ) -> None:
-        #: What is run: the command `pulsemark`.
+        #: The command that is run.
         self.program: tuple[str, ...] = (sys.executable, "-m", "pulsemark")
         self._options = (*options, "--test-controls") if test_controls else options
         self._data_dir = None if data_dir is None else Path(data_dir)
@@ -110,7 +110,7 @@ class BrokerProcess(BrokerLife, Inspection):
 
     @property
     def faults(self) -> Faults:
-        """What can go wrong on request. It needs `test_controls`."""
+        """The faults that a test may cause. Needs `test_controls`."""
         return _RemoteFaults(self.admin)
 
     @property

@@ -59,7 +59,7 @@ class RawKafka(KafkaConnection):
         max_bytes: int = 1 << 20,
         leader_epoch: int = -1,
     ) -> Any:
-        """What one partition has from an offset on; `records` are the bytes."""
+        """One partition's records from an offset on; `records` are the bytes."""
         asked = (topic, partition, offset, max_bytes, leader_epoch)
         answer = self.call(
             FetchRequest, version, **fetch_fields([asked], max_wait_ms, min_bytes, max_bytes)

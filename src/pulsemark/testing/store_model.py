@@ -76,7 +76,7 @@ class CursorState:
         return cls(cursor.mark_delete, tuple(ranges))
 
     def acked(self, positions: Collection[Position]) -> frozenset[Position]:
-        """Which of these are acknowledged."""
+        """The acknowledged ones of these positions."""
         return frozenset(
             p
             for p in positions
@@ -107,7 +107,7 @@ class CursorModel:
 
 @dataclass(slots=True)
 class TopicModel:
-    """One topic."""
+    """The model of one topic."""
 
     name: str
     sent: dict[Position, Sent] = field(default_factory=dict)
@@ -304,7 +304,7 @@ def _acked(
 
 @dataclass(slots=True)
 class StoreModel:
-    """All topics of a store."""
+    """The model of a store: all its topics."""
 
     topics: dict[str, TopicModel] = field(default_factory=dict)
     deleting: set[str] = field(default_factory=set)

@@ -181,7 +181,7 @@ class FrameBuffer:
         self.max_frame_size_bytes = max_frame_size_bytes
         self.max_command_size_bytes = max_command_size_bytes
         self._largest_read = 0
-        # The size of the last large frame that was received whole: the next starts with as much.
+        # The size of the last large frame that was received whole; the next begins with this size.
         self._last_large_frame_bytes = 0
         # While a large frame has its own memory, the ordinary block: (block, next free byte).
         self._ordinary_block: tuple[bytearray, int] | None = None
@@ -381,7 +381,7 @@ class FrameBuffer:
 
 
 class Role(enum.Enum):
-    """Which side of the connection this program is. The commands that it reads are the peer's."""
+    """This program's side of the connection. The commands that it reads are the peer's."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -421,7 +421,7 @@ class Sends:
         return len(self.bodies)
 
     def alone(self, number: int) -> Sends:
-        """One of them as a run of one."""
+        """One SEND as a run of one."""
         return Sends(
             self.producer_id,
             [self.sequence_ids[number]],
@@ -432,7 +432,7 @@ class Sends:
         )
 
     def command(self, number: int) -> CommandSend:
-        """The command of one of them."""
+        """The command of one SEND."""
         if self.whole is not None:
             return self.whole
         command = CommandSend(
@@ -576,7 +576,7 @@ class Connection:
         self._frames.discard()
 
     def withdraw_handshake(self) -> None:
-        """The handshake needs another answer: go on as before it, until `finish_handshake`."""
+        """Return to the state before the handshake, until `finish_handshake`."""
         self.established = False
         self._set_limits(self._max_message_size_bytes)
 

@@ -98,11 +98,11 @@ def find_invalid_text(message: Message) -> str | None:
 
 @cache
 def _getter_of_texts(kind: Descriptor) -> Callable[[Any], tuple[Any, ...]] | None:
-    """What reads all strings of a message; None if it has none, or messages within it."""
+    """A function that reads all strings of a message; None if the message has none."""
     if any(each.message_type is not None for each in kind.fields):
         return None
     names = [each.name for each in kind.fields if each.type == FieldDescriptor.TYPE_STRING]
-    # With one name alone it would return no tuple.
+    # With a single name, attrgetter would return no tuple.
     return attrgetter(*names, names[0]) if names else None
 
 

@@ -124,21 +124,21 @@ class Auditor:
 
     @staticmethod
     def rests(*, urgent: bool, is_far_behind: bool, share: float) -> float:
-        """How many times as long as it counted the auditor pauses.
+        """The length of the auditor's pauses, as a multiple of the time that it counted.
 
         ``share`` is the part of a processor that the broker takes; it can be above 1.
         """
         return BUSY_RESTS / share if urgent and not is_far_behind else IDLE_RESTS
 
     def _is_urgent(self) -> bool:
-        """On the lane's thread: whether clients write now, or did a moment ago."""
+        """Whether clients write now, or did a moment ago. On the lane's thread."""
         now_s = time.monotonic()
         if self._writes_are_urgent():
             self._urgent_until_s = now_s + URGENT_S
         return now_s < self._urgent_until_s
 
     def _share(self) -> float:
-        """On the lane's thread: the part of a processor that the broker took lately."""
+        """The part of a processor that the broker took lately. On the lane's thread."""
         (at_s, cpu_s), (now_s, now_cpu_s) = self._measured, (time.monotonic(), time.process_time())
         if now_s - at_s >= SHARE_INTERVAL_S:
             self._measured = now_s, now_cpu_s
@@ -196,7 +196,7 @@ class Auditor:
         topic.ledger.before_removal["audit"] = partial(self._before_removal, topic.ledger)
 
     def _before_removal(self, ledger: ManagedLedger, before: Position) -> None:
-        """On the removing thread: count what will be removed, and store the counts."""
+        """Count what will be removed, and store the counts. On the removing thread."""
         try:
             self._lane.submit(partial(self._count_before, ledger, before)).result()
         except CancelledError:

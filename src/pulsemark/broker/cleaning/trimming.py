@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @record(frozen=True)
 class Removable:
-    """What retention may remove from the head of a topic, or has removed."""
+    """The head of a topic that retention may remove, or has removed."""
 
     entries: int = 0
     messages: int = 0

@@ -256,7 +256,7 @@ class Cleaning:
         return await asyncio.wrap_future(self.lane.submit(job))
 
     def _trim_now(self, topic: Topic, *, is_dry_run: bool) -> Removable:
-        """On the lane's thread."""
+        """Trim a topic. On the lane's thread."""
         from .trimming import Removable, removable, trim
 
         policy = self.retention_of(topic.topic_name)
@@ -298,7 +298,7 @@ class Cleaning:
         await asyncio.wrap_future(self.lane.submit(partial(self._truncate, topic, last)))
 
     def _truncate(self, topic: Topic, last: Position) -> None:
-        """On the lane's thread."""
+        """Delete a topic's entries up to `last`. On the lane's thread."""
         from ...compaction.cleaner import delete_before
         from .trimming import truncate
 

@@ -114,7 +114,7 @@ def setting(default: T, *, repr: bool = True, **said: Any) -> T:  # noqa: A002 -
 
 
 def declaration_of(spec: Field[Any]) -> Declaration:
-    """What was declared of a field."""
+    """The declaration of a field."""
     found: Declaration = spec.metadata.get(_KEY, _NOTHING)
     return found
 

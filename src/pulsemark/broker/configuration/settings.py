@@ -210,7 +210,7 @@ PROTECTIONS: dict[str, tuple[str, ...]] = {
     "brokerInterceptors": ("",),
     "brokerEntryPayloadProcessors": ("",),
     "entryFilterNames": ("",),
-    # What is refused to clients.
+    # Settings by which Pulsar refuses things to clients.
     "clientLibraryVersionCheckEnabled": ("", "false"),
     "enableNonPersistentTopics": ("", "true"),
     "enablePersistentTopics": ("", "true"),
@@ -241,7 +241,7 @@ LIMITS: dict[str, int] = {
     "subscriptionPatternMaxLength": 50,
 }
 
-#: What a user may set in their place.
+#: What a user may do instead.
 _INSTEAD = {
     "bookkeeperTLSKeyFileType": "PEM: convert the file",
     "bookkeeperTLSProviderFactoryClass": _BOOKKEEPERS_TLS,

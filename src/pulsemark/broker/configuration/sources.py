@@ -288,7 +288,7 @@ class Remark:
     setting: str
     value: str
     reason: str
-    #: Where in the file, from 1; None: it is about the file as a whole.
+    #: The line in the file, from 1; None: the problem is with the whole file.
     line: int | None = None
 
 

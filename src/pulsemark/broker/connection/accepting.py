@@ -93,7 +93,7 @@ class PerAddress:
 
 @record(frozen=True)
 class Tls:
-    """What a listener with TLS needs: the context for a new connection."""
+    """A listener's TLS: it makes the context for a new connection."""
 
     context: Callable[[], ssl.SSLContext]
     handshakes: Handshakes
@@ -389,7 +389,7 @@ class Listening:
             await listener.close()
 
     def kafka_place(self, host: str) -> KafkaPlace | None:
-        """Where Kafka's clients reach this broker, for the others of a cluster; None: nowhere."""
+        """This broker's address for Kafka's clients, for others of a cluster; or None."""
         ports = [None if each is None else each.port for each in (self.kafka, self.kafka_tls)]
         return KafkaPlace(0, host, *ports) if any(ports) else None
 

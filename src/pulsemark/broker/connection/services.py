@@ -67,7 +67,7 @@ class Services:
     #: The URLs with TLS; "" without.
     service_url_tls: str = ""
     http_url_tls: str = ""
-    #: Who clients are; None: the broker has no authentication.
+    #: Authenticates clients; None: the broker has no authentication.
     authenticator: Authenticator | None = None
     #: The brokers that share the topics; None: this broker serves all of them.
     cluster: Cluster | None = None
@@ -86,9 +86,9 @@ class Services:
     kafka_sessions: Collection[object] = ()
     #: Name, text and value of each figure of the endpoint for them.
     kafka_figures: Callable[[], Iterable[tuple[str, str, float]]] = tuple
-    #: Where Kafka's clients reach this broker; None without `kafka_port`.
+    #: This broker's address for Kafka's clients; None without `kafka_port`.
     kafka_place: KafkaPlace | None = None
-    #: Where other brokers reach this broker's seek service; None without one.
+    #: The address of this broker's seek service for other brokers; None without one.
     grpc_place: GrpcPlace | None = None
     #: The metrics pages that are being made, as they are and gzipped. Requests that come meanwhile
     #: get the same page.

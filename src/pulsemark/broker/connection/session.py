@@ -144,7 +144,7 @@ ENDED_GRACE_S = 2.0
 
 
 class Silence(enum.Enum):
-    """What to do about a connection's silence."""
+    """The action to take when a connection is silent."""
 
     FINE = enum.auto()
     #: Send a PING.
@@ -173,7 +173,7 @@ class Liveness:
         self._opened_at_s = self.received_at_s = now_s
         self._closed_at_s = 0.0
         self._pinged_at_s: float | None = None
-        #: What the client's system had confirmed when the PING was sent, if it is not read.
+        #: The bytes that the client's TCP had confirmed when the PING was sent, if it is not read.
         self._confirmed_bytes: int | None = None
         #: When the client's end was first seen while the broker did not read.
         self._ended_at_s: float | None = None
@@ -216,11 +216,11 @@ class Liveness:
         return now_s - self._frame_since_s >= limit_s
 
     def silence(self, now_s: float) -> Silence:
-        """What to do now. A caller that gets PING must send it: it counts as sent."""
+        """The action to take now. A caller that gets PING must send it: it counts as sent."""
         return self._silence(now_s, None, is_dead=True)
 
     def silence_unread(self, now_s: float, confirmed_bytes: int | None) -> Silence:
-        """What to do now about a client that the broker does not read, so that it sees no PONG.
+        """The action for a client that the broker does not read, so that it sees no PONG.
 
         The client's machine confirms a PING, or resets the connection if the client has ended.
         `confirmed_bytes` is what the machine has confirmed until now; None: that is not known. A
@@ -350,7 +350,7 @@ class Gathering:
         return True
 
     def handled(self) -> None:
-        """All input was handled at once: pause reading, if the client is paced."""
+        """Called when all input was handled: pause reading, if the client is paced."""
         if self._paced_reads and self._timer is None:
             self._paced_reads -= 1
             self.is_pausing = True
@@ -592,7 +592,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _begin(self) -> None:
         """Set the state of a new connection."""
-        #: Who the client is, and by which credentials. Set by CONNECT.
+        #: The client's identity and credentials. Set by CONNECT.
         self.principal = UNAUTHENTICATED
         self.credentials: Credentials | None = None
         self.producers: dict[int, tuple[Producer, Topic]] = {}
@@ -910,7 +910,7 @@ class Session(asyncio.BufferedProtocol):
         self._pauses.begin_one(Pause.LONG_WORK)
 
     def long_work_ended(self) -> None:
-        """All pieces of a command are done."""
+        """Go on after a command whose pieces are all done."""
         if self._pauses.end_one(Pause.LONG_WORK):
             self._liveness.reading_resumed(self._loop.time())
 

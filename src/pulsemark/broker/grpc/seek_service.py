@@ -338,7 +338,7 @@ def _roots(config: SecurityConfig) -> bytes | None:
 
 
 _READ = topic("PEEK_MESSAGES")
-#: What each call needs. Others, such as reflection, need only a role.
+#: The permission that each call needs. Others, such as reflection, need only a role.
 NEEDS: Mapping[str, Need] = {
     "SeekByTime": _READ,
     "SeekByIndex": _READ,

@@ -65,7 +65,7 @@ def subscribe(session: Session, command: pb.CommandSubscribe) -> None:
 
 
 def _check_no_filter(command: pb.CommandSubscribe) -> None:
-    """What is not stored has no stamp, by which it could be filtered. Raises `RefusedError`."""
+    """Refuse filters on a non-persistent topic: no stamps. Raises `RefusedError`."""
     for pair in command.subscription_properties:
         if pair.key == FILTER_PROPERTY:
             raise InvalidFilterError(pair.value, "messages of a non-persistent topic have no tags")

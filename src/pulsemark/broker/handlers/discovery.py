@@ -332,7 +332,7 @@ def end_watch(session: Session, command: pb.CommandWatchTopicListClose) -> None:
 
 
 VERSION_SIZE_BYTES = 8
-#: What begins a refusal of other commands; Pulsar's answer to GET_SCHEMA has only the rest.
+#: The beginning of other commands' refusals; Pulsar's answer to GET_SCHEMA has only the rest.
 INVALID = "Invalid topic name: "
 
 

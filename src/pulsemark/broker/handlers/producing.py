@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKSUM_FAILED = "Checksum failed on the broker"
-#: Where the magic number and the checksum of headers-and-payload end.
+#: The ends of the magic number and of the checksum in headers-and-payload.
 MAGIC_END = 2
 CHECKSUM_END = 6
 #: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
@@ -197,7 +197,7 @@ def handle_sends(session: Session, event: Sends) -> None:
     """Append entries. Their receipts are written when they are durable."""
     done, count = 0, len(event)
     while done < count and not session.is_closed:
-        # What was refused may have closed the producer: so it is looked up again.
+        # A refusal may have closed the producer: so it is looked up again.
         done = _handle_from(session, event, done)
 
 
@@ -422,7 +422,7 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
         # Imported here, in a thread: the checks of record sets are needed on the loop later.
         from ...kafka import records  # noqa: F401
 
-        # What an earlier connection of this mirror sent may not be durable yet.
+        # Entries of an earlier connection of this mirror may not be durable yet.
         topic.ledger.store.committer.flush()
         return session.services.mirror_progress.last(topic.ledger, cluster)
 

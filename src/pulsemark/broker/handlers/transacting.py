@@ -30,7 +30,7 @@ Work = Callable[["Session", "Transactions", Any], Awaitable[TransactionId]]
 
 
 def coordination_of(session: Session) -> Coordination:
-    """What the broker has for transactions. Raises `RefusedError`: they are off."""
+    """The broker's transaction coordinators. Raises `RefusedError`: transactions are off."""
     coordination = session.services.transactions
     if coordination is None:
         raise RefusedError(ServerError.NotAllowedError, "Transactions are not enabled.")

@@ -1,4 +1,4 @@
-"""Who sends an HTTP request, and whether a foreign web page does.
+"""Authenticates HTTP requests, and refuses those of foreign web pages.
 
 Every path needs credentials, except `/metrics` (unless `authenticateMetricsEndpoint`) and
 `/status.html`, as in Pulsar, the page at `/`, which has no data, and the brokers' calls to each
@@ -57,7 +57,7 @@ async def principal_of(
     headers: Mapping[str, str],
     peer_certificate: PeerCertificate | None,
 ) -> Principal:
-    """Who sends a request. Header names are in lower case. Raises UnauthenticatedError."""
+    """The principal of a request. Header names are in lower case. Raises UnauthenticatedError."""
     authenticator = services.authenticator
     is_signed = path.startswith(INNER_PATH) and SIGNATURE_HEADER in headers
     if authenticator is None or is_signed or _is_open(services, path):

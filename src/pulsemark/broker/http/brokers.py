@@ -242,7 +242,7 @@ async def topics_figures(request: Request) -> Response:
 
 
 async def _import_stats(request: Request) -> None:
-    """In a thread: most brokers are never asked for these figures."""
+    """Import the module of figures, in a thread: most brokers are never asked for them."""
     await request.services.run_blocking(import_module, f"{METRICS}.stats")
 
 

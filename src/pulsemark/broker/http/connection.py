@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class TestControls(Protocol):
-    """What answers the requests below its path; the broker's own credentials do not count there."""
+    """Answers the requests below its path; the broker's own credentials do not count there."""
 
     path: str
 
@@ -79,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
     async def principal(
         self, target: str, headers: dict[str, str], certificate: PeerCertificate | None
     ) -> Principal:
-        """Who sends a request. Raises UnauthenticatedError."""
+        """The principal of a request. Raises UnauthenticatedError."""
         return await principal_of(self._services, target, headers, certificate)
 
     async def answer(self, request: Request) -> Response:
@@ -366,7 +366,7 @@ def _problem_of(request: h11.Request, services: Services) -> HttpError | None:
 
 
 def _reason(error: h11.RemoteProtocolError) -> str:
-    """What is wrong with a request, without its bytes: they may hold credentials."""
+    """The fault of a request, without its bytes, which may hold credentials."""
     return str(error).partition(": bytearray(")[0].partition(": b'")[0]
 
 

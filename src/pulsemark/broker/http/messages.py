@@ -86,7 +86,7 @@ class Request:
         if BAD_PERCENT.search(path):
             raise HttpError(400, "the URL is not valid: after % come two hexadecimal digits")
         try:
-            # What follows a semicolon is a parameter of the segment (RFC 3986), as in Pulsar.
+            # A segment's parameters follow a semicolon (RFC 3986), as in Pulsar.
             plain = [part.partition(";")[0] for part in _parts(path)]
             self.segments = tuple(
                 unquote(part.replace("+", " ") if _is_form(plain, at) else part, errors="strict")
@@ -194,7 +194,7 @@ class Response:
     content_type: str = TEXT_TYPE
     #: Further headers: names and values.
     headers: tuple[tuple[str, str], ...] = ()
-    #: What the status line says after the status, if it is not the usual phrase.
+    #: The reason phrase of the status line, if it is not the usual one.
     phrase: str = ""
     #: The rest of a long body. Joining megabytes would hold up the event loop.
     more: Sequence[bytes] = ()

@@ -18,7 +18,7 @@ from ...records import record
 from ..security.needs import Need, Scope
 from .messages import Request, Response
 
-#: Where the paths of most routes begin.
+#: The beginning of most routes' paths.
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 BUNDLE = f"{NAMESPACE}/{{bundle}}"
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
@@ -69,7 +69,7 @@ class Route:
 
     method: str
     path: str
-    #: What it needs of its client: checked before the handler runs.
+    #: The permission that it needs, checked before the handler runs.
     permission: Need
     handler: Handler
     #: The template's segments.
@@ -115,7 +115,7 @@ class Route:
 
     @property
     def purpose(self) -> str:
-        """What the route does: the first sentence of its handler's docstring."""
+        """The route's purpose: the first sentence of its handler's docstring."""
         handler = self.handler.func if isinstance(self.handler, partial) else self.handler
         return " ".join((handler.__doc__ or "").partition("\n\n")[0].split())
 

@@ -132,7 +132,7 @@ class RegistryConnection(HttpConnection):
     async def principal(
         self, target: str, headers: dict[str, str], certificate: PeerCertificate | None
     ) -> Principal:
-        """Who sends a request: also `user:token:T`, as with SASL PLAIN."""
+        """The principal of a request; also by `user:token:T`, as with SASL PLAIN."""
         headers, user = _with_token(headers)
         found = await super().principal(target, headers, certificate)
         if user is not None and found.role not in (None, user):
@@ -200,12 +200,12 @@ class _Subject:
 
     @property
     def versions(self) -> list[SchemaVersion]:
-        """All that were registered, deleted ones too."""
+        """All registered versions, deleted ones too."""
         return [one for one in self.stored if one.id]
 
     @property
     def live(self) -> list[SchemaVersion]:
-        """Those that were not deleted."""
+        """The versions that were not deleted."""
         return [one for one in live_of(self.stored) if one.id]
 
     def shown(self, *, deleted: bool) -> list[SchemaVersion]:
@@ -637,7 +637,7 @@ def _check_types(found: _Subject, posted: SchemaVersion, strategy: str) -> None:
 
 
 async def _own(request: Request, found: _Subject) -> dict[str, Any]:
-    """What is set for a subject itself, by the names of Pulsar's policies."""
+    """The policies set for a subject itself, by Pulsar's names."""
     services = request.services
     if found.topic is not None:
         return dict(services.topics.policies.policies_of_topic(found.topic))
@@ -673,7 +673,7 @@ async def _set(request: Request, found: _Subject | None, policy: str, value: Any
 
 
 class _Setting(NamedTuple):
-    """What the namespace has, and each subject may have of its own: a policy of Pulsar's."""
+    """A policy of Pulsar's that the namespace has, and each subject may override."""
 
     policy: str
     in_namespace: Callable[[SchemaRules, TopicName], Any]
@@ -687,19 +687,19 @@ class _Setting(NamedTuple):
     absent_code: int
 
     async def of(self, request: Request, found: _Subject | None) -> Any:
-        """What a subject has of its own, or the namespace has; None: it has nothing."""
+        """The value of a subject, or of the namespace; None: it is not set there."""
         if found is not None:
             return (await _own(request, found)).get(self.policy)
         place = subject_place(_namespace(request), "-")
         return self.in_namespace(request.services.schemas.rules, place)
 
     async def in_force(self, request: Request, found: _Subject) -> Any:
-        """What counts for a subject."""
+        """The value that applies to a subject."""
         own = await self.of(request, found)
         return await self.of(request, None) if own is None else own
 
     async def show(self, request: Request, subject: str | None = None) -> Response:
-        """What a subject has, or the namespace has for subjects with nothing of their own."""
+        """The value of a subject, or of the namespace for subjects without one."""
         found = None if subject is None else await _subject(request, "Read", subject)
         own = await self.of(request, found)
         if own is None:
@@ -835,7 +835,7 @@ def _hidden(gone: list[SchemaVersion], stored: list[SchemaVersion]) -> list[Sche
 
 
 def _emptied(gone: list[SchemaVersion], stored: list[SchemaVersion]) -> list[SchemaVersion]:
-    """Without these definitions; the numbers of the others stay."""
+    """The versions without the definitions in `gone`; the numbers of the others stay."""
     numbers = {one.number for one in gone}
     nothing = Schema(name="", schema_data=b"")
     nothing.type = Schema.Type.Value("None")  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What a topic has stored: messages by place, id and time, stamps, leader epochs, the audit.
+"""A topic's stored content: messages by place, id and time, stamps, leader epochs, the audit.
 
 The body is the payload, decompressed; that of a batch is the batch. The headers `X-Pulsar-...` have
 what the message's metadata says. Reading acknowledges nothing.
@@ -110,7 +110,7 @@ async def peek(request: Request, path: TopicPath, name: str, number: str) -> Res
 def _nth_unacked(subscription: Subscription, wanted: int) -> Position | None:
     cursor = subscription.cursor
     position = cursor.nth_unacked(wanted) if subscription.backlog_entries else None
-    # Where there are fewer, the answer is the last one.
+    # If there are fewer, the answer is the last one.
     is_last = wanted > 1 and position is not None and cursor.nth_unacked(wanted - 1) == position
     return None if is_last else position
 
@@ -264,7 +264,7 @@ async def _entry(request: Request, path: TopicPath, ledger: str, entry: str) -> 
 
 
 def shown_place(entry: Entry) -> dict[str, Any]:
-    """Where an entry is, what it is, and its place in the order."""
+    """An entry's position, kind, and place in the order, as shown in answers."""
     return {
         "ledgerId": entry.position.ledger_id,
         "entryId": entry.position.entry_id,

@@ -64,7 +64,7 @@ async def _open_or_create(request: Request, path: TopicPath) -> list[Topic]:
 
 
 def _start(body: Any) -> tuple[Position, dict[str, str]]:
-    """Where a new subscription begins, and its properties. Raises `HttpError` 400."""
+    """A new subscription's first position, and its properties. Raises `HttpError` 400."""
     if body is None or body == "latest":
         return LATEST, {}
     if body == "earliest":

@@ -327,7 +327,7 @@ OWN_FIGURES = "ownFigures"
 
 
 def stats_options(request: Request) -> StatsOptions:
-    """What the query wants to know."""
+    """The options in a request's query."""
     return StatsOptions(
         publishers=not request.flag("excludePublishers"),
         consumers=not request.flag("excludeConsumers"),

@@ -126,7 +126,7 @@ async def timeline(request: Request, path: TopicPath) -> Response:
 
 
 def _find(request: Request, log: TopicLog | CompactedLog) -> tuple[Position, dict[str, Any]]:
-    """Where the query leads. `end` says that no entry is there yet. Raises `HttpError` 404."""
+    """The place that the query names. `end`: no entry is there yet. Raises `HttpError` 404."""
     # The finder is imported when it is first used, as by seeks: a broker may never need it.
     from ...finder import IndexOutOfRangeError
     from ...finder.search import finder_of

@@ -1,4 +1,4 @@
-"""Who Kafka's clients are and what they may do, by the broker's authentication and permissions.
+"""Authenticates and authorizes Kafka's clients, by the broker's users and permissions.
 
 Kafka's operations become the broker's permissions:
 

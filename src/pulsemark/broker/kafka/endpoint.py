@@ -142,7 +142,7 @@ class KafkaSession(asyncio.BufferedProtocol):
 
     def __init__(self, endpoint: Endpoint, handlers: Mapping[int, Handler], port: int) -> None:
         self.endpoint = endpoint
-        #: What Metadata and FindCoordinator tell this client: with or without TLS, as it came.
+        #: The port in Metadata and FindCoordinator: with or without TLS, as the client came.
         self.port = port
         self.config = endpoint.config
         self.address = "-"
@@ -154,7 +154,7 @@ class KafkaSession(asyncio.BufferedProtocol):
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._services = endpoint.services
-        #: Who the client is; None until it is authenticated.
+        #: The client's identity; None until it is authenticated.
         self.admitted: Admitted | None = None
         self.access = endpoint.access_of(None)
         #: The mechanism that a SaslHandshake chose, and the one that authenticated the client.
@@ -169,7 +169,7 @@ class KafkaSession(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         #: The request that holds up later ones.
         self._blocking: Request | None = None
-        #: What ends its wait if the connection is lost.
+        #: Ends the request's wait if the connection is lost.
         self._give_up: Callable[[], None] | None = None
         self._is_reading = True
         #: The broker is being closed.
@@ -419,7 +419,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             self._answered(request, ())
 
     async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the items, of which there may be very many, each when the loop has time for it."""
+        """Yield the items, maybe very many, giving way to other work on the loop."""
         turns = self.endpoint.turns
         for item in items:
             if not turns.has_time():
@@ -455,7 +455,7 @@ class KafkaSession(asyncio.BufferedProtocol):
             yield item
 
     async def gathered(self, items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-        """The items of a request by key, each when the loop has time for it."""
+        """Group a request's items by key, giving way to other work on the loop."""
         found: dict[K, list[T]] = {}
         async for item in self.in_turns(items):
             found.setdefault(key(item), []).append(item)
@@ -474,7 +474,7 @@ class KafkaSession(asyncio.BufferedProtocol):
         """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    # What the socket has is sent also after the connection was closed.
+    # The kernel sends the socket's bytes even after the connection was closed.
     untaken_bytes = unsent_bytes
 
     def held_output_bytes(self) -> int:
@@ -758,7 +758,7 @@ class Endpoint:
         return KafkaSession(self, self._handlers, port)
 
     def access_of(self, role: str | None) -> Access:
-        """What a client with a role may do."""
+        """The permissions of a client with a role."""
         return Access(self.services.authorizer, self.config.kafka_namespace, role)
 
     def _rows(self) -> Iterator[tuple[str, str, float]]:

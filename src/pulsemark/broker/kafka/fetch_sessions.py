@@ -1,4 +1,4 @@
-"""What is kept of a client's fetches: fetch sessions (KIP-227), and unsent records.
+"""The state kept for a client's fetches: fetch sessions (KIP-227), and unsent records.
 
 A fetch session keeps what a client fetches, so that a request names only changes. A request with
 epoch 0 names all its partitions and begins a session; its answer has the session's

@@ -94,13 +94,13 @@ class Read:
     first_offset: int = -1
     size_bytes: int = 0
     parts: list[Buffer] = field(default_factory=list)
-    #: Of these, record sets as they are stored, and sets that were converted for the client.
+    #: Among `parts`: record sets as they are stored, and sets converted for the client.
     stored_sets: int = 0
     converted_sets: int = 0
     #: Whether the partition has more records, which did not fit into the answer or its time.
     has_more: bool = False
     stable_offset: int = -1
-    #: Of READ_COMMITTED: the aborted transactions among the records, by producer id and first
+    #: For READ_COMMITTED: the aborted transactions among the records, by producer id and first
     #: offset.
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
@@ -437,7 +437,7 @@ KEPT_BYTES = 32 * 1024 * 1024
 KEPT_OVERHEAD_BYTES = 1024
 
 
-#: What a client gets of an entry in which nothing is left from its offset on.
+#: The content sent for an entry in which nothing is left from the client's offset on.
 NOTHING = Fetched((), 0, Work())
 
 
@@ -473,7 +473,7 @@ class ShownEntries:
         self._figures = figures
         self._conversions = conversions
         self._max_magic = max_magic
-        #: What was made in a thread.
+        #: The conversions made in a thread.
         self.made: dict[Place, asyncio.Future[Fetched]] = {}
 
     def as_stored(
@@ -539,7 +539,7 @@ class ShownEntries:
         metadata = peek(entry.prefix)
         # 0: it is not known, because a mirror brought the set.
         raw_bytes = (metadata.raw_size_bytes if metadata is not None else 0) or MAX_RAW_BYTES
-        # Of a compressed set a client gets all, wherever it begins to read.
+        # A client gets all of a compressed set, wherever it begins to read.
         offset = stored.base_offset if codec_of(stored.body, magic) else fetch_offset
         place = partition, entry.position, offset, self._max_magic, stored.broker_time_ms
         size_bytes = max(raw_bytes, len(stored.body))

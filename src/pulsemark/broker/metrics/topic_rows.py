@@ -333,7 +333,7 @@ SIZE_BUCKETS = [
 ]
 #: Figures of subscriptions that are shown for a namespace, too, as sums.
 OF_NAMESPACES = ("pulsar_out_messages_total", "pulsar_out_bytes_total")
-#: Where consumers have figures that subscriptions have under the same name.
+#: The columns of consumers' figures that subscriptions have under the same name.
 OF_CONSUMERS = {
     name: number for number, (name, _) in enumerate(CONSUMER_FIGURES) if name in OF_NAMESPACES
 }

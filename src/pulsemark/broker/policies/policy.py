@@ -1,4 +1,4 @@
-"""What a policy is: its names, how its value is read, and which of its values applies.
+"""A policy: its names, how its value is read, and which of its values applies.
 
 A policy has a value as JSON at up to three levels: the broker's configuration, a namespace and a
 topic. The most specific value that is set applies. Each policy is described once, by a `Policy`;
@@ -45,17 +45,17 @@ def number(policy: str, value: Any, highest: int) -> int:
 
 
 def integer(name: str, value: Any) -> int:
-    """Pulsar's `int`."""
+    """A JSON value as Pulsar's `int`. Raises as `number`."""
     return number(name, value, INT_MAX)
 
 
 def long_integer(name: str, value: Any) -> int:
-    """Pulsar's `long`."""
+    """A JSON value as Pulsar's `long`. Raises as `number`."""
     return number(name, value, LONG_MAX)
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Pulsar's `boolean`: a number is whether it is not 0, null is false."""
+    """A JSON value as Pulsar's `boolean`: a number is true unless it is 0, null is false."""
     if isinstance(value, str) and value.strip() in ("true", "True", "TRUE"):
         return True
     if isinstance(value, str) and value.strip() in ("false", "False", "FALSE", *_NOTHING):
@@ -156,10 +156,10 @@ class Place:
     method: str = "POST"
     #: The query parameter that has the value; "": the body has it.
     query: str = ""
-    #: What an empty body does: it is refused (400), it removes the value, it is read as null, or
+    #: The effect of an empty body: it is refused (400), removes the value, is read as null, or
     #: it changes nothing.
     empty: Literal["refused", "removes", "null", "ignored"] = "refused"
-    #: What GET shows if no value is set; None: nothing, with `unset_status`.
+    #: The answer to GET if no value is set; None: nothing, with `unset_status`.
     unset: Any = None
     unset_status: int = 200
     set_status: int = 204

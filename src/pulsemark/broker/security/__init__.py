@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: authentication, authorization, TLS."""
+"""Authentication, authorization and TLS."""

@@ -1,4 +1,4 @@
-"""Who clients are: the methods of authentication, and the roles that follow from them.
+"""Authentication: its methods, and the roles that follow from them.
 
 An `Authenticator` has a list of providers, as in Pulsar's `authenticationProviders`. Each answers
 for one `auth_method_name`: `token`, `basic`, `tls`, or that of another package's provider. A

@@ -1,4 +1,4 @@
-"""What a command, a route, a call or a request needs of its client, in Pulsar's operations.
+"""The permission that a command, route, call or request needs, in Pulsar's operations.
 
 A `Need` has a scope and Pulsar's name of the operation. Who may do it follows from both:
 

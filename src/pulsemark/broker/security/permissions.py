@@ -1,4 +1,4 @@
-"""What roles may do in a namespace: Pulsar's `auth_policies` and `subscription_auth_mode`.
+"""The permissions of roles in a namespace: Pulsar's `auth_policies` and `subscription_auth_mode`.
 
 Both are among the namespace's policies, in Pulsar's form::
 
@@ -37,7 +37,7 @@ Grants = Mapping[str, Collection[str]]
 
 
 class Action(StrEnum):
-    """What a permission allows. The order is Pulsar's."""
+    """An action that a permission allows. The order is Pulsar's."""
 
     PRODUCE = "produce"
     CONSUME = "consume"

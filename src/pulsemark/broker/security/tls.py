@@ -66,7 +66,7 @@ def _set_versions(context: ssl.SSLContext, protocols: Sequence[str]) -> None:
 
 
 def _set_ciphers(context: ssl.SSLContext, ciphers: Sequence[str]) -> None:
-    # Those of TLS 1.3 have other names, and OpenSSL has them always.
+    # Ciphers of TLS 1.3 have other names, and OpenSSL always has them.
     older = [
         _openssl_name(name) for name in ciphers if not name.startswith(_SUITE) or "_WITH_" in name
     ]

@@ -68,7 +68,7 @@ class ConsumerConnection(Protocol):
 
     #: The peer's address as text, for stats.
     address: str
-    #: What the client says of itself, for stats.
+    #: The client's facts about itself, for stats.
     client_version: str
     #: Whether MESSAGE frames on this connection carry the broker entry metadata (PIP-90).
     exposes_entry_metadata: bool
@@ -396,7 +396,7 @@ class RankedConsumers(Sequence[Consumer]):
 
 
 class FailoverRing:
-    """The consumers of a subscription, ordered by the way from the topic to their next point."""
+    """A hash ring of consumers, ordered by the distance from the topic to their next point."""
 
     def __init__(self, topic: str) -> None:
         self._place = murmur3_32(topic.encode())
@@ -413,7 +413,7 @@ class FailoverRing:
         self._consumers.remove(consumers)
 
     def first(self) -> Consumer | None:
-        """The consumer of the best level with the next point; None without consumers."""
+        """The nearest consumer on the ring among those of the best level; or None."""
         return self._consumers[0] if self._consumers else None
 
     def _rank(self, consumer: Consumer) -> Rank:

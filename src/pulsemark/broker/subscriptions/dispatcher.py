@@ -59,7 +59,7 @@ ACTIVE_CONSUMER_CHANGE_SINCE = 12
 
 
 class Dispatcher(ABC):
-    """What all subscription types share: reading forward, and skipping entries."""
+    """The base of all subscription types: reads forward, and skips entries."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription

@@ -66,7 +66,7 @@ class NonPersistentSubscription(Subscription):
         )
         self._selector: Selector | None = None
         self._next = 0
-        #: What the latest batches took of a consumer's permits, if it is more than one message.
+        #: The permits that a consumer's latest batches took, if more than one each.
         self._batches: dict[Consumer, deque[int]] = {}
 
     @property

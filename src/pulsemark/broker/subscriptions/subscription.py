@@ -115,7 +115,7 @@ class HomeTopic(ABC):
         #: The policies that apply (see `policy_store`).
         self.rules: TopicRules = NO_RULES
         self.dispatch_limit: DispatchLimit | None = None
-        # What depends on the entry format, the stamp policy and the schemas, before they are known.
+        # These depend on the entry format, the stamp policy and the schemas: not known yet.
         #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
         self.schema_numbers: Mapping[int, int] | None = None
         #: The property that makes a message of Pulsar's a tombstone (see `policy_store`).
@@ -206,7 +206,7 @@ class Subscription:
         self._waiting_stored: list[asyncio.Future[None]] = []
         self.rates = DispatchRates()
         self.tag_filter: TagFilter | None = None
-        #: What open transactions have acknowledged; None: nothing.
+        #: The acknowledgements in open transactions; None: none.
         self.pending_acks: PendingAcks | None = None
         self.properties_changed()
         self.last_used_ms = topic.config.clock.now_ms()

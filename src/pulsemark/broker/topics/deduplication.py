@@ -50,7 +50,7 @@ NONE = -1
 ROW_BYTES = 256
 #: The names of one topic's producers: 10,000 of 160 characters each.
 TOPIC_MAX_BYTES = 4 * 1024 * 1024
-#: Those of all topics, but for `SHARE_BYTES` that each topic may have in any case.
+#: The bytes of all topics, without `SHARE_BYTES` that each topic may have in any case.
 ALL_MAX_BYTES = 64 * 1024 * 1024
 SHARE_BYTES = 64 * 1024
 #: A snapshot has at most so many bytes for each entry that became durable since the one before.
@@ -110,7 +110,7 @@ class Deduplication:
         self._connected = connected
         #: The highest durable id of each name, and when it was stored.
         self.durable: dict[str, tuple[int, int]] = snapshot.producers
-        #: What its names take in a snapshot, and no less than they take in memory.
+        #: The size of its names in a snapshot, at least that in memory.
         self.size_bytes = sum(map(_row_bytes, self.durable))
         #: Entries that became durable since the last snapshot, and when that was stored.
         self.entries_since_snapshot = 0

@@ -448,7 +448,7 @@ class Producer:
     is_encrypted: bool = False
     #: Whether a message was refused that must be sent again in order, for deduplication.
     must_open_again: bool = False
-    #: What it may do as a mirror; None: it is an ordinary producer.
+    #: Its rights as a mirror; None: it is an ordinary producer.
     mirror: Mirror | None = None
     #: The topic's producers while this one is among them, added or waiting.
     home: TopicProducers | None = None

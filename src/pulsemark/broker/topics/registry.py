@@ -103,7 +103,7 @@ class Topics:
         self.store = store
         self._additions = Additions(store, run_blocking)
         self.marks = TopicMarks(catalog_writer, run_blocking)
-        #: Of logs; and of partitioned topics, and of what is created over REST (see `unload`).
+        #: Locks of logs; and of partitioned topics and REST creations (see `unload`).
         self.locks, self.changes = NameLocks(), NameLocks()
         self._background = Background()
         self._delayed_total = DelayedTotal(config.max_delayed_entries)

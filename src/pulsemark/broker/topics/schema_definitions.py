@@ -115,7 +115,7 @@ class AvroDefinition:
             raise InvalidSchemaError(what, str(error)) from error
         (steps or Steps()).spend(_check_size(self.json, what))
         self.parsed = _parse(self.json, what)
-        #: What equal definitions have in common: texts and aliases do not count.
+        #: A key that equal definitions share: texts and aliases do not count.
         self.compared = _compared(self.json)
 
     def __str__(self) -> str:

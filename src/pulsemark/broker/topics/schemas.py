@@ -56,7 +56,7 @@ STORED_KINDS = (SCHEMA_KIND, FACTS_KIND)
 T = TypeVar("T")
 Facts = list[dict[str, Any]]
 _VERSION = struct.Struct(">Q")
-#: What is stored of each version beside its schema, if it has it.
+#: Facts stored for each version beside its schema, if it has them.
 _FACTS = ("registered_ms", "is_deletion", "fingerprint", "id", "is_hidden", "text", "references")
 _ALWAYS_STORED = _FACTS[:3]
 
@@ -205,7 +205,7 @@ class Schemas:
         new: SchemaVersion,
         topic: Topic | None,
     ) -> int | None:
-        """Within a turn: add a schema that was compared with these versions; None: they changed."""
+        """Add a schema that was compared with these versions; None: they changed. Within a turn."""
         key = _key(name)
         versions = await self._load(key)
         if versions != expected:

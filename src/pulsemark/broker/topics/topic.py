@@ -110,7 +110,7 @@ class Topic(HomeTopic):
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
         self.subscribe_limits = SubscribeLimits()
-        #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
+        #: Tombstones of Kafka's magic 2 (KIP-87): 1, a null value or the flag; 2, the flag.
         self.tombstone_stage = 1
         #: How its log is cleaned: Kafka's cleanup policy "compact"; None: it has another one.
         self.cleaner_rules: CleanerRules | None = None
@@ -225,7 +225,7 @@ class Topic(HomeTopic):
         name = command.subscription
         found = self.subscriptions.get(name)
         if found is not None:
-            # Where a reader's connection has ended, its subscription ends with it.
+            # A reader's subscription ends with its connection.
             found.remove_leaving()
             found = self.subscriptions.get(name)
         if found is not None:

@@ -29,7 +29,7 @@ PATTERN_SIZE_MAX_BYTES = 256
 MAX_REPETITIONS = 2
 #: Escapes that stand for one character, or for one of a class.
 _ESCAPES = re.compile(r"\\[.dDwWsS/_:-]")
-#: What makes matching slow: a repeated group, or an escape with another meaning (\1).
+#: Constructs that make matching slow: a repeated group, or an escape with another meaning (\1).
 _SLOW = re.compile(r"\)[*+?{]|\\")
 
 

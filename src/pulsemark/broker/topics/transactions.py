@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 COORDINATOR = TopicName.parse(
     "persistent://pulsar/system/transaction_coordinator_assign-partition-0"
 )
-#: What brokers ask each other: whether a transaction is open, for a topic or subscription that is
+#: Questions between brokers: whether a transaction is open, for a topic or subscription that is
 #: to be in it; and to ask this for a topic, since a client will send to it.
 JOIN, ANNOUNCE = "transaction to join", "announced transaction"
 TRANSACTION_PROPERTY_KIND = "pulsar-transactions"

@@ -81,7 +81,7 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     attributes: int = 0
-    """Of magic 2: only `TOMBSTONE_FLAG` has a meaning."""
+    """Attributes of magic 2: only `TOMBSTONE_FLAG` has a meaning."""
 
     @property
     def flagged(self) -> bool:

@@ -50,7 +50,7 @@ TOMBSTONE_VALUE = "true"
 
 
 class TombstoneStage(IntEnum):
-    """What deletes a key in magic 2."""
+    """The marks of a tombstone in magic 2."""
 
     FLAG_OR_NULL = 1
     FLAG_ONLY = 2

@@ -1,4 +1,4 @@
-"""Where a store is, `zk://HOST:PORT[,HOST:PORT...]/ledgers`, and the sessions with it."""
+"""A store's address, `zk://HOST:PORT[,HOST:PORT...]/ledgers`, and the sessions with it."""
 
 from __future__ import annotations
 

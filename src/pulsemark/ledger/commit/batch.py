@@ -1,4 +1,4 @@
-"""What is appended and not yet durable: groups, batches, and what waits for them.
+"""Appended entries that are not yet durable: groups, batches, and what waits for them.
 
 An append's bytes and one row of numbers go into its topic's `Group`, groups of all topics into a
 `Batch`, and batches into `Pending`. A pending append has no object of its own, which the garbage
@@ -70,7 +70,7 @@ _Callback = TypeVar("_Callback")
 
 
 class Committer(Protocol):
-    """What a commit needs of the `GroupCommit` that finishes it."""
+    """The part of `GroupCommit` that a commit needs to be finished."""
 
     state: StoreState
     settling: threading.Lock
@@ -217,7 +217,7 @@ class Group(Commit):
 
     @property
     def end_offset(self) -> int:
-        """Where the group ends in the run. The group must have an entry."""
+        """The group's end in the run, in bytes. The group must have an entry."""
         return self.rows[-1]
 
     @property
@@ -273,7 +273,7 @@ class Appended:
 
     @property
     def error(self) -> BaseException | None:
-        """Once ``commit`` is done: why this entry is not stored; None if it is."""
+        """The reason why this entry is not stored; None if it is. Known once ``commit`` is done."""
         error = self.commit.error
         if isinstance(error, FencedError) and self.entry_id < error.stored_end_id:
             return None
@@ -348,7 +348,7 @@ class EntryWriter(Protocol):
         return
 
     def shown(self, groups: Sequence[Group]) -> None:
-        """These groups are visible now, and their receipts are on the way: do the upkeep now."""
+        """Do the upkeep now: these groups are visible, and their receipts are on the way."""
         return
 
 

@@ -612,7 +612,7 @@ class GroupCommit:
         self._room.wake()
         self._delivery.put(calls)
 
-    # What is done between two batches
+    # Between two batches
 
     @contextmanager
     def all_durable(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What a cursor needs of its log, and batches that are acknowledged in part.
+"""The log as a cursor needs it, and batches that are acknowledged in part.
 
 The open messages of such a batch are one number, bit n for message n (Pulsar's ack_set). Memory is
 limited, because a consumer chooses which messages to acknowledge, and a batch can claim to have
@@ -17,7 +17,7 @@ from .position_ranges import runs_of
 
 
 class CursorLog(Protocol):
-    """What a cursor needs from its log, a `TopicLog` or its compacted form."""
+    """A log as a cursor needs it: a `TopicLog` or its compacted form."""
 
     @property
     def tail_cuts(self) -> object:

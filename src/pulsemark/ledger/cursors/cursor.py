@@ -93,7 +93,7 @@ class KeptProperties:
 
 @record(frozen=True)
 class RecordLimits:
-    """What one cursor record holds at most."""
+    """The limits of one cursor record."""
 
     ranges: int = 10_000
     batches: int = 10_000
@@ -156,7 +156,7 @@ class Cursor:
 
     @property
     def subscription_properties(self) -> dict[str, str]:
-        """What clients gave the subscription, when it was created or later."""
+        """Properties that clients gave the subscription, at its creation or later."""
         found: dict[str, str] = json.loads(self._packed) if self._packed else {}
         return found
 
@@ -192,7 +192,7 @@ class Cursor:
             if self._write is not None:
                 self._all_changed.add(self)
 
-    # What is acknowledged
+    # Acknowledgements
 
     def remaining_in_batch(self, position: Position) -> list[int] | None:
         """The ack_set words of a batch that is acknowledged in part; else None."""

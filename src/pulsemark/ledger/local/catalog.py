@@ -454,6 +454,6 @@ def _checksum(kind: bytes, key: bytes, value: bytes) -> int:
 
 
 def property_name(kind: bytes, key: bytes) -> str:
-    """The name of a property in messages."""
+    """The name of a property in error texts."""
     texts = [repr(each.decode(errors="backslashreplace")) for each in (kind, key)]
     return f"property {texts[0]} of {texts[1]}"

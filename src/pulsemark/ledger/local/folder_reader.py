@@ -38,7 +38,7 @@ from .segment.segment_format import SegmentHeader
 
 _log = logging.getLogger(__name__)
 
-# What a followed topic may keep in memory: by then the writer has put the rows into the index
+# The rows that a followed topic may keep in memory: by then the writer has put them into the index
 # files, and a segment that is loaded again finds them there.
 ROWS_IN_MEMORY_MAX = 1 << 17
 _UNSEALED_MAX = 4

@@ -100,7 +100,7 @@ class LocalStore(TopicStore):
 
     @property
     def followed_place(self) -> str | None:
-        """What the folder follows (`pulsemark follow`); None: it is a leader's own."""
+        """The place that the folder follows (`pulsemark follow`); None: it is a leader's."""
         value = self.catalog.get(FOLLOWS_KIND, FOLLOWS_PLACE)
         return None if value is None else value.decode()
 

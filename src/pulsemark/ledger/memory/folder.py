@@ -50,12 +50,12 @@ class MemoryFolder:
         self._ledgers: dict[int, list[Content]] = {}
 
     def take_over(self, owner: object) -> None:
-        """From now on ``owner`` alone may change anything."""
+        """Make ``owner`` the only one who may change anything, from now on."""
         with self._lock:
             self._owner = owner
 
     def give_back(self, owner: object) -> None:
-        """If ``owner`` has the folder, it has no owner from now on."""
+        """End the ownership of ``owner``, if it has the folder."""
         with self._lock:
             if self._owner is owner:
                 self._owner = None

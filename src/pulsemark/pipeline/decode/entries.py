@@ -34,7 +34,7 @@ class EntryTable:
     """Index of the LAST message (PIP-70)."""
     append_times_ms: Ints
     starts: Ints
-    """Where the entry (its prefix) begins in ``data``."""
+    """The start of the entry (its prefix) in ``data``."""
     prefix_sizes: Ints
     ends: Ints
     """One past its last byte in ``data``."""
@@ -62,7 +62,7 @@ class EntryTable:
 
     @property
     def body_starts(self) -> Ints:
-        """Where each entry's headers-and-payload begin in ``data``."""
+        """The start of each entry's headers-and-payload in ``data``."""
         starts: Ints = self.starts + once(self.prefix_sizes)
         return starts
 

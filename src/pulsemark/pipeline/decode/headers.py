@@ -65,12 +65,12 @@ class Headers:
         return spread(np.where(values == ABSENT, default, values), len(self.good))
 
     def has(self, number: int) -> Bools:
-        """Which headers have this field."""
+        """Whether each header has this field."""
         return spread(once(self.columns[number].values) != ABSENT, len(self.good))
 
     @property
     def is_encrypted(self) -> Bools:
-        """Which payloads are the producer's cipher text."""
+        """Whether each payload is the producer's cipher text."""
         return spread(once(self.columns[ENCRYPTION_KEYS].values) > 0, len(self.good))
 
     def part(self, first: int, last: int) -> Headers:
@@ -92,7 +92,7 @@ class Headers:
         ]
 
     def reason(self, row: int) -> str:
-        """What is wrong with a bad header."""
+        """The reason why a header is bad."""
         start, end = int(self.table.body_starts[row]), int(self.table.ends[row])
         try:
             read_message_metadata(memoryview(self.table.data)[start:end])

@@ -223,7 +223,7 @@ def _walk(data: bytes, at: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Bools]
 
 
 def _next_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
-    """Where the messages after those at ``at`` begin; beyond ``ends`` if one is malformed.
+    """The starts of the messages after those at ``at``; beyond ``ends`` if one is malformed.
 
     Eight bytes are enough if the metadata begins with a payload size below 16 KiB: the metadata's
     size and the bytes after it.

@@ -319,9 +319,9 @@ class Fields:
     values: Ints
     """A varint's number, a byte string's length."""
     starts: Ints
-    """Where a byte string begins."""
+    """The start of a byte string."""
     ends: Ints
-    """Where the field ends; where the lane ends if it is malformed."""
+    """The field's end; the lane's end if it is malformed."""
     broken: Bools
 
 

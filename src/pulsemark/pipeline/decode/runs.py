@@ -109,7 +109,7 @@ def _tables_of_form(
 
 
 def _after_removed(segment: Segment, row: int, last: int) -> int:
-    """Where reading continues after the folder's owner removed the entry during the read."""
+    """The row at which reading continues after the entry was removed during the read."""
     return last if segment.removed else max(row + 1, segment.cut_rows)
 
 
@@ -154,7 +154,7 @@ class _Places:
     """The offsets of a run's records in their segment."""
 
     offsets: Ints
-    """Where each record begins, and as last element, where the last record ends."""
+    """The start of each record and, as last element, the end of the last record."""
     sums: list[tuple[int, int, int]]
     """Whole chunks of the index: first record, one past the last, CRC32C of all their bytes."""
 
@@ -325,7 +325,7 @@ class _Run:
         return np.arange(self._first_entry_id, self._first_entry_id + len(self))
 
     def covered_ends(self) -> Ints:
-        """Where the bytes end that are needed to check each header's checksum."""
+        """The end of the bytes that each header's checksum needs."""
         return np.minimum(self._body_starts + CHECKED_BODY_BYTES, self._entry_ends)
 
     def proven(self, sums: Sequence[tuple[int, int, int]]) -> Bools:
@@ -338,7 +338,7 @@ class _Run:
         return proven
 
     def right_heads(self, rows: Bools) -> Bools:
-        """Which of these records have a header and prefix that match their checksum."""
+        """Whether each record has a header and prefix that match their checksum."""
         if not bool(rows.any()):
             return rows
         starts, ends = self.begins + CORE_OFFSET, self.covered_ends()
@@ -348,7 +348,7 @@ class _Run:
         return right
 
     def right_bodies(self, rows: Bools) -> Bools:
-        """Which of these records have a body that matches a checksum: the producer's, or ours."""
+        """Whether each record's body matches a checksum: the producer's, or ours."""
         if not bool(rows.any()):
             return rows
         octets = np.frombuffer(self._data, np.uint8)
@@ -462,7 +462,7 @@ def tables_by_entries(
             on_damage(damage)
             row += 1
             continue
-        # Where entries were removed meanwhile, the log goes on after them.
+        # If entries were removed meanwhile, the log goes on after them.
         here = [
             entry
             for entry in entries

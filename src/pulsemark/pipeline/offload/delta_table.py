@@ -158,7 +158,7 @@ class DeltaTarget(OffloadTable):
         self.sync_log()
 
     def _properties(self, added: Manifest) -> deltalake.CommitProperties:
-        """What makes a commit that of a manifest, which is written."""
+        """The properties that tie a commit to the manifest, which is written."""
         from deltalake import CommitProperties, Transaction
 
         head = write_manifest(self.place, added)

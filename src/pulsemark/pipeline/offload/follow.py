@@ -32,7 +32,7 @@ DEFAULT_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a topic has and a table does not have yet."""
+    """The messages of a topic that a table does not have yet."""
 
     messages: int
     seconds: float

@@ -189,7 +189,7 @@ class IcebergTarget(OffloadTable):
         assert table is not None, "load opens it"
         try:
             with table.transaction() as transaction, warnings.catch_warnings():
-                # That no row is replaced or removed is usual here.
+                # Usually no row is replaced or removed here.
                 warnings.filterwarnings("ignore", message="Delete operation did not match")
                 head = write_manifest(self.place, added)
                 # pyiceberg would repeat a commit on top of another one, whose rows may be the same.

@@ -63,7 +63,7 @@ DEFAULT_ROWS_PER_FILE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class OffloadResult:
-    """What a run has copied."""
+    """The result of a run."""
 
     files: tuple[OffloadedFile, ...]
     rejected: tuple[OffloadedFile, ...] = ()
@@ -76,7 +76,7 @@ class OffloadResult:
 
     @property
     def size_bytes(self) -> int:
-        """Of the files."""
+        """The size of the files."""
         return sum(file.size_bytes for file in self.files)
 
 

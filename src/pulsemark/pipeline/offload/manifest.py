@@ -66,7 +66,7 @@ class OffloadedFile:
     """Rows; fewer than indexes if the range has control entries, or rejected messages."""
     size_bytes: int
     crc32c: int
-    """Of the file's bytes."""
+    """A checksum of the file's bytes."""
     mark: tuple[Any, ...] | None = None
     """Of the log's entry with the file's last message (`Mark.to_json`); None: an earlier version
     wrote the file, or the entry was not there."""
@@ -133,7 +133,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All files of a target that count."""
+    """The files of a target that count."""
 
     files: tuple[OffloadedFile, ...] = ()
     head: Head | None = None
@@ -144,7 +144,7 @@ class Manifest:
     rejected: tuple[OffloadedFile, ...] = ()
     """The files of the table of rejected rows."""
     expired_ms: int = 0
-    """What is filed in earlier hours was removed: its lifetime is over."""
+    """Files of earlier hours were removed: their lifetime is over."""
 
     @property
     def runs(self) -> int:

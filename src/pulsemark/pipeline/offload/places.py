@@ -1,4 +1,4 @@
-"""Where an offload's files are: a folder of this machine, or one in an object store.
+"""The place of an offload's files: a folder of this machine, or one in an object store.
 
 A file is written in whole or not at all. In a local folder it is written under another name, synced
 and renamed. An object store shows an object when its upload is complete, and not before.

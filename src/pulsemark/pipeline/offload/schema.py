@@ -68,7 +68,7 @@ def rejected_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def rows_schema(columns: Sequence[str], typed: pa.Schema | None, *, errors: bool) -> pa.Schema:
-    """What is read of the messages.
+    """The schema of the rows read from the messages.
 
     Args:
         columns: those of the source.
@@ -158,7 +158,7 @@ def without_partitions(schema: pa.Schema, layout: Layout) -> pa.Schema:
 
 
 def latest(changes: pa.Table) -> pa.Table:
-    """Of rows in order: the last one of each key, and topic if they have it."""
+    """The last row of each key (and topic, if rows have it), of rows in order."""
     names = [name for name in (TOPIC, KEY) if name in changes.column_names]
     numbered = changes.select(names).append_column("row", pa.array(range(len(changes))))
     last = numbered.group_by(names).aggregate([("row", "max")])

@@ -1,4 +1,4 @@
-"""What an offload asks of the table that it writes to, and the choice among the formats.
+"""The interface of the table that an offload writes to, and the choice among the formats.
 
 The workers write Parquet files below the table's place. The table's own transaction then makes them
 a part of it, all files of a run at once, together with the head of the manifest.
@@ -71,7 +71,7 @@ class OffloadTable(ABC):
     """A table of offloaded messages, partitioned by topic and time."""
 
     name: str
-    """How the user names it."""
+    """The user's name of the format."""
     constants: bool
     """Whether the files have the columns ``topic`` and ``hour`` themselves."""
     format: str
@@ -83,7 +83,7 @@ class OffloadTable(ABC):
     @property
     @abstractmethod
     def place(self) -> Place:
-        """Where its files are. Raises OptionError."""
+        """The place of its files. Raises OptionError."""
 
     def lock(self) -> AbstractContextManager[None]:
         """Keep other runs out, if all users of its place see one another's locks.
@@ -258,7 +258,7 @@ class ParquetFolder(OffloadTable):
                 self.place.remove(file.path)
 
     def data_paths(self) -> set[str]:
-        """What a reader of the folder finds."""
+        """The files that a reader of the folder finds."""
         if not isinstance(self.place, LocalPlace):
             return {file.path for file in self.load().files}
         folder = self.place.folder

@@ -110,7 +110,7 @@ def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[Topic
 def _problems_of_keys(
     table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]]
 ) -> _Problems:
-    """What is wrong with a table of the latest rows: two of one message, or more than were read."""
+    """The faults of a table of latest rows: two of one message, or more than were read."""
     import numpy as np
 
     problems: _Problems = {}
@@ -128,7 +128,7 @@ def _problems_of_keys(
 def _problems(
     table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]], *, upserts: bool
 ) -> _Problems:
-    """What is wrong with the table's files, or with its rows if others have rewritten it."""
+    """The faults of the table's files, or of its rows if others have rewritten it."""
     files = [file for each in by_log.values() for file in each]
     if upserts:
         return _problems_of_keys(table, by_log)
@@ -173,7 +173,7 @@ def _check_log(
 def _losses(
     topic: str, files: Sequence[OffloadedFile], ledger: FolderLog | None, expected: Expected
 ) -> Iterator[str]:
-    """What the ledgers are known to have lost and no file has."""
+    """The messages that the ledgers are known to have lost, and no file has."""
     first, end = files[0].first_index, files[-1].end_index
     if ledger is None:
         reason = expected.why_lost(topic)
@@ -191,7 +191,7 @@ def _losses(
 def _problem_beside(
     file: OffloadedFile, end: int, ledger: FolderLog | None, expected: Expected
 ) -> str | None:
-    """What is wrong between a file and the one before it, and between it and the ledgers."""
+    """The fault between a file and the one before it, or between it and the ledgers."""
     if file.first_index > end:
         return f"messages [{end}, {file.first_index}) are in no file"
     if file.first_index < end:
@@ -262,7 +262,7 @@ _INDEX = "__index"
 
 
 def problem_of_file(place: Place, file: OffloadedFile) -> str | None:
-    """What is wrong with a file's bytes or rows; None if they are as the manifest says."""
+    """The fault of a file's bytes or rows; None if they are as the manifest says."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -296,7 +296,7 @@ def _problem_of_indexes(indexes: Indexes, file: OffloadedFile) -> str | None:
 def problems_of_rows(
     indexes: Indexes, logs: Sequence[Sequence[OffloadedFile]]
 ) -> list[tuple[OffloadedFile, str]]:
-    """What is wrong with a topic's rows in a table whose files others have rewritten.
+    """The faults of a topic's rows in a table whose files others have rewritten.
 
     Args:
         indexes: of all rows of the topic.

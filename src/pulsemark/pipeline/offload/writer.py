@@ -165,7 +165,7 @@ class PieceWriter:
         )
 
     def _identity(self, piece: Piece) -> bytes:
-        """What the file's footer must say, so that a later run may use the file as it is.
+        """The facts in the file's footer by which a later run may use it as it is.
 
         A run that leaves lost messages out, or has other columns, writes other files.
         """
@@ -299,9 +299,9 @@ class Piece:
     hour_ms: int
     part: Slice
     segments: Mapping[str, tuple[SegmentId, ...]]
-    """Those to open, by topic, so that a worker reads no headers of other topics."""
+    """The segments to open, by topic, so that a worker reads no headers of other topics."""
     mark: Mark | None
-    """Of the entry with the last message."""
+    """The mark of the entry with the last message."""
 
 
 def pieces_of(

@@ -31,7 +31,7 @@ _PLAN = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Messages ``[first_index, end_index)`` of a topic, and where they go."""
+    """Messages ``[first_index, end_index)`` of a topic, and their target topic."""
 
     topic: str
     target_topic: str
@@ -40,7 +40,7 @@ class Part:
     first_index: int
     end_index: int
     mark: Mark | None = None
-    """Of the last message; None: an earlier version made the plan, or the part is empty."""
+    """The last message's; None: an earlier version made the plan, or the part is empty."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Part:
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What is replayed."""
+    """The plan of a replay: its settings and its parts."""
 
     replay_id: str
     settings: Mapping[str, Any]
@@ -69,12 +69,12 @@ class ReplayPlan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the target has of one part, as far as it was acknowledged."""
+    """The acknowledged messages of one part."""
 
     next_index: int
     """Messages before this one are done."""
     messages: int = 0
-    """Published."""
+    """Messages published."""
     entries: int = 0
     size_bytes: int = 0
     began: bool = False
@@ -84,7 +84,7 @@ class Progress:
     last: tuple[int, int] | None = None
     """The position in the target of the last entry that was acknowledged."""
     deduplicates: bool | None = None
-    """Whether the target topic does; None: not known yet."""
+    """Whether the target topic deduplicates; None: not known yet."""
     done: bool = False
 
 
@@ -95,7 +95,7 @@ class Checkpoint:
         self.path = Path(path).absolute()
 
     def lock(self) -> AbstractContextManager[None]:
-        """Only one run at a time goes on with a replay. Raises OptionError if another one does."""
+        """Lock the checkpoint for one run. Raises OptionError if another one has it."""
         return run_lock(self.path, "checkpoint", self.path, "another replay is using it")
 
     def load(self) -> ReplayPlan | None:
@@ -114,7 +114,7 @@ class Checkpoint:
         self._write(_PLAN, asdict(plan))
 
     def progress(self, number: int, part: Part) -> Progress:
-        """How far a part of the plan came. Raises OptionError."""
+        """The progress of a part of the plan. Raises OptionError."""
         name = f"progress-{number}.json"
         content = self._read(name)
         if content is None:
@@ -128,7 +128,7 @@ class Checkpoint:
         return replace(progress, before=before, last=last)
 
     def save(self, number: int, progress: Progress) -> None:
-        """Store how far a part came; durable when it returns. Raises OptionError."""
+        """Store the progress of a part; durable when it returns. Raises OptionError."""
         self._write(f"progress-{number}.json", asdict(progress))
 
     def _read(self, name: str) -> dict[str, Any] | None:

@@ -32,29 +32,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What was replayed of one topic, in this run and in those before it."""
+    """The result for one topic, over this run and those before it."""
 
     topic: str
     target_topic: str
     first_index: int
     end_index: int
     messages: int
-    """Published."""
+    """Messages published."""
     entries: int
     size_bytes: int
     deduplicates: bool | None
-    """Whether the target topic does; None: nothing was published."""
+    """Whether the target topic deduplicates; None: nothing was published."""
 
     @classmethod
     def of(cls, part: Part, progress: Progress) -> TopicResult:
-        """What came of a part of the plan."""
+        """The result for a part of the plan."""
         known = asdict(part) | asdict(progress)
         return cls(**{field.name: known[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What was replayed."""
+    """The results of a replay."""
 
     topics: tuple[TopicResult, ...]
 
@@ -219,7 +219,7 @@ def replayed(
     place: Checkpoint,
     options: ReplayOptions,
 ) -> ReplayResult:
-    """What the parts of a plan published, and how far each has come."""
+    """Replay what is left of a plan. Returns the results of all its parts."""
     progress = {n: place.progress(n, part) for n, part in enumerate(plan.parts)}
     if left:
         from ..workers import results_of

@@ -1,4 +1,4 @@
-"""What a user chooses for a replay; it is checked before Spark starts."""
+"""The options of a replay; they are checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..options import full_topic_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """Where entries go, and how."""
+    """The target of a replay, its rates, and other options."""
 
     service_url: str
-    """Of the target: ``pulsar://HOST:PORT``."""
+    """The target's: ``pulsar://HOST:PORT``."""
     target_topic: str | None = None
     """None: each topic goes to the topic of its own name."""
     messages_per_s: float | None = None
@@ -60,7 +60,7 @@ class ReplayOptions:
 
 
 def shared_by(tasks: int, options: ReplayOptions) -> ReplayOptions:
-    """The options of each of some tasks that together keep the rates."""
+    """The options of each task, of ``tasks`` that together keep the rates."""
     rates = {name: getattr(options, name) for name in ("messages_per_s", "bytes_per_s")}
     return replace(options, **{name: rate and rate / tasks for name, rate in rates.items()})
 
@@ -73,7 +73,7 @@ def service_of(options: ReplayOptions) -> Service:
 
 
 def target_topic_of(topic: str, options: ReplayOptions) -> str:
-    """Where a source topic goes. A partition goes to the partition of the same number."""
+    """The target topic of a source topic; for a partition, the partition of the same number."""
     if options.target_topic is None:
         return topic
     _, index = partition_of(topic)
@@ -88,7 +88,7 @@ def settings_of(
     bounds: Mapping[str, str],
     options: ReplayOptions,
 ) -> dict[str, Any]:
-    """What must not change when a replay goes on; speed and credentials may."""
+    """The settings that must not change when a replay goes on; speed and credentials may."""
     return {
         "path": str(Path(path).absolute()),
         "topics": None if topics is None else sorted(topics),

@@ -252,7 +252,7 @@ _VERSION_SIZE_BYTES = 8
 
 
 class SchemaCarrier:
-    """The schemas of one topic, whose versions are registered when an entry needs them."""
+    """Registers one topic's schemas in the target when an entry needs them."""
 
     def __init__(self, folder: Path, part: Part, service: Service) -> None:
         self._folder = folder
@@ -261,7 +261,7 @@ class SchemaCarrier:
         self._carried = -1
 
     def carry(self, body: bytes) -> None:
-        """Bring the schema that an entry names, and those before it. Raises ReplayError."""
+        """Register the schema that an entry names, and all before it. Raises ReplayError."""
         try:
             version = read_message_metadata(body).schema_version
         except MessageFormatError:
@@ -293,7 +293,7 @@ class SchemaCarrier:
 
 
 def replay_parts(parts: Sequence[PartReplay]) -> Iterator[tuple[int, Progress]]:
-    """Replay the parts of one task, in a worker; how far each has come, by its number."""
+    """Replay the parts of one task, in a worker. Yields the number and progress of each."""
     paces = Paces(parts[0].options)
     for part in parts:
         yield part.number, part.run(paces)
@@ -338,7 +338,7 @@ class TargetTopic:
     # What is there already
 
     def note_beginning(self) -> None:
-        """Note what the topic has before the first entry of the replay."""
+        """Note the last entry that the topic has before the first entry of the replay."""
         if not self.progress.began:
             with RawReader(self._service, self._part.target_topic) as reader:
                 self.progress = replace(self.progress, began=True, before=reader.last)
@@ -376,7 +376,7 @@ class TargetTopic:
                 self._check_there(False, known)
 
     def _check_there(self, is_there: bool, known: int) -> None:
-        """Check that the last acknowledged entry is there, or known to the broker."""
+        """Check that the last acknowledged entry is stored, or known to the broker."""
         progress = self.progress
         if is_there or progress.last is None or known >= progress.next_index - 1:
             return

@@ -282,9 +282,9 @@ class AvroType:
     kind: str
     logical: str = ""
     fields: Mapping[str, AvroType] = field(default_factory=dict)
-    """Of a record."""
+    """A record's fields."""
     item: AvroType | None = None
-    """Of an array, or of a map's values."""
+    """The type of an array's items, or of a map's values."""
     decimal: tuple[int, int] | None = None
     """Precision and scale."""
     takes_bytes: bool = True

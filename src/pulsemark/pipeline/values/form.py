@@ -1,4 +1,4 @@
-"""Which schema the values of a read are decoded by: the option ``valueSchema``.
+"""The schema by which the values of a read are decoded: the option ``valueSchema``.
 
 It is chosen once per load, so the DataFrame's type is fixed: each topic's newest schema, or the
 version with a number. A producer's later versions are resolved against it. A topic that a stream

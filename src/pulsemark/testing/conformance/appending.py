@@ -110,7 +110,7 @@ class Appending(EngineTests):
             check_chain(ledger)
 
     def test_a_run_ends_before_what_is_refused(self, engine: Engine) -> None:
-        """What stands before a wrong checksum or a stamp is appended, and the rest is refused."""
+        """Bodies before a wrong checksum or a stamp are appended, the rest is refused."""
         good = unbatched_message(b"good", publish_time_ms=1)
         with engine.open() as store:
             ledger = stamped(store.open_topic(TOPIC))

@@ -40,9 +40,9 @@ from .offsets import Partition
 Subscriptions = Mapping[str, tuple[str, frozenset[str]]]
 Counts = Mapping[str, int]
 Target = dict[str, frozenset[Partition]]
-#: Who looks topics up: a role and a regex.
+#: The key of a lookup of topics: a role and a regex.
 Seeker = tuple[str | None, str]
-#: Of topics and of permissions: after another one of either a regex may match other topics.
+#: Generations of topics and of permissions: when one changes, a regex may match other topics.
 Changes = tuple[int, int]
 UNIFORM, RANGE = "uniform", "range"
 #: Passes over all topics in which members with more give to those with less.
@@ -158,7 +158,7 @@ NOTHING: frozenset[Partition] = frozenset()
 
 
 class Found(NamedTuple):
-    """What a regex matches for a role, and when (the loop's time) that was looked up."""
+    """The topics that a regex matches for a role, and the loop's time of that lookup."""
 
     regex: str
     topics: frozenset[str]
@@ -192,7 +192,7 @@ class ConsumerMember:
     is_waiting: bool = False
     #: The memory of the names that it has sent.
     names_bytes: int = 0
-    #: What it sent as a member of the classic protocol; None: it uses this one.
+    #: The metadata that it sent as a member of the classic protocol; None: it uses this protocol.
     classic: Joining | None = None
     session: asyncio.TimerHandle | None = None
     #: The deadline for releasing what it has to revoke.
@@ -244,7 +244,7 @@ class ConsumerGroup:
     readers: Counter[str] = field(default_factory=Counter)
     #: The member that owns a partition, or has to release it.
     owners: dict[Partition, str] = field(default_factory=dict)
-    #: What regexes match, by them and the roles of the members that have them.
+    #: The topics that regexes match, by regex and role of the members that have it.
     resolved: dict[Seeker, Found] = field(default_factory=dict)
     #: Whether topics may have changed since they were looked at.
     is_due: bool = True

@@ -75,7 +75,7 @@ class Coordinator:
         self.consumers = ConsumerGroups(config, loop, partitions_of, self._settle_consumer)
         self.groups: dict[str, Group] = {}
         self.offsets = offsets
-        #: What the members take in memory, roughly.
+        #: The members' size in memory, roughly.
         self.used_bytes = 0
         self._rebalancing = Rebalancing(
             loop, config.kafka_group_initial_rebalance_delay_ms, self._settle
@@ -432,7 +432,7 @@ class Coordinator:
         group = self.groups.get(name)
         if group is None:
             return Code.NONE if self.offsets.of_group(name) else Code.GROUP_ID_NOT_FOUND
-        # What members of other kinds read is not known.
+        # It is not known which topics members of other kinds read.
         is_known = not group.members or group.protocol_type == CONSUMER
         return Code.NONE if is_known else Code.NON_EMPTY_GROUP
 

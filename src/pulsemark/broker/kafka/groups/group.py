@@ -69,7 +69,7 @@ class Joining:
 
     @property
     def size_bytes(self) -> int:
-        """What the member takes in memory, roughly."""
+        """The member's size in memory, roughly."""
         metadata = sum(len(name) + len(data) for name, data in self.protocols)
         return OVERHEAD_BYTES + metadata + len(self.client_id) + len(self.member_id)
 
@@ -96,7 +96,7 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory, roughly."""
+        """The member's size in memory, roughly."""
         return self.joining.size_bytes + len(self.assignment)
 
     @property
@@ -169,7 +169,7 @@ class Group:
 
     @property
     def size_bytes(self) -> int:
-        """What its members take in memory, roughly."""
+        """The size of its members in memory, roughly."""
         return sum(member.size_bytes for member in self.members.values())
 
     def size_with(self, joining: Joining) -> int:

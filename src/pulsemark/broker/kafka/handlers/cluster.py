@@ -1,4 +1,4 @@
-"""What clients and tools ask of a cluster: versions, topics, leaders, disks and features.
+"""Requests of clients and tools about a cluster: versions, topics, leaders, disks and features.
 
 ApiVersions, Metadata and FindCoordinator come from every client. A broker alone leads every
 partition and coordinates every group; in a cluster each answer names the broker that does
@@ -337,7 +337,7 @@ GROUP, TRANSACTION = 0, 1
 GROUP_FEATURE = "group.version"
 #: The level of each feature (KIP-848, KIP-890).
 FEATURES = {GROUP_FEATURE: 1, "transaction.version": 2}
-#: What a client may call itself (KIP-511).
+#: The names that a client's software may have (KIP-511).
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 #: The most partitions of a request for which leader epochs are looked up, which opens topics.
 OPENED_FOR_EPOCHS = 200

@@ -274,7 +274,7 @@ class FetchWork:
         elif self._is_over or self._is_enough(reads):
             self._finish(reads)
             return
-        # What was read is dropped, and read again after the wait.
+        # The records read are dropped, and read again after the wait.
         self._reader.release()
         if any(
             asked.partition is not None and asked.partition.end_offset != read.high_watermark

@@ -175,7 +175,7 @@ async def delete_records(session: KafkaSession, request: Request) -> None:
     named = await session.gathered(
         named_partitions(request.body), lambda named: (named[0], named[1].partition_index)
     )
-    # Of several offsets for one partition Kafka takes the last one, too.
+    # Kafka, too, takes the last of several offsets for one partition.
     async for (name, _), asked in session.named(named.items(), key=itemgetter(0)):
         topics.setdefault(name, []).append(await _delete_one(session, name, asked[-1][1]))
     deleted = [_Deleted(name=name, partitions=each) for name, each in topics.items()]

@@ -60,7 +60,7 @@ class _Shape(NamedTuple):
     answer_before_number: bytes
     answer_before_entry: bytes
     size_bytes: int
-    """Of the request's frame, with the body."""
+    """The size of the request's frame, with the body."""
 
 
 class AddEncoder:

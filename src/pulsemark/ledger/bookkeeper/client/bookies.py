@@ -114,7 +114,7 @@ class Bookies:
         return link
 
     def _wait(self, bookie: str, link: _Link, size_bytes: int, send: Send, fail: Fail) -> None:
-        """Send a request once the connection is there, which is begun; or fail it."""
+        """Queue a request until the bookie is connected, beginning that if needed; or fail it."""
         if self._closed:
             fail(ClientClosedError(bookie=bookie))
         elif link.connecting is None and self._now() < link.down_until_s:

@@ -67,7 +67,7 @@ class Outgoing(NamedTuple):
     parts: Sequence[Buffer]
     """The message after its header."""
     size_bytes: int
-    """Of the parts."""
+    """The size of the parts."""
     timeout_ms: int
     high_priority: bool = False
 

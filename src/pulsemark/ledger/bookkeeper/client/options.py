@@ -28,7 +28,7 @@ class ClientOptions:
     explicit_lac_ms: int = 200
     """After so long without a new entry bookies are told the last confirmed one, for readers."""
     max_frame_bytes: int = 5 * 1024 * 1024
-    """What the bookies' nettyMaxFrameSizeBytes says: a larger frame would break the connection."""
+    """The bookies' nettyMaxFrameSizeBytes: a larger frame would break the connection."""
     max_in_flight_bytes: int = 64 * 1024 * 1024
     """How many bytes of entries of one writer may be unconfirmed before `append` refuses."""
     max_bookie_bytes: int = 256 * 1024 * 1024

@@ -213,7 +213,7 @@ class WritePipeline:
         sizes = [sum(map(len, payload)) for payload in payloads]
         self._check_sizes(first_id, sizes)
         ends = [*accumulate(sizes, initial=self._end if before is None else before)][1:]
-        # What recovery confirms is held by ensembles that only it knows until the ledger is closed.
+        # Only recovery knows the ensembles of entries it confirms, until the ledger is closed.
         # If it ends early, the next one must not take these entries for confirmed.
         last_confirmed = self._start if self._recovery else self.last_confirmed
         if self._notice is not None:
@@ -222,7 +222,7 @@ class WritePipeline:
             self._digest, metadata.ledger_id, first_id, last_confirmed, ends, payloads
         )
         self._next_id, self._end = first_id + len(bodies), ends[-1]
-        # Where each entry has a write set of its own, each is sent by itself.
+        # If each entry has a write set of its own, each is sent by itself.
         step = len(bodies) if metadata.write_quorum_size == metadata.ensemble_size else 1
         for at in range(0, len(bodies), step):
             until = at + step

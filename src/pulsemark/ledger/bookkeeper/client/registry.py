@@ -24,7 +24,7 @@ from .errors import BookieUnreachableError, MetadataError, NotEnoughBookiesError
 from .ledger_nodes import LedgerNodes, retried
 from .options import ClientOptions
 
-# What the parts of one client share.
+# Shared by the parts of one client.
 
 
 @dataclass(frozen=True, slots=True)

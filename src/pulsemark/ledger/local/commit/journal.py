@@ -192,7 +192,7 @@ class _OpenJournal:
     the file system's own journal: a third of the price of small blocks."""
     end: int = JOURNAL_HEADER_SIZE
     last_block: int = JOURNAL_HEADER_SIZE
-    """Where the last block begins."""
+    """The offset of the last block."""
     synced_end: int = JOURNAL_HEADER_SIZE
     """The end of the synced part."""
     is_broken: bool = False

@@ -213,7 +213,7 @@ def index_seed(ledger_id: int, segment_no: int) -> int:
 
 
 def chunk_offset(number: int, head_size: int = INDEX_HEADER_SIZE) -> int:
-    """Where chunk ``number`` begins; ``head_size`` is the size of all before the first chunk."""
+    """The offset of chunk ``number``; ``head_size`` is the size of all before the first chunk."""
     return head_size + number * (CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE)
 
 

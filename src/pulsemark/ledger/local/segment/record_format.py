@@ -227,7 +227,7 @@ def split_records(data: Buffer, offsets: Sequence[int]) -> list[memoryview]:
 
 
 def body_damage(fields: RecordFields, record: memoryview) -> str | None:
-    """What is wrong with the body of ``record``, which begins at its marker; None: nothing."""
+    """The damage to the body of ``record``, which begins at its marker; None: none."""
     if len(record) < fields.record_size_bytes:
         return "the body is cut off"
     body_at = RECORD_HEADER_SIZE + fields.prefix_size_bytes

@@ -47,7 +47,7 @@ class ScannedRecord:
 
     @property
     def end_offset(self) -> int:
-        """Where the next record should begin."""
+        """The offset at which the next record should begin."""
         return self.offset + self.fields.record_size_bytes
 
 

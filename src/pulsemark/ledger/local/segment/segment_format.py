@@ -117,7 +117,7 @@ class SegmentHeader(RunHeader):
 
     @property
     def size_bytes(self) -> int:
-        """Where the first record begins."""
+        """The header's size: the offset of the first record."""
         return _padded(_FIXED.size + len(self.topic.encode()) + len(self.secret) + _U32.size)
 
 
@@ -212,7 +212,7 @@ class HeadCut:
     message_count: int = 0
     """How many messages those hold."""
     end_offset: int = 0
-    """Where in the segment the entries that stay begin."""
+    """The offset in the segment of the first entry that stays."""
     entry_time_max_ms: int = 0
     """Largest entry time of the removed entries and of all before them."""
     append_time_max_ms: int = 0
