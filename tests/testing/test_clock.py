@@ -77,22 +77,20 @@ def test_times_of_the_standard_library():
         ("now", TypeError),
         (True, TypeError),
         (datetime(2026, 3, 1), ValueError),  # noqa: DTZ001 - that is what is wrong
-        (-1, ValueError),
         (2**63, ValueError),
+        (-(2**63), ValueError),
     ],
 )
 def test_other_times_are_refused(wrong, error):
-    """At once, with the value in the error; a broker can keep no time below 0 or above 2^63."""
+    """At once, with the value in the error; a broker can keep no time beyond 2^63 ms."""
     clock = SettableClock(5)
     with pytest.raises(error, match=r"time zone|milliseconds|ms since 1970"):
         SettableClock(wrong)
     with pytest.raises(error):
         clock.set(wrong)
-    with pytest.raises(ValueError, match="ms since 1970"):
-        clock.advance(by_ms=-6)
-    for hours in (1e300, float("nan")):
+    for step in ({"by_ms": 2**63}, {"hours": 1e300}, {"hours": float("nan")}):
         with pytest.raises(ValueError, match="no timedelta"):
-            clock.advance(hours=hours)
+            clock.advance(**step)
     assert clock.now_ms() == 5
 
 

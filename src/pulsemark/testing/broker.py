@@ -99,7 +99,6 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
 
     def start(self) -> None:
         """Start, and return when it serves. Raises BrokerStateError, and as `Broker.start`."""
-        self._check_open()
         if self.is_running:
             raise BrokerStateError("not running", "running")
         if not self._needs_folder:

@@ -55,6 +55,8 @@ from .inspection import StoredMessage, fitting, shown_last
 
 POLL_S = 0.02
 MAX_TIMEOUT_MS = 60_000
+#: The end of the year 9998.
+MAX_TIME_MS = 253_370_764_799_999
 STEPS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000, "by_ms": 1}
 #: The kind of JSON of each option of a fault.
 KINDS: dict[str, tuple[type, ...]] = {
@@ -191,7 +193,10 @@ class TestControls:
     async def _moved(self, to_ms: Callable[[], int]) -> Response:
         async with self._moving:
             await before_clock_moves(self._broker.services)
-            self._clock.set(to_ms())
+            now_ms = to_ms()
+            if not 0 <= now_ms <= MAX_TIME_MS:
+                raise ValueError(f"{now_ms} ms since 1970: must be from 0 to {MAX_TIME_MS}")
+            self._clock.set(now_ms)
             await clock_moved(self._broker.services)
         return self._time()
 

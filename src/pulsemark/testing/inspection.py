@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
-from ..broker.errors import BrokerStateError
 from ..client.errors import AdminError
 from ..ledger import EARLIEST, Entry, EntryKind, Position, TopicLog
 from ..metadata import Message, MessageFormatError, messages_of, peek
@@ -269,15 +268,10 @@ class BrokerLife(ABC):
     """Start, stop and restart of a broker, and its temporary folder."""
 
     _temporary: TemporaryDirectory[str] | None = None
-    _is_closed = False
 
     @abstractmethod
     def start(self) -> None:
-        """Start, and return when the broker serves. Raises BrokerStateError after `close`."""
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise BrokerStateError("open", "closed")
+        """Start, and return when the broker serves."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -290,7 +284,6 @@ class BrokerLife(ABC):
 
     def close(self) -> None:
         """Stop in order, and remove a temporary data folder. A second call does nothing."""
-        self._is_closed = True
         try:
             self.stop()
         finally:

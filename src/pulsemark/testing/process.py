@@ -122,7 +122,6 @@ class BrokerProcess(BrokerLife, Inspection):
 
     def start(self) -> None:
         """Start, and return when it serves. Raises BrokerStateError, BrokerProcessError."""
-        self._check_open()
         if self._process is not None:
             raise BrokerStateError("not running", "running")
         if self._data_dir is not None:
