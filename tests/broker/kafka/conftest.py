@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 
+import pulsar
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
@@ -26,6 +27,22 @@ def kafka_broker() -> Iterator[BrokerThread]:
         kafka_port=0, http_port=None, kafka_group_initial_rebalance_delay_ms=0
     ) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[BrokerThread]:
+    """A broker for clients of both protocols."""
+    with running_broker(kafka_port=0, kafka_group_initial_rebalance_delay_ms=0) as running:
+        yield running
+
+
+@pytest.fixture
+def client(both: BrokerThread) -> Iterator[pulsar.Client]:
+    """An official client of Pulsar's."""
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    made = pulsar.Client(both.service_url, logger=quiet, operation_timeout_seconds=30)
+    yield made
+    made.close()
 
 
 @pytest.fixture(autouse=True)

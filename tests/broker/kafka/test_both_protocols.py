@@ -16,28 +16,12 @@ from pulsemark.broker.subscriptions.kafka_entries import read_entries
 from pulsemark.kafka import records
 from pulsemark.ledger import EntryKind, Position
 from pulsemark.metadata import payload_of
-from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing import RawClient
 from pulsemark.testing.raw_kafka import RawKafka
 
 from .conftest import is_on_loop
 
 WAIT_S = 60
-
-
-@pytest.fixture(scope="module")
-def both():
-    """A broker for clients of both protocols."""
-    with running_broker(kafka_port=0, kafka_group_initial_rebalance_delay_ms=0) as running:
-        yield running
-
-
-@pytest.fixture
-def client(both):
-    """An official client of Pulsar's."""
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    made = pulsar.Client(both.service_url, logger=quiet, operation_timeout_seconds=30)
-    yield made
-    made.close()
 
 
 def produced(both, topic, *messages, **options):

@@ -10,28 +10,11 @@ import kafka
 import pulsar
 import pytest
 
-from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
 from .conftest import create
 
 WAIT_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def both():
-    """A broker for clients of both protocols."""
-    with running_broker(kafka_port=0, kafka_group_initial_rebalance_delay_ms=0) as running:
-        yield running
-
-
-@pytest.fixture
-def client(both):
-    """An official client of Pulsar's."""
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    made = pulsar.Client(both.service_url, logger=quiet, operation_timeout_seconds=30)
-    yield made
-    made.close()
 
 
 def sent(both, topic, messages, **options):

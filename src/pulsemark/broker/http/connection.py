@@ -350,11 +350,11 @@ def headers_of(request: h11.Request) -> dict[str, str]:
 
 def _problem_of(request: h11.Request, services: Services) -> HttpError | None:
     """The reason to refuse a request by its headers, if there is one."""
-    names = {bytes(name) for name, _ in request.headers}
-    if {b"content-length", b"transfer-encoding"} <= names:
+    by_name = dict(request.headers)
+    if {b"content-length", b"transfer-encoding"} <= by_name.keys():
         return HttpError(400, "a request must not have both Content-Length and Transfer-Encoding")
     limit_bytes = services.config.max_http_body_bytes
-    if int(dict(request.headers).get(b"content-length", b"0")) > limit_bytes:
+    if int(by_name.get(b"content-length", b"0")) > limit_bytes:
         return HttpError(413, f"the body exceeds {limit_bytes} bytes")
     try:
         is_open = services.authenticator is None or services.authenticator.admits_anonymous

@@ -312,21 +312,32 @@ def test_a_large_set_is_converted_in_a_thread(
     assert not any(on_loop)
 
 
-def test_a_fetch_whose_time_is_over_reads_no_more_partitions(raw, topic, monkeypatch):
-    """Also if what it reads is too large for the rest of the answer."""
-    create(raw, topic, partitions=20)
-    for partition in range(20):
-        raw.produce(topic, record_set([b"v" * 1000]), partition=partition)
-    size = len(record_set([b"v" * 1000]))
-    reads = []
+@pytest.fixture
+def reads(monkeypatch):
+    """The partitions that are read, in order."""
+    indexes = []
     read = KafkaPartition.read
 
     def spied(self, offset, max_bytes):
-        reads.append(self.index)
+        indexes.append(self.index)
         return read(self, offset, max_bytes)
 
-    clock = SimpleNamespace(monotonic=lambda: 0.6 * reading.STORED_READ_S * len(reads))
     monkeypatch.setattr(KafkaPartition, "read", spied)
+    return indexes
+
+
+def filled(raw, topic):
+    """Fill 20 partitions with a record set each; the size of one."""
+    create(raw, topic, partitions=20)
+    for partition in range(20):
+        raw.produce(topic, record_set([b"v" * 1000]), partition=partition)
+    return len(record_set([b"v" * 1000]))
+
+
+def test_a_fetch_whose_time_is_over_reads_no_more_partitions(raw, topic, reads, monkeypatch):
+    """Also if what it reads is too large for the rest of the answer."""
+    size = filled(raw, topic)
+    clock = SimpleNamespace(monotonic=lambda: 0.6 * reading.STORED_READ_S * len(reads))
     monkeypatch.setattr(reading, "time", clock)
     asked = [(topic, partition, 0, 1 << 20, -1) for partition in range(20)]
     answer = raw.call(FetchRequest, 11, **fetch_fields(asked, 0, 1, size + 100))
@@ -335,20 +346,9 @@ def test_a_fetch_whose_time_is_over_reads_no_more_partitions(raw, topic, monkeyp
     assert reads == [0, 1]
 
 
-def test_a_full_answer_reads_one_partition_in_vain_at_most(raw, topic, monkeypatch):
+def test_a_full_answer_reads_one_partition_in_vain_at_most(raw, topic, reads):
     """And partitions without new entries are not read at all."""
-    create(raw, topic, partitions=20)
-    for partition in range(20):
-        raw.produce(topic, record_set([b"v" * 1000]), partition=partition)
-    size = len(record_set([b"v" * 1000]))
-    reads = []
-    read = KafkaPartition.read
-
-    def spied(self, offset, max_bytes):
-        reads.append(self.index)
-        return read(self, offset, max_bytes)
-
-    monkeypatch.setattr(KafkaPartition, "read", spied)
+    size = filled(raw, topic)
     asked = [(topic, partition, partition % 2, 1 << 20, -1) for partition in range(20)]
     answer = raw.call(FetchRequest, 11, **fetch_fields(asked, 0, 1, 2 * size + 100))
     parts = [part for each in answer.responses for part in each.partitions]

@@ -41,7 +41,7 @@ Subscriptions = Mapping[str, tuple[str, frozenset[str]]]
 Counts = Mapping[str, int]
 Target = dict[str, frozenset[Partition]]
 #: The key of a lookup of topics: a role and a regex.
-Seeker = tuple[str | None, str]
+RegexKey = tuple[str | None, str]
 #: Generations of topics and of permissions: when one changes, a regex may match other topics.
 Changes = tuple[int, int]
 UNIFORM, RANGE = "uniform", "range"
@@ -157,13 +157,13 @@ MAX_GIVEN = 5_000
 NOTHING: frozenset[Partition] = frozenset()
 
 
-class Found(NamedTuple):
+class RegexMatch(NamedTuple):
     """The topics that a regex matches for a role, and the loop's time of that lookup."""
 
     regex: str
     topics: frozenset[str]
     changes: Changes
-    found_s: float
+    looked_up_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -245,7 +245,7 @@ class ConsumerGroup:
     #: The member that owns a partition, or has to release it.
     owners: dict[Partition, str] = field(default_factory=dict)
     #: The topics that regexes match, by regex and role of the members that have it.
-    resolved: dict[Seeker, Found] = field(default_factory=dict)
+    resolved: dict[RegexKey, RegexMatch] = field(default_factory=dict)
     #: Whether topics may have changed since they were looked at.
     is_due: bool = True
     #: The bytes that the coordinator has counted for the group.

@@ -32,7 +32,7 @@ from .consumer_group import (
     Changes,
     ConsumerGroup,
     ConsumerMember,
-    Found,
+    RegexMatch,
     by_topic,
 )
 from .group import Group, Joining, JoinResult, Member, State, SyncResult
@@ -110,7 +110,7 @@ class ConsumerGroups:
     # -- heartbeats -------------------------------------------------------------------------------
 
     def begin(
-        self, beat: Beat, classic: Group | None, looked_up: Found | None = None
+        self, beat: Beat, classic: Group | None, looked_up: RegexMatch | None = None
     ) -> tuple[ConsumerGroup, ConsumerMember]:
         """Take the fields of a heartbeat, except of one that leaves. Raises KafkaError.
 
@@ -234,7 +234,7 @@ class ConsumerGroups:
             return None
         known = None if group is None else group.resolved.get((beat.role, regex))
         if known is None or (
-            known.changes != changes and self._loop.time() >= known.found_s + REFRESH_S
+            known.changes != changes and self._loop.time() >= known.looked_up_s + REFRESH_S
         ):
             return regex
         return None
@@ -243,7 +243,7 @@ class ConsumerGroups:
         if not group.resolved:
             return
         used = {(member.role, member.regex) for member in group.members.values()}
-        group.resolved = {seeker: f for seeker, f in group.resolved.items() if seeker in used}
+        group.resolved = {key: match for key, match in group.resolved.items() if key in used}
         for member in group.members.values():
             found = group.resolved.get((member.role, member.regex or ""))
             matched = frozenset[str]() if found is None else found.topics

@@ -20,7 +20,7 @@ from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from ....kafka.errors import Code, KafkaError
 from ...configuration.config import BrokerConfig
-from .consumer_group import ConsumerGroup, ConsumerMember, Found
+from .consumer_group import ConsumerGroup, ConsumerMember, RegexMatch
 from .consumer_groups import (
     CONSUMER,
     DECODE_ERRORS,
@@ -295,7 +295,7 @@ class Coordinator:
     # -- members of the consumer protocol ---------------------------------------------------------
 
     def begin_consumer(
-        self, beat: Beat, looked_up: Found | None = None
+        self, beat: Beat, looked_up: RegexMatch | None = None
     ) -> tuple[ConsumerGroup, ConsumerMember]:
         """As `ConsumerGroups.begin`, within the limits of groups and members. Raises KafkaError."""
         group, classic = self.consumers.groups.get(beat.group), self.groups.get(beat.group)

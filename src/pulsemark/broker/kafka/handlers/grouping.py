@@ -44,7 +44,7 @@ from ..endpoint import (
     one_part,
     parts_of,
 )
-from ..groups.consumer_group import ConsumerGroup, ConsumerMember, Found, by_topic
+from ..groups.consumer_group import ConsumerGroup, ConsumerMember, RegexMatch, by_topic
 from ..groups.consumer_groups import (
     JOINS,
     PLANNED_AT_ONCE,
@@ -664,14 +664,14 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
     groups, looked_up = coordinator.consumers, None
     changes = endpoint.topics.changes, session.access.generation
     if regex := groups.regex_due(beat, changes):
-        found_s = asyncio.get_running_loop().time()
+        looked_up_s = asyncio.get_running_loop().time()
         names = [
             name
             async for name in session.in_turns(endpoint.topics.names())
             if session.access.may(Operation.DESCRIBE, name)
         ]
         matched = await run_blocking(lambda: matching(regex, names))
-        looked_up = Found(regex, matched, changes, found_s)
+        looked_up = RegexMatch(regex, matched, changes, looked_up_s)
     group, member = coordinator.begin_consumer(beat, looked_up)
     if group.size > PLANNED_AT_ONCE and group.is_outdated:
         epoch = group.epoch
