@@ -123,7 +123,7 @@ class SharedCatalog(MetadataStore):
         return {}
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The value stored under (kind, key); None if there is none."""
+        """The value stored under (kind, key), or None."""
         with self._lock:
             found = self._values.get(kind, {}).get(key)
             return None if found is None else found[0]

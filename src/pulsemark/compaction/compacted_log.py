@@ -102,7 +102,7 @@ class CompactedLog:
 
     @property
     def first_position(self) -> Position | None:
-        """Position of the first entry; None if there is none."""
+        """Position of the first entry, or None."""
 
         def question(view: CompactedView) -> Position | None:
             row = view.find(Key.POSITION, EARLIEST)
@@ -117,7 +117,7 @@ class CompactedLog:
 
     @property
     def last_position(self) -> Position | None:
-        """Position of the last entry; None if there is none."""
+        """Position of the last entry, or None."""
 
         def question(view: CompactedView) -> Position | None:
             last = self.log.last_position
@@ -139,7 +139,7 @@ class CompactedLog:
 
     @property
     def first_index(self) -> int:
-        """Index of the first message of the first entry; ``next_index`` if there is none."""
+        """Index of the first message of the first entry, or ``next_index``."""
         return self.index_before(EARLIEST)
 
     @property

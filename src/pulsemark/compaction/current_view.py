@@ -107,7 +107,7 @@ def compacted_log(ledger: ManagedLedger) -> CompactedLog:
 
 
 def current_view(ledger: ManagedLedger) -> CompactedView | None:
-    """The view that counts; None if there is none. The first call blocks.
+    """The view that counts, or None. The first call blocks.
 
     If the log's tail was cut off before the view's horizon (by a new leader), only the part counts
     that is before what the log still has: only the view has those entries. If the log lost the

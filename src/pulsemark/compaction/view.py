@@ -154,7 +154,7 @@ class CompactedView:
     def find(
         self, key: Key, value: _Value, *, by_records: bool = False, io: IoCount | None = None
     ) -> ViewRow | None:
-        """The first entry whose ``key`` is >= ``value``; None if there is none.
+        """The first entry whose ``key`` is >= ``value``, or None.
 
         A row's time is the highest time up to it in the whole log, so the result is the first
         surviving entry at or after the log's. ``by_records`` searches the records instead of the
@@ -172,7 +172,7 @@ class CompactedView:
         return self._records.find(key, value, io)
 
     def find_before(self, position: Position) -> ViewRow | None:
-        """The last entry before ``position``; None if there is none."""
+        """The last entry before ``position``, or None."""
         position = min(position, self.after_horizon)
         if self._blocks is not None:
             try:

@@ -131,7 +131,7 @@ class Finder:
         self._check = check
 
     def by_time(self, time_ms: int, *, method: SearchMethod = SearchMethod.INDEX) -> Found:
-        """The first entry whose time is >= ``time_ms``; the end if there is none.
+        """The first entry whose time is >= ``time_ms``, or the end.
 
         Raises CorruptFileError if the files are damaged, OSError if they cannot be read, TypeError
         if the time is not a whole number or the method is none of `SearchMethod`.

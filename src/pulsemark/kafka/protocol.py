@@ -277,7 +277,7 @@ class Connection:
         self._taken = 0
 
     def take(self) -> Request | None:
-        """The next complete request; None if there is none.
+        """The next complete request, or None.
 
         A large body is left undecoded, for another thread (`decode_body`).
         Raises ProtocolError, after which nothing can be taken any more.

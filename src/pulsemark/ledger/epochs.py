@@ -62,7 +62,7 @@ def epoch_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def _leader_of(run: Run) -> str:
-    """The leader that the mark in a run's first row names; "" if there is none."""
+    """The leader that the mark in a run's first row names, or ""."""
     if not run.header.epoch or run.header.segment_no or run.cut_rows:
         return ""
     try:

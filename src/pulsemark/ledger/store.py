@@ -70,7 +70,7 @@ class MetadataStore(Protocol):
         """Reserve ``count`` ledger ids, higher than all before; returns the first."""
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The value stored under (kind, key); None if there is none."""
+        """The value stored under (kind, key), or None."""
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
         """All (key, value) pairs of a kind, ordered by key."""

@@ -225,7 +225,7 @@ class RecentEntries:
         return found
 
     def _find(self, blocks: dict[int, _Block], entry_id: int) -> _Block | None:
-        """The block that may have an entry; None if there is none, or it was just dropped."""
+        """The block that may have an entry; None if no block may, or it was just dropped."""
         low, high = self._first_number, self._end_number - 1
         block = blocks.get(high)
         if block is None or entry_id >= block.first_entry_id:

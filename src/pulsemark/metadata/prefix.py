@@ -57,7 +57,7 @@ def has_prefix(entry: Buffer) -> bool:
 
 
 def prefix_size_bytes(entry: Buffer) -> int:
-    """The size of the prefix; 0 if there is none. Raises PrefixError: cut off, or too large."""
+    """The size of the prefix; 0 without one. Raises PrefixError: cut off, or too large."""
     if len(entry) < PREFIX_HEADER_SIZE_BYTES:
         if not has_prefix(entry):
             return 0

@@ -132,7 +132,7 @@ class TopicSource(ABC):
         """Note that everything up to `position` is durable in the target."""
 
     def schema(self, version: int) -> Schema | None:
-        """The schema of this version; None if there is none."""
+        """The schema of this version, or None."""
         return None
 
     def close(self) -> None:  # noqa: B027

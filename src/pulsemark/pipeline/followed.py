@@ -79,7 +79,7 @@ class FollowedTopics:
         """A topic's own log, for a limit by bytes; None: sizes are not known."""
 
     def mark(self, topic: str, index: int) -> Mark | None:
-        """The mark of a stream that has all messages before an index; None if there is none."""
+        """The mark of a stream that has all messages before an index, or None."""
         return mark_of(self._logs[topic], index)
 
     def check_place(self, topic: str, index: int, mark: Mark | None) -> None:

@@ -107,7 +107,7 @@ def _getter_of_texts(kind: Descriptor) -> Callable[[Any], tuple[Any, ...]] | Non
 
 
 def read_unknown_type(command: BaseCommand) -> int | None:
-    """The type number in a command whose `type` is not in our enum; None if there is none."""
+    """The type number in a command whose `type` is not in our enum, or None."""
     unknown: Any = UnknownFieldSet(command)  # a sequence, though the stubs do not say so
     numbers: list[int] = [
         field.data for field in unknown if field.field_number == 1 and isinstance(field.data, int)

@@ -350,7 +350,7 @@ def _toml_remark(key: str, value: Any, loaded: settings.Loaded) -> Remark | None
 
 
 def _remark(key: str, value: str, loaded: settings.Loaded) -> Remark | None:
-    """The problem of one line of a broker.conf; None if there is none."""
+    """The problem of one line of a broker.conf, or None."""
     try:
         found = settings.parse_settings({key: value})
     except settings.SettingError as error:

@@ -111,7 +111,7 @@ def check_origin(
 
 
 def urlsplit_host(url: str) -> str:
-    """Host and port of an origin or URL, in the format of a Host header; "" if there is none."""
+    """Host and port of an origin or URL, in the format of a Host header, or ""."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2].lower()
     except ValueError:

@@ -214,12 +214,12 @@ class Cursor:
 
     @property
     def first_unacked(self) -> Position:
-        """The first entry to deliver; the end of the log if there is none."""
+        """The first entry to deliver, or the end of the log."""
         # Not always right after the mark delete position: the log's head may have been cut.
         return self.next_unacked(self.mark_delete)
 
     def next_unacked(self, after: Position) -> Position:
-        """The first unacknowledged entry after ``after``; the end of the log if there is none."""
+        """The first unacknowledged entry after ``after``, or the end of the log."""
         position = self._log.next_position(max(after, self.mark_delete))
         while True:
             last = self._acked.end_of(position)

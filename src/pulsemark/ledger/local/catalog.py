@@ -282,7 +282,7 @@ class Catalog(MetadataStore):
                     _put(db, kind, key, value)
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The value stored under (kind, key); None if there is none."""
+        """The value stored under (kind, key), or None."""
         rows = self._rows("SELECT value FROM property WHERE kind=? AND key=?", kind, key)
         return bytes(rows[0][0]) if rows else None
 

@@ -177,7 +177,7 @@ def table_of(target: OffloadTable | str | os.PathLike[str]) -> OffloadTable:
 
 
 def format_of(place: Place) -> str | None:
-    """The format of the table that is in a place; None if there is none."""
+    """The format of the table that is in a place, or None."""
     if place.names("_delta_log"):
         return "delta"
     if any(name.endswith(".metadata.json") for name in place.names("metadata")):

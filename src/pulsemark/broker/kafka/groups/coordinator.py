@@ -106,7 +106,7 @@ class Coordinator:
         self._settle(group)
 
     def _refusal(self, joining: Joining) -> Code | None:
-        """The code that refuses a JoinGroup in every state of the group; None if there is none."""
+        """The code that refuses a JoinGroup in every state of the group, or None."""
         config = self._config
         if not joining.group:
             return Code.INVALID_GROUP_ID

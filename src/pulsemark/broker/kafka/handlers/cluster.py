@@ -160,7 +160,7 @@ def _wanted(session: KafkaSession, asked: Any) -> Iterator[tuple[str, int]]:
 
 
 async def _size(session: KafkaSession, name: str, index: int) -> Any:
-    """A partition's size in bytes; None if there is none."""
+    """A partition's size in bytes, or None."""
     if (name, index) == NO_PARTITION:
         return None
     try:

@@ -107,7 +107,7 @@ def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
 
 
 def _refusal(session: KafkaSession, request: Request) -> tuple[Code, str] | None:
-    """The error that refuses all sets of the request; None if there is none."""
+    """The error that refuses all sets of the request, or None."""
     body = request.body
     if body.acks not in ACKS:
         return Code.INVALID_REQUIRED_ACKS, f"acks={body.acks}: must be -1, 0 or 1"

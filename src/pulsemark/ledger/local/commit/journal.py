@@ -104,7 +104,7 @@ class JournalHeader:
 
 
 def unpack_journal_header(data: bytes, path: Path) -> JournalHeader | None:
-    """Parse the header; None if there is none: a free file, or one never used.
+    """Parse the header. Return None for a free file, or one never used.
 
     Also None if both copies are torn: they are synced together with the first block, so nothing in
     such a file was ever acknowledged. Raises UnsupportedVersionError.

@@ -293,7 +293,7 @@ def read_file(files: Files, path: Path, limit_bytes: int = 1 << 20) -> bytes:
 
 
 def size_of(files: Files, path: Path) -> int:
-    """A file's size in bytes; 0 if there is none."""
+    """A file's size in bytes; 0 for a missing file."""
     with suppress(FileNotFoundError), files.opened(path) as fd:
         return files.size(fd)
     return 0
