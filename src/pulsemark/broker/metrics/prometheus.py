@@ -143,6 +143,11 @@ def _broker_families(services: Services) -> Iterator[Family]:
         "Copies of entries that the bookie (label `bookie`) sent damaged or could not read",
         [(f"{cluster},{labels_of(bookie=name)}", count) for name, count in sorted(bad.items())],
     )
+    yield from _process_families(services)
+
+
+def _process_families(services: Services) -> Iterator[Family]:
+    """Connections, health and version, with Pulsar's labels."""
     broker = {"broker": urlsplit(services.http_url).hostname or "localhost"}
     active, made = len(services.sessions), services.sessions_made
     of_connections = {**broker, "metric": "broker_connection"}
@@ -165,7 +170,8 @@ def _broker_families(services: Services) -> Iterator[Family]:
         ("pulsar_health", "1: well", of_health, int(services.storage.is_healthy)),
         ("pulsar_version_info", "The broker's version", version, 1),
     ):
-        yield Family(name, text, [(f"{cluster},{labels_of(**labels)}", value)])
+        shown = labels_of(cluster=services.config.cluster, **labels)
+        yield Family(name, text, [(shown, value)])
 
 
 #: In no registry: this module collects its figures and adds the cluster's label.
