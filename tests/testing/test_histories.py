@@ -351,7 +351,7 @@ def test_a_broker_that_forgets_acknowledgements_is_found_in_virtual_time(tmp_pat
 def test_brokers_on_bookies_repeat_exactly_in_virtual_time(tmp_path):
     """A seed decides a history of a cluster, too, whose brokers fence each other."""
     wanted = {"pause", "power"}
-    seen: set[str] = set()
+    seen: set[str | None] = set()
     for seed in count(5):
         first = simulated_history(tmp_path, seed=seed, minutes=0.3, on="cluster")
         faults = {fault.value for fault in first.faults} & wanted
