@@ -44,15 +44,15 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
         "client_version": "c", "protocol_version": 21,
         "response": {"auth_method_name": "token", "auth_data": "eA=="},
     }),
-    (commands.lookup("t", 1), T.LOOKUP, {"topic": "t", "request_id": "1", "authoritative": False}),
+    (commands.lookup("t", 1), T.LOOKUP, {"topic": "t", "request_id": "1"}),
     (commands.lookup("t", 1, authoritative=True, advertised_listener_name="l"), T.LOOKUP, {
         "topic": "t", "request_id": "1", "authoritative": True, "advertised_listener_name": "l",
     }),
     (commands.partitioned_metadata("t", 1), T.PARTITIONED_METADATA, {
-        "topic": "t", "request_id": "1", "metadata_auto_creation_enabled": True,
+        "topic": "t", "request_id": "1",
     }),
     (commands.get_topics_of_namespace("t/n", 1, topics_pattern="x.*"), T.GET_TOPICS_OF_NAMESPACE, {
-        "request_id": "1", "namespace": "t/n", "mode": "PERSISTENT", "topics_pattern": "x.*",
+        "request_id": "1", "namespace": "t/n", "topics_pattern": "x.*",
     }),
     (commands.watch_topic_list("t/n", 1, 2, "x.*", "00"), T.WATCH_TOPIC_LIST, {
         "request_id": "1", "watcher_id": "2", "namespace": "t/n", "topics_pattern": "x.*",
@@ -77,7 +77,7 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
         },
     ),
     (commands.close_producer(1, 2), T.CLOSE_PRODUCER, {"producer_id": "1", "request_id": "2"}),
-    (commands.close_producer(1, broker_service_url="u"), T.CLOSE_PRODUCER, {
+    (commands.close_producer(1, commands.NO_REQUEST_ID, assignedBrokerServiceUrl="u"), T.CLOSE_PRODUCER, {
         "producer_id": "1", "request_id": str(2**64 - 1), "assignedBrokerServiceUrl": "u",
     }),
     (commands.subscribe("t", "s", 1, 2), T.SUBSCRIBE, SUBSCRIBE_DEFAULTS),
@@ -148,7 +148,7 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
         "consumer_id": "1", "request_id": "2", "force": True,
     }),
     (commands.close_consumer(1, 2), T.CLOSE_CONSUMER, {"consumer_id": "1", "request_id": "2"}),
-    (commands.close_consumer(1), T.CLOSE_CONSUMER, {
+    (commands.close_consumer(1, commands.NO_REQUEST_ID), T.CLOSE_CONSUMER, {
         "consumer_id": "1", "request_id": str(2**64 - 1),
     }),
     (commands.consumer_stats(1, 2), T.CONSUMER_STATS, {"consumer_id": "1", "request_id": "2"}),
