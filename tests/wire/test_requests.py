@@ -77,8 +77,8 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
         },
     ),
     (commands.close_producer(1, 2), T.CLOSE_PRODUCER, {"producer_id": "1", "request_id": "2"}),
-    (commands.close_producer(1, commands.NO_REQUEST_ID, assignedBrokerServiceUrl="u"), T.CLOSE_PRODUCER, {
-        "producer_id": "1", "request_id": str(2**64 - 1), "assignedBrokerServiceUrl": "u",
+    (commands.close_producer(1, 2, assignedBrokerServiceUrl="u"), T.CLOSE_PRODUCER, {
+        "producer_id": "1", "request_id": "2", "assignedBrokerServiceUrl": "u",
     }),
     (commands.subscribe("t", "s", 1, 2), T.SUBSCRIBE, SUBSCRIBE_DEFAULTS),
     (
