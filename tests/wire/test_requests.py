@@ -23,8 +23,6 @@ PRODUCER_DEFAULTS = {
     "topic": "t",
     "producer_id": "1",
     "request_id": "2",
-    "encrypted": False,
-    "epoch": "0",
     "user_provided_producer_name": False,
     "producer_access_mode": "Shared",
 }
@@ -34,10 +32,7 @@ SUBSCRIBE_DEFAULTS = {
     "subType": "Exclusive",
     "consumer_id": "1",
     "request_id": "2",
-    "durable": True,
-    "read_compacted": False,
     "initialPosition": "Latest",
-    "start_message_rollback_duration_sec": "0",
 }
 TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
     (commands.auth_response("c", 21, "token", b"x"), T.AUTH_RESPONSE, {
@@ -86,7 +81,7 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
             "t", "s", 1, 2, pb.CommandSubscribe.Key_Shared, consumer_name="c", priority_level=3,
             durable=False, start_message_id=EARLIEST, properties={"a": "b"}, read_compacted=True,
             schema=SCHEMA, initial_position=pb.CommandSubscribe.Earliest,
-            start_message_rollback_duration_s=5, key_shared_meta=STICKY,
+            start_message_rollback_duration_sec=5, keySharedMeta=STICKY,
             subscription_properties={"c": "d"}, consumer_epoch=6,
         ),
         T.SUBSCRIBE,

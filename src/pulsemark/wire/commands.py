@@ -12,8 +12,8 @@ of the whole. SEND_RECEIPT, MESSAGE and SEND, of which there is one per message,
 from varints without a protobuf object: about a third of the time. The tests hold every one of
 them equal to protobuf's own bytes.
 
-Names and defaults are PulsarApi's. If a missing optional field has a meaning of its own, the
-argument's default leaves it out. Clients write error texts to their logs, so error texts must not
+Names and defaults are PulsarApi's: `**fields` are more fields of the body. A field that is not
+given is not sent. Clients write error texts to their logs, so error texts must not
 contain secrets.
 """
 
@@ -334,27 +334,19 @@ def producer(
     *,
     producer_name: str | None = None,
     properties: Mapping[str, str] | None = None,
-    schema: pb.Schema | None = None,
-    epoch: int = 0,
     access_mode: pb.ProducerAccessMode = pb.Shared,
-    topic_epoch: int | None = None,
-    initial_subscription_name: str | None = None,
-    encrypted: bool = False,
+    **fields: Any,
 ) -> bytes:
-    """PRODUCER: open a producer. epoch counts its reconnections."""
+    """PRODUCER: open a producer. Its epoch counts its reconnections."""
     body = pb.CommandProducer(
         topic=topic,
         producer_id=producer_id,
         request_id=request_id,
         producer_name=producer_name,
-        encrypted=encrypted,
         metadata=_key_values(properties),
-        schema=schema,
-        epoch=epoch,
         user_provided_producer_name=producer_name is not None,
         producer_access_mode=access_mode,
-        topic_epoch=topic_epoch,
-        initial_subscription_name=initial_subscription_name,
+        **fields,
     )
     return frame(body)
 
@@ -396,43 +388,25 @@ def subscribe(
     request_id: int,
     sub_type: pb.CommandSubscribe.SubType = pb.CommandSubscribe.Exclusive,
     *,
-    consumer_name: str | None = None,
-    priority_level: int | None = None,
-    durable: bool = True,
     start_message_id: MessageId | None = None,
     properties: Mapping[str, str] | None = None,
-    read_compacted: bool = False,
-    schema: pb.Schema | None = None,
-    initial_position: pb.CommandSubscribe.InitialPosition = pb.CommandSubscribe.Latest,
-    start_message_rollback_duration_s: int = 0,
-    key_shared_meta: pb.KeySharedMeta | None = None,
     subscription_properties: Mapping[str, str] | None = None,
-    consumer_epoch: int | None = None,
-    create_topic: bool = True,
+    initial_position: pb.CommandSubscribe.InitialPosition = pb.CommandSubscribe.Latest,
+    **fields: Any,
 ) -> bytes:
     """SUBSCRIBE. A reader's is not durable, and begins at start_message_id."""
-    start = None if start_message_id is None else start_message_id.to_data()
     body = pb.CommandSubscribe(
         topic=topic,
         subscription=subscription,
         subType=sub_type,
         consumer_id=consumer_id,
         request_id=request_id,
-        consumer_name=consumer_name,
-        priority_level=priority_level,
-        durable=durable,
-        start_message_id=start,
+        start_message_id=None if start_message_id is None else start_message_id.to_data(),
         metadata=_key_values(properties),
-        read_compacted=read_compacted,
-        schema=schema,
-        initialPosition=initial_position,
-        start_message_rollback_duration_sec=start_message_rollback_duration_s,
-        keySharedMeta=key_shared_meta,
         subscription_properties=_key_values(subscription_properties),
-        consumer_epoch=consumer_epoch,
+        initialPosition=initial_position,
+        **fields,
     )
-    if not create_topic:
-        body.force_topic_creation = False
     return frame(body)
 
 
@@ -503,20 +477,10 @@ consumer_stats = _builder(pb.CommandConsumerStats, "consumer_id", "request_id")
 # ---- of a broker: connection ------------------------------------------------------------------
 
 
-def connected(
-    server_version: str,
-    protocol_version: int,
-    max_message_size_bytes: int,
-    feature_flags: pb.FeatureFlags | None = None,
-) -> bytes:
-    """CONNECTED: the handshake succeeded."""
-    body = pb.CommandConnected(
-        server_version=server_version,
-        protocol_version=protocol_version,
-        max_message_size=max_message_size_bytes,
-        feature_flags=feature_flags,
-    )
-    return frame(body)
+#: The handshake succeeded.
+connected = _builder(
+    pb.CommandConnected, "server_version", "protocol_version", "max_message_size", "feature_flags"
+)
 
 
 def success(request_id: int, schema: pb.Schema | None = None) -> bytes:
@@ -596,12 +560,8 @@ def producer_success(
     return frame(body)
 
 
-def send_error(producer_id: int, sequence_id: int, error: pb.ServerError, message: str) -> bytes:
-    """SEND_ERROR: this message was not stored."""
-    body = pb.CommandSendError(
-        producer_id=producer_id, sequence_id=sequence_id, error=error, message=message
-    )
-    return frame(body)
+#: This message was not stored.
+send_error = _builder(pb.CommandSendError, "producer_id", "sequence_id", "error", "message")
 
 
 # ---- of a broker: consumers -------------------------------------------------------------------
