@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..ledger import LedgerError
@@ -46,12 +46,19 @@ LONG_ANSWERS_AT_ONCE = 4
 
 
 class Due:
-    """A call that waits for its turn, and can be cancelled."""
+    """A call that waits for its turn or for a future, and can be cancelled."""
 
     __slots__ = ("_call",)
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call: Callable[[], None] | None = call
+
+    @classmethod
+    def after(cls, done: asyncio.Future[Any], call: Callable[[], None]) -> Self:
+        """A call that comes when a future is done, however it ends."""
+        due = cls(call)
+        done.add_done_callback(lambda _: due.run())
+        return due
 
     def cancel(self) -> None:
         """Cancel the call."""
