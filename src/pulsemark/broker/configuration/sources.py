@@ -73,18 +73,11 @@ def read_file(path: Path) -> settings.Loaded:
     except UnicodeDecodeError as error:
         raise ConfigFileError(path, f"it is not UTF-8 text: {error}") from error
     try:
-        return _toml(path, text) if path.suffix == ".toml" else _properties(path, text)
+        if path.suffix == ".toml":
+            return _toml(path, text)
+        return settings.parse_settings(read_properties(text), f" in {path}")
     except (settings.SettingError, PropertiesError) as error:
         raise ConfigFileError(path, str(error)) from error
-
-
-def _properties(path: Path, text: str) -> settings.Loaded:
-    properties = read_properties(text)
-    loaded = settings.parse_settings(properties)
-    for key, setting in settings.all_settings().items():
-        if key in properties and setting.name in loaded.parts[setting.part]:
-            loaded.origins[setting.name] = f"{key} in {path}"
-    return loaded
 
 
 def _toml(path: Path, text: str) -> settings.Loaded:
@@ -187,10 +180,10 @@ def _from_text(spec: settings.Setting, key: str, text: str) -> Any:
         return None if spec.is_optional else ()
     kind = settings.STAMPERS_KIND if spec.name == "stampers" else spec.plain
     try:
-        return spec.check(key, text, kind.parse(text))
-    except ValueError as error:
-        why = error.reason if isinstance(error, settings.SettingError) else error
-        raise settings.SettingError(key, text, f"{why} (a variable of the environment)") from error
+        return spec.parsed(key, text, kind)
+    except settings.SettingError as error:
+        reason = f"{error.reason} (a variable of the environment)"
+        raise settings.SettingError(key, text, reason) from error
 
 
 # -- broker.conf: Java's properties ----------------------------------------------------------------
@@ -358,9 +351,8 @@ def _remark(key: str, value: str, loaded: settings.Loaded) -> Remark | None:
             return None
         return Remark(Level.ERROR, key, _shown(key, error.value), error.reason)
     if key in settings.all_settings():
-        setting = settings.all_settings()[key]
-        if setting.name in found.parts[setting.part]:
-            loaded.put(setting.name, found.parts[setting.part][setting.name], key)
+        loaded.values |= found.values
+        loaded.origins |= found.origins
         return None
     shipped = settings.pulsar_defaults().get(key)
     if shipped is None:
@@ -391,9 +383,8 @@ def _of_the_whole(
         return
     for name, reason in _unsafe(config):
         if name in loaded.origins:
-            part = next(part for part in settings.PARTS if name in loaded.parts[part])
-            value = loaded.parts[part][name]
-            yield Remark(Level.WARNING, loaded.origins[name], str(value), reason)
+            value = str(loaded.values[name])
+            yield Remark(Level.WARNING, loaded.origins[name], value, reason)
     key = config.security.token_secret_key or ""
     is_readable = path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
     if key and not key.startswith(settings.PATH_BEGINNINGS) and is_readable:
