@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..compaction.current_view import FolderForm, logs_of_folder
-from ..ledger import FolderLog, FolderReader, TopicLog, TopicNotFoundError
+from ..ledger import FolderLog, FolderReader, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
 from ..maintenance.verify_catalog import follow_transactions
 from .errors import DataLossError
@@ -82,9 +82,6 @@ class FollowedTopics:
     def losses(self) -> Iterable[DataLossError]:
         """Topics that are lost, and messages that are lost after the end of topics."""
         return ()
-
-    def log_of(self, topic: str) -> TopicLog | None:
-        """A topic's own log, for a limit by bytes; None: sizes are not known."""
 
     def mark(self, topic: str, index: int) -> Mark | None:
         """The mark of a stream that has all messages before an index, or None."""
@@ -163,10 +160,6 @@ class FolderTopics(FollowedTopics):
             reason = self._expected.lost_after(log)
             if reason is not None:
                 yield DataLossError(topic, log.next_index, None, reason)
-
-    def log_of(self, topic: str) -> TopicLog:
-        log: TopicLog = self._logs[topic]
-        return log
 
     def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
         """As above; what cleaning removed from a log is no loss."""
