@@ -763,9 +763,9 @@ class Endpoint:
 
     def _rows(self) -> Iterator[tuple[str, str, float]]:
         """Name, text and value of each figure for the metrics page."""
-        groups, fetching = self.groups, self.fetch_sessions
+        fetching = self.fetch_sessions
         yield "pulsemark_kafka_connections", "Kafka clients", len(self.sessions)
-        count = len(groups.groups) + len(groups.consumers.groups)
+        count = len(self.groups.groups)
         yield "pulsemark_kafka_groups", "Consumer groups with members", count
         prefix = "pulsemark_kafka_fetch_session"
         yield f"{prefix}s", "Fetch sessions of Kafka clients", len(fetching)
