@@ -23,7 +23,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -243,6 +243,13 @@ class Turns:
                 self._begin(0.0)  # the next one gets the turn
             raise
         self._begin(time.monotonic() + SLICE_S)
+
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Yield the items, maybe very many, giving way to other work on the loop."""
+        for item in items:
+            if not self.has_time():
+                await self.next()
+            yield item
 
     def _begin(self, until_s: float | None) -> None:
         self._until_s = until_s

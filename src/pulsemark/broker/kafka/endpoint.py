@@ -154,6 +154,8 @@ class KafkaSession(asyncio.BufferedProtocol):
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._services = endpoint.services
+        #: Yields items, maybe very many, giving way to other work on the loop.
+        self.in_turns = endpoint.turns.each
         #: The client's identity; None until it is authenticated.
         self.admitted: Admitted | None = None
         self.access = endpoint.access_of(None)
@@ -417,14 +419,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         """End a request without an answer: a Produce with acks=0."""
         if not self.is_closed:
             self._answered(request, ())
-
-    async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the items, maybe very many, giving way to other work on the loop."""
-        turns = self.endpoint.turns
-        for item in items:
-            if not turns.has_time():
-                await turns.next()
-            yield item
 
     async def named(
         self,
