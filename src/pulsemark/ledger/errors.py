@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .limits import MAX_TIME_MS
 from .position import Position
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class LedgerError(Exception):
@@ -288,6 +291,6 @@ class WouldBlockError(LedgerError, OSError):
     is done: it then returns, or raises the error of reading.
     """
 
-    def __init__(self, done: Future[Any]) -> None:
-        self.done = done
+    def __init__(self, done: Future[Any] | asyncio.Future[Any]) -> None:
+        self.done: Any = done
         super().__init__("the entries are not in memory, and are being read")
