@@ -64,7 +64,7 @@ from ..topics.schemas import (
 )
 from .authentication import UnauthenticatedError
 from .connection import HttpConnection
-from .messages import HttpError, Request, Response, UnservedError, allow_header
+from .messages import HttpError, Json, Request, Response, UnservedError, allow_header
 from .route import Routes
 from .routing import authorize, find
 
@@ -117,12 +117,9 @@ class RegistryError(HttpError):
     @property
     def response(self) -> Response:
         """The answer to the request."""
-        return _answer({"error_code": self.code, "message": self.reason}, self.status)
-
-
-def _answer(value: Any, status: int = 200) -> Response:
-    text = json.dumps(value, separators=(",", ":"))
-    return Response(status, text.encode(), CONTENT_TYPE)
+        response = Response.of_json({"error_code": self.code, "message": self.reason}, self.status)
+        response.content_type = CONTENT_TYPE
+        return response
 
 
 class RegistryConnection(HttpConnection):
@@ -181,7 +178,9 @@ def _with_token(headers: dict[str, str]) -> tuple[dict[str, str], str | None]:
 async def _routed(request: Request) -> Response:
     route, values = find(request, sorted(routes, key=lambda route: route.rank))
     authorize(request, route, values)
-    return await route.run(request, values)
+    response = await Response.of(await route.run(request, values), request.topics.turns)
+    response.content_type = CONTENT_TYPE
+    return response
 
 
 # -- subjects -------------------------------------------------------------------------------------
@@ -281,9 +280,9 @@ def _subject_of(place: TopicName) -> str:
 
 
 @routes.get("/subjects", _NEED)
-async def subjects(request: Request) -> Response:
+async def subjects(request: Request) -> Json:
     """The names of all subjects."""
-    return await _long(request, await _names(request))
+    return (await _names(request))[_asked(request, -1)]
 
 
 async def _names(request: Request) -> list[str]:
@@ -297,16 +296,16 @@ async def _names(request: Request) -> list[str]:
         return sorted({name for name in shown if name.startswith(prefix)})
 
     services = request.services
-    found = services.topics.turns.each(await services.schemas.over_all(names))
+    found = request.topics.turns.each(await services.schemas.over_all(names))
     return [name async for name in found if _allows(request, "Read", name)]
 
 
 @routes.get("/schemas", _NEED)
-async def schemas(request: Request) -> Response:
+async def schemas(request: Request) -> Json:
     """The schemas of all subjects; with a format, Avro's have their references in them."""
     listed: list[Any] = []
     size_bytes, deleted = 0, request.flag("deleted")
-    start, most = _count(request, "offset", 0), _count(request, "limit", MAX_LISTED)
+    asked = _asked(request, MAX_LISTED)
     is_stored = request.query.get("format") in ("serialized", "resolved")
     for name in await _names(request):
         found = await _subject(request, "Read", name)
@@ -314,12 +313,12 @@ async def schemas(request: Request) -> Response:
         for one in shown[-1:] if request.flag("latestOnly") else shown:
             row = _registered(name, replace(one, text="") if is_stored else one)
             listed.append(row)
-            size_bytes += len(row["schema"]) if len(listed) > start else 0
-        if 0 <= most <= len(listed) - start:
+            size_bytes += len(row["schema"]) if len(listed) > asked.start else 0
+        if asked.stop is not None and len(listed) >= asked.stop:
             break
         if size_bytes > MAX_LISTED_BYTES:
             raise RegistryError(413, f"more than {MAX_LISTED_BYTES} bytes: name a limit")
-    return await _long(request, listed, most)
+    return listed[asked]
 
 
 def _is_shown(facts: Facts, request: Request) -> bool:
@@ -329,13 +328,10 @@ def _is_shown(facts: Facts, request: Request) -> bool:
     return request.flag("deleted") and any(each.get("id") for each in facts)
 
 
-async def _long(request: Request, found: list[Any], most: int = -1) -> Response:
-    """A list that may be long, or the part of it that is asked for."""
+def _asked(request: Request, most: int) -> slice:
+    """The part of a list that is asked for; `most`: the limit if none is named. -1: no limit."""
     start, most = _count(request, "offset", 0), _count(request, "limit", most)
-    part = found[start : start + most if most >= 0 else None]
-    response = await Response.of_long_json(part, request.services.topics.turns)
-    response.content_type = CONTENT_TYPE
-    return response
+    return slice(start, start + most if most >= 0 else None)
 
 
 def _count(request: Request, name: str, default: int) -> int:
@@ -347,18 +343,18 @@ def _count(request: Request, name: str, default: int) -> int:
 
 
 @routes.get(f"{_SUBJECT}/versions", _NEED)
-async def versions(request: Request, subject: str) -> Response:
+async def versions(request: Request, subject: str) -> Json:
     """The numbers of a subject's versions."""
     found = await _subject(request, "Read", subject)
-    return _answer([one.number + 1 for one in found.shown(deleted=request.flag("deleted"))])
+    return [one.number + 1 for one in found.shown(deleted=request.flag("deleted"))]
 
 
 @routes.get(_VERSION, _NEED)
-async def version_of(request: Request, subject: str, version: str) -> Response:
+async def version_of(request: Request, subject: str, version: str) -> Json:
     """A version of a subject, with its schema and id."""
     found = await _subject(request, "Read", subject)
     one = found.version(version, deleted=request.flag("deleted"))
-    return _answer(_registered(subject, one))
+    return _registered(subject, one)
 
 
 @routes.get(f"{_VERSION}/schema", _NEED)
@@ -370,11 +366,11 @@ async def schema_of_version(request: Request, subject: str, version: str) -> Res
 
 
 @routes.get(f"{_VERSION}/referencedby", _NEED)
-async def referenced_by(request: Request, subject: str, version: str) -> Response:
+async def referenced_by(request: Request, subject: str, version: str) -> Json:
     """The ids of the schemas that use a version."""
     found = await _subject(request, "Read", subject)
     one = found.version(version, deleted=True)
-    return _answer(await _users_of(request, subject, [one]))
+    return await _users_of(request, subject, [one])
 
 
 async def _users_of(request: Request, subject: str, used: list[SchemaVersion]) -> list[int]:
@@ -557,7 +553,7 @@ async def _find(
 
 
 @routes.post(_SUBJECT, _NEED)
-async def lookup(request: Request, subject: str) -> Response:
+async def lookup(request: Request, subject: str) -> Json:
     """The version that has the schema of the body."""
     posted = await _posted(request)
     found = await _subject(request, "Read", subject)
@@ -565,7 +561,7 @@ async def lookup(request: Request, subject: str) -> Response:
     one = await _find(request, posted, among)
     if one is None:
         raise RegistryError(40403, "Schema not found")
-    return _answer(_registered(subject, one))
+    return _registered(subject, one)
 
 
 def _check_writable(request: Request, found: _Subject) -> None:
@@ -574,13 +570,13 @@ def _check_writable(request: Request, found: _Subject) -> None:
 
 
 @routes.post(f"{_SUBJECT}/versions", _NEED)
-async def register(request: Request, subject: str) -> Response:
+async def register(request: Request, subject: str) -> Json:
     """Register the schema of the body, and answer with its id."""
     posted = await _posted(request)
     found = await _subject(request, "Write", subject, registry_type(posted.schema))
     known = await _find(request, posted, found.live)
     if known is not None:
-        return _answer({"id": known.id})
+        return {"id": known.id}
     _check_writable(request, found)
     strategy = await _strategy(request, found)
     _check_types(found, posted, strategy)
@@ -593,7 +589,7 @@ async def register(request: Request, subject: str) -> Response:
         references=posted.references,
     )
     stored = await schemas.identified(found.place)
-    return _answer({"id": stored[number].id})
+    return {"id": stored[number].id}
 
 
 def _check_types(found: _Subject, posted: SchemaVersion, strategy: str) -> None:
@@ -615,9 +611,9 @@ async def _own_strategy(request: Request, found: _Subject | None) -> str | None:
     if found is None:
         return services.schemas.rules.strategy(subject_place(_namespace(request), "-"))
     if found.topic is not None:
-        own = services.topics.policies.policies_of_topic(found.topic)
+        own = request.topics.policies.policies_of_topic(found.topic)
     else:
-        writer, place = services.topics.catalog_writer, str(found.place)
+        writer, place = request.topics.catalog_writer, str(found.place)
         stored = await writer.in_turn(lambda: writer.read(CONFIG_KIND, place))
         own = json.loads(stored or b"{}")
     return cast("str | None", own.get(COMPATIBILITY_STRATEGY.key))
@@ -637,16 +633,16 @@ async def _set_strategy(request: Request, found: _Subject | None, strategy: str 
         namespace, need = _namespace(request), NEEDS["Administer"]
         if not services.authorizer.allows(request.principal, need, Target.of_namespace(namespace)):
             raise RegistryError(40301, "User is denied operation Administer on all subjects")
-        await services.topics.policies.set(namespace, policy, strategy)
+        await request.topics.policies.set(namespace, policy, strategy)
     elif found.topic is not None:
         try:
-            await services.topics.policies.set(found.topic, policy, strategy)
+            await request.topics.policies.set(found.topic, policy, strategy)
         except RefusedError as error:
             raise RegistryError(40401, f"Subject '{found.name}': {error.message}") from error
     else:
         found.shown(deleted=True)
         text = None if strategy is None else json.dumps({policy: strategy}).encode()
-        await services.topics.catalog_writer.put(CONFIG_KIND, str(found.place), text)
+        await request.topics.catalog_writer.put(CONFIG_KIND, str(found.place), text)
 
 
 async def _configured(request: Request, operation: str, subject: str | None) -> _Subject | None:
@@ -655,7 +651,7 @@ async def _configured(request: Request, operation: str, subject: str | None) -> 
 
 @routes.get("/config", _NEED)
 @routes.get(_CONFIG, _NEED)
-async def show_level(request: Request, subject: str | None = None) -> Response:
+async def show_level(request: Request, subject: str | None = None) -> Json:
     """The compatibility level of a subject, or of the namespace for subjects without one."""
     found = await _configured(request, "Read", subject)
     own = await _own_strategy(request, found)
@@ -664,12 +660,12 @@ async def show_level(request: Request, subject: str | None = None) -> Response:
     if own is None:
         what = "subject-level compatibility"
         raise RegistryError(40408, f"Subject '{subject}' does not have {what} configured")
-    return _answer({"compatibilityLevel": SHOWN_LEVELS[own]})
+    return {"compatibilityLevel": SHOWN_LEVELS[own]}
 
 
 @routes.put("/config", _NEED)
 @routes.put(_CONFIG, _NEED)
-async def set_level(request: Request, subject: str | None = None) -> Response:
+async def set_level(request: Request, subject: str | None = None) -> Json:
     """Set the level of a subject, or of the namespace."""
     given = (await _body(request)).get("compatibility")
     level = given.upper() if isinstance(given, str) else ""
@@ -678,24 +674,24 @@ async def set_level(request: Request, subject: str | None = None) -> Response:
         raise RegistryError(42203, reason)
     found = await _configured(request, "Administer", subject)
     await _set_strategy(request, found, LEVELS[level])
-    return _answer({"compatibility": level})
+    return {"compatibility": level}
 
 
 @routes.delete("/config", _NEED)
 @routes.delete(_CONFIG, _NEED)
-async def unset_level(request: Request, subject: str | None = None) -> Response:
+async def unset_level(request: Request, subject: str | None = None) -> Json:
     """Unset the level; the answer has what was set, or in force in the namespace."""
     found = await _configured(request, "Administer", subject)
     before = await _own_strategy(request, found)
     if before is None:
         raise RegistryError(40401, f"Subject '{subject}' not found.")
     await _set_strategy(request, found, None)
-    return _answer({"compatibilityLevel": SHOWN_LEVELS[before]})
+    return {"compatibilityLevel": SHOWN_LEVELS[before]}
 
 
 @routes.post(f"{_COMPATIBILITY}/{{version}}", _NEED)
 @routes.post(_COMPATIBILITY, _NEED)
-async def compatibility(request: Request, subject: str, version: str = "") -> Response:
+async def compatibility(request: Request, subject: str, version: str = "") -> Json:
     """Whether the schema of the body could be registered now, or is compatible with a version."""
     posted = await _posted(request)
     found = await _subject(request, "Read", subject)
@@ -710,14 +706,14 @@ async def compatibility(request: Request, subject: str, version: str = "") -> Re
     except IncompatibleSchemaError as error:
         messages.append(error.message)
     verbose = {"messages": messages} if request.flag("verbose") else {}
-    return _answer({"is_compatible": not messages, **verbose})
+    return {"is_compatible": not messages, **verbose}
 
 
 # -- deleting -------------------------------------------------------------------------------------
 
 
 @routes.delete(_SUBJECT, _NEED)
-async def delete(request: Request, subject: str) -> Response:
+async def delete(request: Request, subject: str) -> Json:
     """Delete all versions of a subject, and answer with their numbers."""
     found = await _subject(request, "Administer", subject)
     _check_writable(request, found)
@@ -729,7 +725,7 @@ async def delete(request: Request, subject: str) -> Response:
         await _check_unused(request, subject, gone)
         await schemas.forget(found.place, check)
         if found.topic is None:
-            writer = request.services.topics.catalog_writer
+            writer = request.topics.catalog_writer
             await writer.put(CONFIG_KIND, str(found.place), None)
     else:
         gone = found.live
@@ -738,11 +734,11 @@ async def delete(request: Request, subject: str) -> Response:
             raise RegistryError(40404, text)
         await _check_unused(request, subject, gone)
         await schemas.revise(found.place, partial(_hidden, gone))
-    return _answer([one.number + 1 for one in gone])
+    return [one.number + 1 for one in gone]
 
 
 @routes.delete(_VERSION, _NEED)
-async def delete_version(request: Request, subject: str, version: str) -> Response:
+async def delete_version(request: Request, subject: str, version: str) -> Json:
     """Delete one version, and answer with its number."""
     found = await _subject(request, "Administer", subject)
     _check_writable(request, found)
@@ -757,7 +753,7 @@ async def delete_version(request: Request, subject: str, version: str) -> Respon
     await _check_unused(request, subject, [one])
     change = _hidden if is_live else _emptied
     await request.services.schemas.revise(found.place, partial(change, [one]))
-    return _answer(one.number + 1)
+    return one.number + 1
 
 
 def _check_deleted(subject: str, stored: list[SchemaVersion]) -> None:
@@ -796,9 +792,9 @@ def _emptied(gone: list[SchemaVersion], stored: list[SchemaVersion]) -> list[Sch
 
 
 @routes.get("/schemas/types", _NEED)
-async def types(request: Request) -> Response:
+async def types(request: Request) -> Json:
     """The types of schemas."""
-    return _answer([JSON, PROTOBUF, AVRO])
+    return [JSON, PROTOBUF, AVRO]
 
 
 async def _with_id(request: Request, text: str) -> list[tuple[str, SchemaVersion, bool]]:
@@ -819,10 +815,10 @@ async def _with_id(request: Request, text: str) -> list[tuple[str, SchemaVersion
 
 
 @routes.get(_ID, _NEED)
-async def by_id(request: Request, number: str) -> Response:
+async def by_id(request: Request, number: str) -> Json:
     """The schema with an id."""
     found = await _with_id(request, number)
-    return _answer(_definition(found[0][1]))
+    return _definition(found[0][1])
 
 
 @routes.get(f"{_ID}/schema", _NEED)
@@ -833,17 +829,17 @@ async def schema_by_id(request: Request, number: str) -> Response:
 
 
 @routes.get(f"{_ID}/subjects", _NEED)
-async def subjects_of_id(request: Request, number: str) -> Response:
+async def subjects_of_id(request: Request, number: str) -> Json:
     """The subjects that have a schema."""
     deleted = request.flag("deleted")
     found = await _with_id(request, number)
-    return _answer(sorted({name for name, _, is_live in found if is_live or deleted}))
+    return sorted({name for name, _, is_live in found if is_live or deleted})
 
 
 @routes.get(f"{_ID}/versions", _NEED)
-async def versions_of_id(request: Request, number: str) -> Response:
+async def versions_of_id(request: Request, number: str) -> Json:
     """The versions that have a schema."""
     deleted = request.flag("deleted")
     found = await _with_id(request, number)
     shown = [(name, one.number + 1) for name, one, is_live in found if is_live or deleted]
-    return _answer([{"subject": name, "version": version} for name, version in shown])
+    return [{"subject": name, "version": version} for name, version in shown]
