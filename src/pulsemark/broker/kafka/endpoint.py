@@ -154,7 +154,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._services = endpoint.services
-        #: Yields items, maybe very many, giving way to other work on the loop.
         self.in_turns = endpoint.turns.each
         #: The client's identity; None until it is authenticated.
         self.admitted: Admitted | None = None
