@@ -370,16 +370,44 @@ def parse_settings(properties: Mapping[str, str], where: str = "") -> Loaded:
 
     `where`: what follows a setting's name when a message says where its value comes from.
     """
-    _refuse(properties)
-    found = Loaded(ignored=_unknown(properties))
+    found = Loaded()
     # In this order, so that our own setting overrides Pulsar's.
-    for key, setting in all_settings().items():
-        text = properties.get(key)
-        if text:
-            found.put(setting.name, setting.parsed(key, text, setting.kind), f"{key}{where}")
-        elif text is not None and setting.empty:
-            found.put(setting.name, setting.empty[0], f"{key}{where}")
+    for key in sorted(properties, key=lambda name: name.startswith(OUR_PREFIX)):
+        take(key, properties[key], found, where)
+    reason = tls_refusal(properties)
+    if reason is not None:
+        raise SettingError("tlsEnabled", properties["tlsEnabled"], reason)
     return found
+
+
+def take(key: str, text: str, found: Loaded, where: str = "") -> None:
+    """Take a key and its value from a configuration file. Raises `SettingError`."""
+    reason = refusal(key, text)
+    if reason is not None:
+        raise SettingError(key, text, reason)
+    setting = all_settings().get(key)
+    if setting is None:
+        _check_unknown(key, text)
+        found.ignored += (key,)
+    elif text:
+        found.put(setting.name, setting.parsed(key, text, setting.kind), f"{key}{where}")
+    elif setting.empty:
+        found.put(setting.name, setting.empty[0], f"{key}{where}")
+
+
+def _check_unknown(key: str, text: str) -> None:
+    """Raise `SettingError` for a name that is misspelt, or that only this broker could have."""
+    meant = _spellings().get(key.lower())
+    if meant is not None and key not in pulsar_defaults() and key != meant:
+        # Without the value, which may be a key.
+        raise SettingError(key, "...", f"there is no such setting; it is {meant}")
+    if key.startswith(OUR_PREFIX):
+        import difflib
+
+        ours = (name for name in all_settings() if name.startswith(OUR_PREFIX))
+        near = difflib.get_close_matches(key, ours, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise SettingError(key, text, f"there is no such setting{hint}")
 
 
 def runtime_settings(config: BrokerConfig) -> dict[str, str]:
@@ -393,39 +421,11 @@ def runtime_settings(config: BrokerConfig) -> dict[str, str]:
     return shown
 
 
-def _unknown(properties: Mapping[str, str]) -> tuple[str, ...]:
-    unknown = [key for key in properties if key not in all_settings()]
-    for key in unknown:
-        meant = _spellings().get(key.lower())
-        if meant is not None and key not in pulsar_defaults() and key != meant:
-            # Without the value, which may be a key.
-            raise SettingError(key, "...", f"there is no such setting; it is {meant}")
-        if key.startswith(OUR_PREFIX):
-            import difflib
-
-            ours = (name for name in all_settings() if name.startswith(OUR_PREFIX))
-            near = difflib.get_close_matches(key, ours, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingError(key, properties[key], f"there is no such setting{hint}")
-    return tuple(unknown)
-
-
 @cache
 def _spellings() -> dict[str, str]:
     """Every name in lower case: `AuthenticationEnabled=true` must not start an open broker."""
     names = (*pulsar_defaults(), *LIMITS, *PROTECTIONS, *all_settings())
     return {name.lower(): name for name in names}
-
-
-def _refuse(properties: Mapping[str, str]) -> None:
-    """Raise for the first setting that asks for what this broker does not have."""
-    for key, value in properties.items():
-        reason = refusal(key, value)
-        if reason is not None:
-            raise SettingError(key, value, reason)
-    reason = tls_refusal(properties)
-    if reason is not None:
-        raise SettingError("tlsEnabled", properties["tlsEnabled"], reason)
 
 
 def tls_refusal(properties: Mapping[str, Any]) -> str | None:
