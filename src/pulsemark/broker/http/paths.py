@@ -62,12 +62,8 @@ async def open_logs(request: Request, path: TopicPath) -> list[Topic]:
     count = topics.partitioned.count_of(name)
     if not count:
         return [await topics.open(name, create=False)]
-    opened = []
-    for index in range(count):
-        opened.append(await topics.open(name.partition(index), create=True))
-        if not topics.turns.has_time():
-            await topics.turns.next()
-    return opened
+    indexes = topics.turns.each(range(count))
+    return [await topics.open(name.partition(at), create=True) async for at in indexes]
 
 
 def settings_of(request: Request, namespace: str) -> dict[str, Any]:
