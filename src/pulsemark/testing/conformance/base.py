@@ -91,7 +91,7 @@ def entries_of(log: TopicLog, *, max_entries: int = 7) -> list[Entry]:
         entries += part
         last = part[-1].position
         assert last >= position, f"reading from {position} gave what stands before it: {last}"
-        position = Position(last.ledger_id, last.entry_id + 1)
+        position = last.following
     return entries
 
 
