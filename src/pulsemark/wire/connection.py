@@ -517,14 +517,13 @@ class Connection(FrameBuffer):
     """The reading side of a connection, which decodes frames. `commands` builds what is sent.
 
     max_message_size_bytes: the largest message; a frame may be 10 KiB larger (Pulsar's padding).
-    A client takes over the limit in CONNECTED. max_command_size_bytes: the largest command in a
-    frame; None means 1 MiB for a server and the frame's limit for a client (topic lists are long).
+    A client takes over the limit in CONNECTED. A server takes commands of at most 1 MiB, a
+    client of a whole frame: topic lists are long.
     """
 
     __slots__ = (
         "_ahead",
         "_fast_parsers",
-        "_max_command_size_bytes",
         "_max_message_size_bytes",
         "error",
         "established",
@@ -537,13 +536,9 @@ class Connection(FrameBuffer):
         role: Role,
         *,
         max_message_size_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES,
-        max_command_size_bytes: int | None = None,
     ) -> None:
-        if max_command_size_bytes is None and role is Role.SERVER:
-            max_command_size_bytes = MAX_REQUEST_SIZE_BYTES
         super().__init__(0, 0)
         self.role = role
-        self._max_command_size_bytes = max_command_size_bytes
         #: The size of the latest command that `_decode_any` read, as it reads every request.
         self.last_command_size_bytes = 0
         #: Whether the handshake's command (CONNECT or CONNECTED) was received.
@@ -642,9 +637,9 @@ class Connection(FrameBuffer):
         frame_size = max_message_size_bytes + FRAME_PADDING_BYTES
         if not self.established:
             frame_size = min(frame_size, HANDSHAKE_FRAME_SIZE_BYTES)
-        command_size = self._max_command_size_bytes
+        is_server = self.role is Role.SERVER
         self.max_frame_size_bytes = frame_size
-        self.max_command_size_bytes = frame_size if command_size is None else command_size
+        self.max_command_size_bytes = MAX_REQUEST_SIZE_BYTES if is_server else frame_size
 
     def _decode(self, command: bytearray, payload: memoryview) -> Event:
         """One frame's event. The most frequent commands are parsed by a fast parser."""
