@@ -23,7 +23,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -246,6 +246,13 @@ class Turns:
             while self._until_s is not None:  # noqa: ASYNC110 - it is for one turn
                 await asyncio.sleep(0)
             self._begin()
+
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Yield the items, maybe very many, giving way to other work on the loop."""
+        for item in items:
+            if not self.has_time():
+                await self.next()
+            yield item
 
     def _begin(self) -> None:
         self._until_s = time.monotonic() + SLICE_S
