@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from ....metadata.crc import crc32c
-from ....records import record
+from ....records import FactsError, record
 from ...run import IoCount, Row
 from ..io.files import Buffer, Files, read_up_to, write_all
 from ..io.folder import SegmentId, index_path
@@ -199,12 +199,11 @@ _SEED = struct.Struct("<QI")
 assert (INDEX_HEADER_SIZE, CHUNK_HEADER_SIZE, TRAILER_SIZE) == (32, 40, 40)
 
 
-class BadIndexError(Exception):
+class BadIndexError(FactsError, text="{reason}"):
     """The index file is damaged at ``row``; that part is made again from the segment."""
 
-    def __init__(self, reason: str, row: int) -> None:
-        self.row = row
-        super().__init__(reason)
+    reason: str
+    row: int
 
 
 def index_seed(ledger_id: int, segment_no: int) -> int:

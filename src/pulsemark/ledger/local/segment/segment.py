@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from ....metadata.crc import crc32c
+from ....records import FactsError
 from ...entry import KINDS, LAST_KIND, Entry, EntryKind, RecordHead
 from ...limits import BODY_CRC_OURS, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 from ...position import Position
@@ -104,14 +105,14 @@ GONE = frozenset({_S.VOID, _S.REMOVED})
 """The file is removed or about to be: it needs no sync, and failing to read it is not damage."""
 
 
-class SegmentStateError(Exception):
+class SegmentStateError(
+    FactsError, text="segment {name} is {old.value} and cannot become {new.value}"
+):
     """A transition that is not in `FOLLOWING`: a mistake in this program."""
 
-    def __init__(self, name: str, old: SegmentState, new: SegmentState) -> None:
-        self.name = name
-        self.old = old
-        self.new = new
-        super().__init__(f"segment {name} is {old.value} and cannot become {new.value}")
+    name: str
+    old: SegmentState
+    new: SegmentState
 
 
 _changing = threading.Lock()
