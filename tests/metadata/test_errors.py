@@ -52,7 +52,9 @@ def test_every_error_has_an_example():
         for value in vars(errors).values()
         if isinstance(value, type) and issubclass(value, Exception)
     }
-    assert classes - {errors.FactsError, errors.StampError} == {type(error) for error, _, _ in EXAMPLES}
+    assert classes - {errors.FactsError, errors.StampError} == {
+        type(error) for error, _, _ in EXAMPLES
+    }
     assert {cls.__name__ for cls in classes - {errors.FactsError}} <= set(metadata.__all__)
 
 
