@@ -153,7 +153,7 @@ def figures(rounds: int) -> list[Figure]:
         ),
         writing(
             "write MESSAGE's header",
-            lambda place: commands.message_header(3, LEDGER_ID, place, 0, (), 100),
+            lambda place: bytes(commands.message_frame(3, LEDGER_ID, place, 0, (), (small,))[0]),
             upb_message,
             rounds,
         ),

@@ -163,7 +163,7 @@ class Sender:
             priority_level=random.choice([None, 0, 1]),
             start_message_id=None if durable else self._position(),
             initial_position=random.choice(POSITIONS),
-            key_shared_meta=meta,
+            keySharedMeta=meta,
             schema=self._schema(),
             subscription_properties=random.choice([None, {"a": "b"}]),
         )

@@ -70,7 +70,7 @@ def corpus() -> dict[Role, list[bytes]]:
             commands.error(1, pb.MetadataError, "fuzz"),
             commands.producer_success(2, "p"),
             commands.get_last_message_id_response(3, MessageId(1, 2), MessageId(1, 1)),
-            commands.close_consumer(4),
+            commands.close_consumer(4, commands.NO_REQUEST_ID),
             commands.PING,
         ],
     }

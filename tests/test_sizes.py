@@ -18,8 +18,6 @@ FUNCTION_LINES = 40
 LONGER = {
     "kafka/records/scan.py: _scan": "the fields of a record in their order",
     "ledger/writer.py: __init__": "the attributes of a topic's end, each with its meaning",
-    "wire/commands.py: message_header": "a MESSAGE frame's bytes in their order",
-    "wire/commands.py: subscribe": "the fields of SUBSCRIBE, each named twice",
 }
 
 

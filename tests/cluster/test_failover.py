@@ -109,7 +109,7 @@ def test_a_lost_session(brokers, eventually):
     producer.send(b"2")
     eventually(lambda: topics.open_topics.get(TOPIC) not in (None, before), "it is opened again")
     eventually(
-        lambda: only.call(lambda _: only.member.brokers()) == [only.member.broker_id],
+        lambda: [*only.call(lambda _: only.member.brokers())] == [only.member.broker_id],
         "registered again",
     )
     producer.send(b"3")

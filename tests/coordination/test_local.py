@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from pulsemark.coordination import (
     State,
 )
 from pulsemark.coordination.local import LocalCoordination, LocalServer, Silence, line_of
-from pulsemark.coordination.memory import DurableTree
+from pulsemark.coordination.memory import DurableTree, MemoryTree
 
 
 async def test_persistent_nodes_outlive_the_process(tmp_path):
@@ -188,6 +189,20 @@ async def processes():
     for process in made:
         process.kill()
         await process.wait()
+
+
+async def test_a_session_is_closed_while_a_ping_is_due():
+    """Closing a session ends the task that pings, also when its next ping is due."""
+    socket = Path(tempfile.mkdtemp()) / "socket"
+    server = LocalServer(MemoryTree(), socket, session_timeout_ms=1_000)
+    await server.start()
+    session = await LocalCoordination.connect(socket)
+    await asyncio.sleep(0.02)
+    time.sleep(0.15)  # noqa: ASYNC251 - now the next ping is due,
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # and its task wakes up in this turn of the loop
+    await session.close()
+    await server.close()
 
 
 async def test_a_server_that_hangs():

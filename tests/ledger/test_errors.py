@@ -20,7 +20,7 @@ EXAMPLES: dict[str, Any] = {
     "str | os.PathLike[str]": "zk://host//path",
     "Position": Position(1, 2),
     "object": None,
-    "Future[Any]": None,
+    "Any": None,
 }
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 

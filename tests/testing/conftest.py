@@ -190,7 +190,7 @@ class TinySession:
             later = (i for i, time in enumerate(times) if time >= body.message_publish_time)
             at = next(later, len(entries))
         self.broker.cursors[consumer["topic"], consumer["subscription"]] = at
-        self.reply(commands.close_consumer(body.consumer_id))
+        self.reply(commands.close_consumer(body.consumer_id, commands.NO_REQUEST_ID))
         self.reply(commands.success(body.request_id))
 
     def on_get_last_message_id(self, body: pb.CommandGetLastMessageId) -> None:

@@ -276,7 +276,9 @@ def test_closing_a_producer(tiny_broker: Any, client: RawClient) -> None:
     first, second = client.create_producer(TOPIC), client.create_producer(TOPIC)
 
     first.close()
-    tiny_broker.sessions[0].reply(commands.close_producer(second.producer_id))
+    tiny_broker.sessions[0].reply(
+        commands.close_producer(second.producer_id, commands.NO_REQUEST_ID)
+    )
     closed = client.wait_unsolicited(T.CLOSE_PRODUCER)
 
     assert first.is_closed

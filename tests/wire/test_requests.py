@@ -23,8 +23,6 @@ PRODUCER_DEFAULTS = {
     "topic": "t",
     "producer_id": "1",
     "request_id": "2",
-    "encrypted": False,
-    "epoch": "0",
     "user_provided_producer_name": False,
     "producer_access_mode": "Shared",
 }
@@ -34,25 +32,22 @@ SUBSCRIBE_DEFAULTS = {
     "subType": "Exclusive",
     "consumer_id": "1",
     "request_id": "2",
-    "durable": True,
-    "read_compacted": False,
     "initialPosition": "Latest",
-    "start_message_rollback_duration_sec": "0",
 }
 TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
     (commands.auth_response("c", 21, "token", b"x"), T.AUTH_RESPONSE, {
         "client_version": "c", "protocol_version": 21,
         "response": {"auth_method_name": "token", "auth_data": "eA=="},
     }),
-    (commands.lookup("t", 1), T.LOOKUP, {"topic": "t", "request_id": "1", "authoritative": False}),
+    (commands.lookup("t", 1), T.LOOKUP, {"topic": "t", "request_id": "1"}),
     (commands.lookup("t", 1, authoritative=True, advertised_listener_name="l"), T.LOOKUP, {
         "topic": "t", "request_id": "1", "authoritative": True, "advertised_listener_name": "l",
     }),
     (commands.partitioned_metadata("t", 1), T.PARTITIONED_METADATA, {
-        "topic": "t", "request_id": "1", "metadata_auto_creation_enabled": True,
+        "topic": "t", "request_id": "1",
     }),
     (commands.get_topics_of_namespace("t/n", 1, topics_pattern="x.*"), T.GET_TOPICS_OF_NAMESPACE, {
-        "request_id": "1", "namespace": "t/n", "mode": "PERSISTENT", "topics_pattern": "x.*",
+        "request_id": "1", "namespace": "t/n", "topics_pattern": "x.*",
     }),
     (commands.watch_topic_list("t/n", 1, 2, "x.*", "00"), T.WATCH_TOPIC_LIST, {
         "request_id": "1", "watcher_id": "2", "namespace": "t/n", "topics_pattern": "x.*",
@@ -77,8 +72,8 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
         },
     ),
     (commands.close_producer(1, 2), T.CLOSE_PRODUCER, {"producer_id": "1", "request_id": "2"}),
-    (commands.close_producer(1, broker_service_url="u"), T.CLOSE_PRODUCER, {
-        "producer_id": "1", "request_id": str(2**64 - 1), "assignedBrokerServiceUrl": "u",
+    (commands.close_producer(1, 2, assignedBrokerServiceUrl="u"), T.CLOSE_PRODUCER, {
+        "producer_id": "1", "request_id": "2", "assignedBrokerServiceUrl": "u",
     }),
     (commands.subscribe("t", "s", 1, 2), T.SUBSCRIBE, SUBSCRIBE_DEFAULTS),
     (
@@ -86,7 +81,7 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
             "t", "s", 1, 2, pb.CommandSubscribe.Key_Shared, consumer_name="c", priority_level=3,
             durable=False, start_message_id=EARLIEST, properties={"a": "b"}, read_compacted=True,
             schema=SCHEMA, initial_position=pb.CommandSubscribe.Earliest,
-            start_message_rollback_duration_s=5, key_shared_meta=STICKY,
+            start_message_rollback_duration_sec=5, keySharedMeta=STICKY,
             subscription_properties={"c": "d"}, consumer_epoch=6,
         ),
         T.SUBSCRIBE,
@@ -148,7 +143,7 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
         "consumer_id": "1", "request_id": "2", "force": True,
     }),
     (commands.close_consumer(1, 2), T.CLOSE_CONSUMER, {"consumer_id": "1", "request_id": "2"}),
-    (commands.close_consumer(1), T.CLOSE_CONSUMER, {
+    (commands.close_consumer(1, commands.NO_REQUEST_ID), T.CLOSE_CONSUMER, {
         "consumer_id": "1", "request_id": str(2**64 - 1),
     }),
     (commands.consumer_stats(1, 2), T.CONSUMER_STATS, {"consumer_id": "1", "request_id": "2"}),

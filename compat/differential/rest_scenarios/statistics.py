@@ -150,7 +150,7 @@ def stats_of_keys(broker: Recorder, topic: str) -> None:
         own = pb.KeySharedMeta()
         own.CopyFrom(sticky)
         own.hashRanges.add(start=start, end=end)
-        subscribe(link, topic, 20 + number, "sticky", SUB.Key_Shared, key_shared_meta=own)
+        subscribe(link, topic, 20 + number, "sticky", SUB.Key_Shared, keySharedMeta=own)
     stats(broker, topic, "sticky")
 
 

@@ -173,7 +173,7 @@ def initial_positions(broker: Recorder, topic: str) -> None:
             20 + number,
             f"back{number}",
             earliest=False,
-            start_message_rollback_duration_s=ago_s,
+            start_message_rollback_duration_sec=ago_s,
         )
         link.say("flow", commands.flow(20 + number, 10))
     start = received(broker)[1]

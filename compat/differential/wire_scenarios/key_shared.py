@@ -52,7 +52,7 @@ def sticky_ranges(broker: Recorder, topic: str) -> None:
             10 + number,
             "s",
             SUB.Key_Shared,
-            key_shared_meta=meta,
+            keySharedMeta=meta,
             consumer_name=f"c{number}",
         )
     produce(link, topic)
@@ -75,7 +75,7 @@ def sticky_invalid_first(broker: Recorder, topic: str) -> None:
             ranges((0, 70000)),
         )
     ):
-        subscribe(link, topic, 10 + number, f"s{number}", SUB.Key_Shared, key_shared_meta=meta)
+        subscribe(link, topic, 10 + number, f"s{number}", SUB.Key_Shared, keySharedMeta=meta)
         link.say("stats", commands.get_last_message_id(10 + number, link.next_request()))
 
 
@@ -83,10 +83,10 @@ def sticky_invalid_first(broker: Recorder, topic: str) -> None:
 def sticky_uncovered(broker: Recorder, topic: str) -> None:
     link = broker.connect()
     produce(link, topic)
-    subscribe(link, topic, 10, "s", SUB.Key_Shared, key_shared_meta=ranges((0, 32767)))
+    subscribe(link, topic, 10, "s", SUB.Key_Shared, keySharedMeta=ranges((0, 32767)))
     keyed(link, topic, [f"key-{n}" for n in range(20)])
     link.say("flow", commands.flow(10, 100))
-    subscribe(link, topic, 11, "s", SUB.Key_Shared, key_shared_meta=ranges((32768, 65535)))
+    subscribe(link, topic, 11, "s", SUB.Key_Shared, keySharedMeta=ranges((32768, 65535)))
     link.say("flow the rest", commands.flow(11, 100))
 
 
@@ -147,8 +147,8 @@ def key_order_when_one_goes(broker: Recorder, topic: str) -> None:
 def key_sources(broker: Recorder, topic: str) -> None:
     link = broker.connect()
     produce(link, topic)
-    subscribe(link, topic, 10, "s", SUB.Key_Shared, key_shared_meta=ranges((0, 32767)))
-    subscribe(link, topic, 11, "s", SUB.Key_Shared, key_shared_meta=ranges((32768, 65535)))
+    subscribe(link, topic, 10, "s", SUB.Key_Shared, keySharedMeta=ranges((0, 32767)))
+    subscribe(link, topic, 11, "s", SUB.Key_Shared, keySharedMeta=ranges((32768, 65535)))
     frames = [
         message(0, key="k1"),
         message(1, key="azE=", partition_key_b64_encoded=True),

@@ -24,6 +24,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
@@ -85,14 +86,6 @@ class Stamps(Protocol):
         """The stamp of a message. Raises LookupError if its entry was removed meanwhile."""
 
 
-class _TopicCounts:
-    """The counts of one topic, and those that were not posted yet."""
-
-    def __init__(self, bucket_ms: int, max_rows: int) -> None:
-        self.counts = Counts(bucket_ms, max_rows)
-        self.unposted: set[int] = set()
-
-
 class ConsumerAudit:
     """Counts messages of any number of topics. Several threads may share it.
 
@@ -125,14 +118,11 @@ class ConsumerAudit:
         max_rows: int = MAX_ROWS,
         clock: Clock | None = None,
     ) -> None:
-        given = labels or Labels()
         check_other_tier(tier)
         if urlsplit(admin_url).scheme not in ("http", "https"):
             raise AuditInputError("admin_url", admin_url, "is not like http://127.0.0.1:8080")
         self._url = admin_url.rstrip("/")
-        self._labels = Labels(
-            tier=tier, host=given.host, datacenter=given.datacenter, application=given.application
-        )
+        self._labels = replace(labels or Labels(), tier=tier)
         self._tags = parse_tags(tags)
         self._bucket_ms = parse_bucket_ms(bucket)
         self._stamps = stamps
@@ -143,7 +133,9 @@ class ConsumerAudit:
         self._lock = threading.Lock()
         #: One post at a time: an older one that comes later would replace newer rows.
         self._posting = threading.Lock()
-        self._topics: dict[str, _TopicCounts] = {}
+        self._counts: dict[str, Counts] = {}
+        #: By topic: the starts of buckets with counts that were not posted yet.
+        self._unposted: dict[str, set[int]] = {}
         self._seen: dict[tuple[str, int, int, int], None] = {}
         self._remembered_ids = remembered_ids
         self.by_publish_time = 0
@@ -170,17 +162,17 @@ class ConsumerAudit:
             again = self._is_again(
                 (topic, found.ledger_id(), found.entry_id(), found.batch_index())
             )
-            mine = self._topics.get(topic)
-            if mine is None:
-                mine = self._topics[topic] = _TopicCounts(self._bucket_ms, self._max_rows)
-            tally = mine.counts.add(
+            counts = self._counts.get(topic)
+            if counts is None:
+                counts = self._counts[topic] = Counts(self._bucket_ms, self._max_rows)
+            tally = counts.add(
                 time_ms, group, control=False, count=1, index=index, size_bytes=len(message.data())
             )
             if tally is None:
                 return
             tally.doubled += again
             tally.late += self._clock.now_ms() - time_ms > self._late_after_ms
-            mine.unposted.add(time_ms - time_ms % self._bucket_ms)
+            self._unposted.setdefault(topic, set()).add(time_ms - time_ms % self._bucket_ms)
 
     def _stamp_of(self, message: Message) -> Stamp | None:
         if self._stamps is None:
@@ -203,19 +195,12 @@ class ConsumerAudit:
     def rows(self, topic: str) -> list[AuditRow]:
         """The counts of a topic so far, by its full name."""
         with self._lock:
-            mine = self._topics.get(topic)
-            return [] if mine is None else self._rows(mine.counts, set(mine.counts.buckets))
+            counts = self._counts.get(topic)
+            return [] if counts is None else self._rows(counts, set(counts.buckets))
 
     def _rows(self, counts: Counts, starts: set[int]) -> list[AuditRow]:
         return [
-            row_of(
-                self._labels,
-                start_ms,
-                self._bucket_ms,
-                dict(zip(self._tags, key or (None,) * len(self._tags), strict=True)),
-                tally,
-                is_rest=key is None,
-            )
+            row_of(self._labels, start_ms, self._bucket_ms, self._tags, key, tally)
             for start_ms in sorted(starts & counts.buckets.keys())
             for key, tally in counts.buckets[start_ms].items()
         ]
@@ -228,7 +213,7 @@ class ConsumerAudit:
         """
         posted, failed = 0, None
         with self._posting:
-            for topic in tuple(self._topics):
+            for topic in tuple(self._unposted):
                 try:
                     posted += self._post(topic)
                 except AuditPostError as error:
@@ -238,17 +223,17 @@ class ConsumerAudit:
         return posted
 
     def _post(self, topic: str) -> int:
-        mine = self._topics[topic]
         starts: set[int] = set()
         try:
             with self._lock:
-                starts, mine.unposted = mine.unposted, set()
-                rows = self._rows(mine.counts, starts)
+                starts = self._unposted[topic]
+                del self._unposted[topic]
+                rows = self._rows(self._counts[topic], starts)
             for at in range(0, len(rows), ROWS_PER_POST):
                 self._send(topic, rows[at : at + ROWS_PER_POST])
         except BaseException:  # also a signal's
             with self._lock:
-                mine.unposted |= starts
+                self._unposted.setdefault(topic, set()).update(starts)
             raise
         return len(rows)
 

@@ -142,9 +142,9 @@ class Tally:
     doubled: int = 0
     late: int = 0
 
-    def numbers(self) -> tuple[int, ...]:
-        """All counts, in the order of the fields."""
-        return tuple(getattr(self, spec.name) for spec in fields(self))
+    def counts(self) -> dict[str, int]:
+        """All counts by name, in the order of the fields."""
+        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
 
     def add(self, other: Tally) -> None:
         """Add the counts of another row."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import Any, TypeAlias
 
 from ..records import record
@@ -84,10 +85,10 @@ def report(
     rows: list[AuditRow] = []
     # A log of which nothing can be read has no bucket.
     missing = 0 if counts.buckets else trail.missing
-    for start_ms, gaps, found in _buckets(trail, by, labels or Labels()):
+    for start_ms, gap, found in _buckets(trail, by, labels or Labels()):
         if from_ms < start_ms + counts.bucket_ms and start_ms < to_ms:
             rows += found
-            missing += sum(gaps)
+            missing += gap
     return Report(
         topic=topic,
         bucket_ms=counts.bucket_ms,
@@ -108,34 +109,60 @@ def report(
 
 def _buckets(
     trail: Trail, by: Sequence[str], labels: Labels
-) -> Iterator[tuple[int, tuple[int, int, int], list[AuditRow]]]:
-    """Each bucket's start, what is missing in, before and after it, and its rows.
+) -> Iterator[tuple[int, int, list[AuditRow]]]:
+    """Each bucket's start, how many messages are missing at it, and its rows.
 
     Raises AuditInputError.
     """
+    counted = trail.grouping.tags
     for name in by:
-        if name not in trail.grouping.tags:
-            kept = ", ".join(trail.grouping.tags) or "none"
-            raise AuditInputError("by", name, f"is not a tag that is counted by ({kept})")
-    places = [trail.grouping.tags.index(name) for name in by]
-    missing = _Missing(trail)
-    starts = sorted(trail.counts.buckets)
-    for number, start_ms in enumerate(starts):
+        if name not in counted:
+            reason = f"is not a tag that is counted by ({', '.join(counted) or 'none'})"
+            raise AuditInputError("by", name, reason)
+    places, width_ms = [counted.index(name) for name in by], trail.counts.bucket_ms
+    buckets = sorted(trail.counts.buckets.items())
+    sums = [_sum(bucket.values()) for _, bucket in buckets]
+    for (start_ms, bucket), gaps in zip(buckets, _gaps(trail, sums), strict=True):
         merged: dict[Key, Tally] = {}
-        whole = Tally()
-        for key, tally in trail.counts.buckets[start_ms].items():
+        for key, tally in bucket.items():
             # Without tags there is only one row, and the rest belongs to it.
-            short = None if key is None and by else tuple(key[p] for p in places) if key else ()
-            merged.setdefault(short, Tally()).add(tally)
-            whole.add(tally)
-        gaps = missing.of(whole, number + 1 == len(starts))
-        rows = []
-        for short, tally in sorted(merged.items(), key=lambda item: order(item[0])):
-            tags = dict(zip(by, short or (None,) * len(by), strict=True))
-            shown = (None, None, None) if by else gaps
-            width_ms, is_rest = trail.counts.bucket_ms, short is None
-            rows.append(row_of(labels, start_ms, width_ms, tags, tally, shown, is_rest=is_rest))
-        yield start_ms, gaps, rows
+            part = None if key is None and by else tuple(key[p] for p in places) if key else ()
+            merged.setdefault(part, Tally()).add(tally)
+        rows = [
+            row_of(labels, start_ms, width_ms, by, key, merged[key], (None,) * 3 if by else gaps)
+            for key in sorted(merged, key=order)
+        ]
+        yield start_ms, sum(gaps), rows
+
+
+def _sum(tallies: Iterable[Tally]) -> Tally:
+    found = Tally()
+    for tally in tallies:
+        found.add(tally)
+    return found
+
+
+def _gaps(trail: Trail, buckets: Sequence[Tally]) -> Iterator[tuple[int, int, int]]:
+    """Messages missing in, before and after each bucket, in order, as in the Spark audit."""
+
+    def lost(first: int, end: int) -> int:
+        removed = sum(max(0, min(end, b) - max(first, a)) for a, b in trail.gaps)
+        return end - first - removed
+
+    # The indexes of dropped buckets are not missing.
+    reached = None if trail.counts.dropped_rows else trail.first_index or 0
+    for number, tally in enumerate(buckets, 1):
+        inside = before = after = 0
+        if tally.max_index >= 0:
+            end = tally.max_index + 1
+            inside = lost(tally.min_index, end) - tally.count - tally.control_count
+            if reached is not None:
+                # Below 0 if the bucket has entries out of order, which lie in the one before.
+                before = lost(reached, tally.min_index)
+            reached = max(end, reached or 0)
+        if number == len(buckets) and reached is not None:
+            after = lost(reached, trail.next_index)
+        yield inside, before, after
 
 
 def order(key: Key) -> tuple[bool, list[tuple[bool, str]]]:
@@ -143,68 +170,36 @@ def order(key: Key) -> tuple[bool, list[tuple[bool, str]]]:
     return key is None, [(value is None, value or "") for value in key or ()]
 
 
+def tags_by_name(names: Sequence[str], key: Key) -> dict[str, str | None]:
+    """The values of some tags; all None in the rest row."""
+    return dict(zip(names, key or (None,) * len(names), strict=True))
+
+
 def row_of(
     labels: Labels,
     start_ms: int,
     bucket_ms: int,
-    tags: Mapping[str, str | None],
+    tags: Sequence[str],
+    key: Key,
     tally: Tally,
     gaps: tuple[int | None, int | None, int | None] = (None, None, None),
-    *,
-    is_rest: bool = False,
 ) -> AuditRow:
-    """A row with these counts; ``gaps``: missing in, before and after its bucket."""
-    has_index = tally.max_index >= 0
+    """The row of these values of the tags; ``gaps``: missing in, before and after its bucket."""
+    missing, before, after = gaps
+    counts: dict[str, Any] = tally.counts()
+    if tally.max_index < 0:
+        counts |= {"min_index": None, "max_index": None}
     return AuditRow(
-        tier=labels.tier,
+        **asdict(labels),
         bucket_start_ms=start_ms,
         bucket_end_ms=start_ms + bucket_ms,
-        tags=tags,
-        is_rest=is_rest,
-        host=labels.host,
-        datacenter=labels.datacenter,
-        application=labels.application,
-        count=tally.count,
-        doubtful_count=tally.doubtful_count,
-        control_count=tally.control_count,
-        bytes=tally.bytes,
-        min_index=tally.min_index if has_index else None,
-        max_index=tally.max_index if has_index else None,
-        missing=gaps[0],
-        missing_before=gaps[1],
-        missing_after=gaps[2],
-        out_of_order=tally.out_of_order,
-        doubled=tally.doubled,
-        late=tally.late,
+        tags=tags_by_name(tags, key),
+        is_rest=key is None,
+        **counts,
+        missing=missing,
+        missing_before=before,
+        missing_after=after,
     )
-
-
-class _Missing:
-    """Messages missing in, before and after each bucket, in order, as in the Spark audit."""
-
-    def __init__(self, trail: Trail) -> None:
-        self._gaps = trail.gaps
-        self._end = trail.next_index
-        # The indexes of dropped buckets are not missing.
-        self._next = None if trail.counts.dropped_rows else trail.first_index or 0
-
-    def of(self, tally: Tally, is_last: bool) -> tuple[int, int, int]:
-        first, last = tally.min_index, tally.max_index
-        inside = before = 0
-        if last >= 0:
-            spanned = last - first + 1 - self._removed(first, last + 1)
-            inside = spanned - tally.count - tally.control_count
-            if self._next is not None:
-                # Below 0 if the bucket has entries out of order, which lie in the one before.
-                before = first - self._next - self._removed(self._next, first)
-            self._next = max(last + 1, self._next or 0)
-        after = 0
-        if is_last and self._next is not None:
-            after = self._end - self._next - self._removed(self._next, self._end)
-        return inside, before, after
-
-    def _removed(self, first: int, end: int) -> int:
-        return sum(max(0, min(end, b) - max(first, a)) for a, b in self._gaps)
 
 
 # The rows that other tiers have posted for a topic.
@@ -266,35 +261,22 @@ class Received:
 
         Only a single bucket with more rows than the limit loses some of them.
         """
-        sizes = Counter(row.bucket_start_ms for row in self.rows())
-        excess = sizes.total() - self.max_rows
+        listed = [(s, key, row) for s, rows in self.sources.items() for key, row in rows.items()]
+        excess = len(listed) - self.max_rows
         if excess <= 0:
             return self
-        kept_from_ms, last_ms = min(sizes), max(sizes)
-        for start_ms in sorted(sizes):
-            kept_from_ms = start_ms
-            if excess <= 0 or start_ms == last_ms:
-                break
-            excess -= sizes[start_ms]
-        return self._without(kept_from_ms, max(0, excess))
-
-    def _without(self, kept_from_ms: int, excess: int) -> Received:
-        """Remove the buckets before this one, and `excess` more rows."""
-        kept: dict[str, dict[_Key, AuditRow]] = {}
-        rows = messages = 0
-        for source, key, row in [
-            (s, k, r) for s, of in self.sources.items() for k, r in of.items()
-        ]:
-            if row.bucket_start_ms >= kept_from_ms and excess <= 0:
-                kept.setdefault(source, {})[key] = row
-                continue
-            excess -= row.bucket_start_ms >= kept_from_ms
-            rows, messages = rows + 1, messages + row.count
+        listed.sort(key=_bucket_start)
+        cut_ms = _bucket_start(listed[excess - 1])
+        if cut_ms < _bucket_start(listed[-1]):
+            excess = bisect_right(listed, cut_ms, key=_bucket_start)
+        sources: dict[str, dict[_Key, AuditRow]] = {}
+        for source, key, row in listed[excess:]:
+            sources.setdefault(source, {})[key] = row
         return replace(
             self,
-            sources=kept,
-            dropped_rows=self.dropped_rows + rows,
-            dropped_messages=self.dropped_messages + messages,
+            sources=sources,
+            dropped_rows=self.dropped_rows + excess,
+            dropped_messages=self.dropped_messages + sum(row.count for *_, row in listed[:excess]),
         )
 
     def pack(self, topic_id: int) -> bytes:
@@ -320,6 +302,10 @@ class Received:
         return cls(max_rows, sources, dropped_rows, dropped_messages)._bounded()
 
 
+def _bucket_start(listed: tuple[str, _Key, AuditRow]) -> int:
+    return listed[2].bucket_start_ms
+
+
 def _key(row: AuditRow) -> _Key:
     tags = tuple(sorted(row.tags.items()))
     return row.tier, row.bucket_start_ms, row.bucket_end_ms, row.is_rest, tags
@@ -328,10 +314,6 @@ def _key(row: AuditRow) -> _Key:
 def of_tier(rows: Iterable[AuditRow], tier: str) -> Sequence[AuditRow]:
     """The rows of one tier."""
     return [row for row in rows if row.tier == tier]
-
-
-Values: TypeAlias = tuple[str | None, ...] | None
-"""Tag values in their order; None: the rest row."""
 
 
 @record(frozen=True, kw_only=True)
@@ -357,23 +339,8 @@ class Comparison:
         return self.is_judged and bool(self.lost or self.doubled or self.late or self.missing)
 
 
-@record
-class _Sum:
-    """The sums of one tier."""
-
-    count: int = 0
-    doubled: int = 0
-    late: int = 0
-    missing: int = 0
-
-    def add(self, row: AuditRow) -> None:
-        self.count += row.count
-        self.doubled += row.doubled
-        self.late += row.late
-        self.missing += (row.missing or 0) + (row.missing_before or 0) + (row.missing_after or 0)
-
-
-_Sums: TypeAlias = dict[int, dict[Values, _Sum]]
+_Sums: TypeAlias = dict[int, dict[Key, Counter[str]]]
+"""By bucket and tag values, of one tier: the sums of messages, by name."""
 
 
 def compare(broker: Report, rows: Iterable[AuditRow], *, ended_before_ms: int) -> list[Comparison]:
@@ -412,12 +379,13 @@ def _sums(rows: Iterable[AuditRow], tags: Sequence[str], beside: _Sums) -> _Sums
     """Sum by bucket and values. Counts in another tier's rest row go to the rest row here, too."""
     sums: _Sums = {}
     for row in rows:
-        values: Values = None if row.is_rest and tags else tuple(row.tags.get(n) for n in tags)
+        key: Key = None if row.is_rest and tags else tuple(row.tags.get(name) for name in tags)
         others = beside.get(row.bucket_start_ms, {})
-        if None in others and values not in others:
-            values = None
-        bucket = sums.setdefault(row.bucket_start_ms, {})
-        bucket.setdefault(values, _Sum()).add(row)
+        if None in others and key not in others:
+            key = None
+        sum_of = sums.setdefault(row.bucket_start_ms, {}).setdefault(key, Counter())
+        missing = (row.missing or 0) + (row.missing_before or 0) + (row.missing_after or 0)
+        sum_of.update(count=row.count, doubled=row.doubled, late=row.late, missing=missing)
     return sums
 
 
@@ -425,27 +393,24 @@ def _of_tier(
     broker: Report, ours: _Sums, tier: str, rows: Sequence[AuditRow], ended_before_ms: int
 ) -> Iterable[Comparison]:
     theirs = _sums(rows, broker.tags, ours)
-    first_ms = min(theirs)
+    first_ms = max(min(theirs), broker.kept_from_ms)
     for start_ms in sorted({*ours, *theirs}):
-        is_judged = (
-            start_ms + broker.bucket_ms <= ended_before_ms
-            and start_ms >= max(first_ms, broker.kept_from_ms)
-            and not broker.left
-        )
+        has_ended = start_ms + broker.bucket_ms <= ended_before_ms
+        is_judged = has_ended and start_ms >= first_ms and not broker.left
         here, there = ours.get(start_ms, {}), theirs.get(start_ms, {})
-        for values in sorted({*here, *there}, key=order):
-            one, other = here.get(values, _Sum()), there.get(values, _Sum())
-            received = other.count - other.doubled
+        for key in sorted({*here, *there}, key=order):
+            sent, taken = here.get(key, Counter()), there.get(key, Counter())
+            received = taken["count"] - taken["doubled"]
             yield Comparison(
                 tier=tier,
                 bucket_start_ms=start_ms,
-                tags=dict(zip(broker.tags, values or (None,) * len(broker.tags), strict=True)),
-                is_rest=values is None,
-                broker_count=one.count,
-                tier_count=other.count,
-                lost=max(0, one.count - received),
-                doubled=other.doubled + max(0, received - one.count),
-                late=other.late,
-                missing=one.missing,
+                tags=tags_by_name(broker.tags, key),
+                is_rest=key is None,
+                broker_count=sent["count"],
+                tier_count=taken["count"],
+                lost=max(0, sent["count"] - received),
+                doubled=taken["doubled"] + max(0, received - sent["count"]),
+                late=taken["late"],
+                missing=sent["missing"],
                 is_judged=is_judged,
             )

@@ -58,7 +58,7 @@ def pack_trail(trail: Trail, topic_id: int) -> bytes:
         "latest_ms": counts.latest_ms,
         "dropped": [counts.dropped_rows, counts.dropped_messages, counts.kept_from_ms],
         "buckets": [
-            [start, [[key, tally.numbers()] for key, tally in bucket.items()]]
+            [start, [[key, [*tally.counts().values()]] for key, tally in bucket.items()]]
             for start, bucket in counts.buckets.items()
         ],
     }

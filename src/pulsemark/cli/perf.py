@@ -125,46 +125,39 @@ class _Figures:
         self._args = args
         self._pieces = "seeks" if args.action == "seek" else "messages"
         self._all, self._part = Histogram(), Histogram()
-        self._bytes, self._part_bytes = 0, 0
         self._began_s = self._part_began_s = time.monotonic()
 
     def measured(self, latency_us: int, size_bytes: int) -> None:
         """Count a message; a latency of -1 counts nothing."""
         if latency_us >= 0:
-            self._part.add(latency_us)
-            self._part_bytes += size_bytes
+            self._part.add(latency_us, size_bytes)
         now_s = time.monotonic()
         if now_s - self._part_began_s >= self._args.stats_interval_seconds:
-            self._print(self._part, self._part_bytes, now_s - self._part_began_s, is_total=False)
-            self._end_part(now_s)
-
-    def _end_part(self, now_s: float) -> None:
-        self._all.merge(self._part)
-        self._bytes += self._part_bytes
-        self._part, self._part_bytes, self._part_began_s = Histogram(), 0, now_s
+            self._print(self._part, now_s - self._part_began_s, is_total=False)
+            self._all.merge(self._part)
+            self._part, self._part_began_s = Histogram(), now_s
 
     def finish(self) -> None:
         """Print the figures of the whole run."""
-        now_s = time.monotonic()
-        self._end_part(now_s)
-        self._print(self._all, self._bytes, now_s - self._began_s, is_total=True)
+        self._all.merge(self._part)
+        self._print(self._all, time.monotonic() - self._began_s, is_total=True)
 
-    def _print(self, found: Histogram, size_bytes: int, took_s: float, *, is_total: bool) -> None:
-        rate = found.count / took_s if took_s else 0.0
+    def _print(self, found: Histogram, took_s: float, *, is_total: bool) -> None:
+        rate, bytes_per_s = (n / took_s if took_s else 0.0 for n in (found.count, found.size_bytes))
         if self._args.json:
             fields = {
                 "is_total": is_total,
                 "seconds": round(took_s, 3),
                 self._pieces: found.count,
                 f"{self._pieces}_per_s": round(rate, 1),
-                "bytes_per_s": round(size_bytes / took_s, 1) if took_s else 0.0,
+                "bytes_per_s": round(bytes_per_s, 1),
                 "mean_ms": _ms(found.mean),
                 **{f"p{percent:g}_ms": _ms(found.percentile(percent)) for percent in PERCENTILES},
                 "max_ms": _ms(found.max),
             }
             print(json_line(fields), flush=True)
             return
-        per_s = f"{rate:,.1f} {self._pieces}/s, {size_text(size_bytes / took_s if took_s else 0)}/s"
+        per_s = f"{rate:,.1f} {self._pieces}/s, {size_text(bytes_per_s)}/s"
         if not is_total:
             print(f"{took_s:.1f} s: {per_s}; latency {_latencies(found)}", flush=True)
             return
@@ -419,39 +412,38 @@ class Histogram:
     """Latencies in whole microseconds, with a bounded relative error, as HdrHistogram's.
 
     Up to 2,047 each value has a bucket of its own; above, a power of two is divided into 1,024
-    buckets, so that a percentile is at most 0.1 % above the true value. Adding a value is one step;
-    the memory does not grow with their number.
+    buckets. A bucket counts as its highest value, so that all figures are at most 0.1 % above the
+    true ones. Adding a value is one step; the memory does not grow with their number.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
-        self.count = 0
-        self.sum = 0
-        self.max = 0
-        self.min: int | None = None
+        self.size_bytes = 0
 
-    def add(self, value: int) -> None:
-        """Count a value; a negative one (clocks that differ) counts as 0."""
-        value = max(value, 0)
-        self._counts[_highest_equal(value)] += 1
-        self.count += 1
-        self.sum += value
-        self.max = max(self.max, value)
-        self.min = value if self.min is None else min(self.min, value)
+    def add(self, value: int, size_bytes: int = 0) -> None:
+        """Count a value, of so many bytes; a negative one (clocks that differ) counts as 0."""
+        self._counts[_highest_equal(max(value, 0))] += 1
+        self.size_bytes += size_bytes
 
     def merge(self, other: Histogram) -> None:
         """Count all values of another histogram, too."""
         self._counts.update(other._counts)
-        self.count += other.count
-        self.sum += other.sum
-        self.max = max(self.max, other.max)
-        if other.min is not None:
-            self.min = other.min if self.min is None else min(self.min, other.min)
+        self.size_bytes += other.size_bytes
+
+    @property
+    def count(self) -> int:
+        """How many values there are."""
+        return self._counts.total()
+
+    @property
+    def max(self) -> int:
+        """0 without values."""
+        return max(self._counts, default=0)
 
     @property
     def mean(self) -> float:
         """0 without values."""
-        return self.sum / self.count if self.count else 0.0
+        return sum(value * n for value, n in self._counts.items()) / max(self.count, 1)
 
     def percentile(self, percent: float) -> int:
         """The value that so many percent of the values do not exceed; 0 without values."""
@@ -459,28 +451,23 @@ class Histogram:
         for value in sorted(self._counts):
             left -= self._counts[value]
             if left <= 0:
-                return min(value, self.max)
+                return value
         return self.max
 
     def bars(self, rows: int = 12) -> Iterator[tuple[int, int, int]]:
         """Ranges that grow by the same factor: (from, to, count), without empty ends."""
-        if self.min is None:
+        if not self._counts:
             return
-        low, high = max(self.min, 1), max(self.max, 1)
-        factor = max((high / low) ** (1 / rows), 1.0000001)
-        edges = [low * factor**number for number in range(1, rows)] + [float("inf")]
-        counts = [0] * rows
-        place = 0
-        for value in sorted(self._counts):
-            while value > edges[place]:
-                place += 1
-            counts[place] += self._counts[value]
-        begin = self.min
-        for edge, count in zip(edges, counts, strict=True):
-            end = self.max if edge == float("inf") else max(begin, min(int(edge), self.max))
+        begin, highest, counted = min(self._counts), self.max, -1
+        lowest = max(begin, 1)
+        factor = (max(highest, 1) / lowest) ** (1 / rows)
+        for number in range(1, rows + 1):
+            edge = highest if number == rows else min(int(lowest * factor**number), highest)
+            end = max(begin, edge)
+            count = sum(n for value, n in self._counts.items() if counted < value <= end)
             if end > begin or count:
                 yield begin, end, count
-            begin = end
+            begin = counted = end
 
 
 def _highest_equal(value: int) -> int:

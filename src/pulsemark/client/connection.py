@@ -216,30 +216,13 @@ class BrokerConnection:
     # ---- the connection ----------------------------------------------------------------------
 
     def connect(
-        self,
-        *,
-        protocol_version: int = commands.PROTOCOL_VERSION,
-        feature_flags: pb.FeatureFlags | None = None,
-        client_version: str = CLIENT_VERSION,
-        auth_method_name: str | None = None,
-        auth_data: bytes | None = None,
-        proxy_to_broker_url: str | None = None,
-        **original: str | None,
+        self, *, client_version: str = CLIENT_VERSION, **fields: Any
     ) -> pb.CommandConnected:
-        """Send CONNECT and wait for CONNECTED. Raises RequestRefusedError after an ERROR.
+        """Send CONNECT and wait for CONNECTED; `fields` as in commands.connect.
 
-        `original`: for a proxy, its client's role and credentials, as in commands.connect.
+        Raises RequestRefusedError after an ERROR.
         """
-        connect = commands.connect(
-            client_version,
-            protocol_version=protocol_version,
-            feature_flags=feature_flags,
-            auth_method_name=auth_method_name,
-            auth_data=auth_data,
-            proxy_to_broker_url=proxy_to_broker_url,
-            **original,
-        )
-        self.post(connect)
+        self.post(commands.connect(client_version, **fields))
         self.connected = None
         return self.wait_connected()
 

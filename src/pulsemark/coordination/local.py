@@ -169,8 +169,7 @@ class LocalCoordination(Coordination):
         self._writer.close()
         for task in self._tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.wait(self._tasks)
         self._end()
 
     # -- inside -----------------------------------------------------------------------------------

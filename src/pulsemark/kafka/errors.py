@@ -6,7 +6,9 @@ client that breaks the protocol itself raises `ProtocolError`: its connection is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 
 class Code(IntEnum):
@@ -101,6 +103,21 @@ class KafkaError(Exception):
         super().__init__(message[:MESSAGE_LENGTH])
         self.code = code
         self.message = message[:MESSAGE_LENGTH]
+
+
+def failure_of(check: Callable[..., None], *args: Any, **named: Any) -> KafkaError | None:
+    """The error with which a call is refused; None: it is not."""
+    try:
+        check(*args, **named)
+    except KafkaError as refusal:
+        return refusal
+    return None
+
+
+def code_of(check: Callable[..., None], *args: Any, **named: Any) -> Code:
+    """The code with which a call is refused; NONE: it is not."""
+    failure = failure_of(check, *args, **named)
+    return Code.NONE if failure is None else failure.code
 
 
 class ProtocolError(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -249,4 +248,5 @@ class WouldBlockError(
     is done: it then returns, or raises the error of reading.
     """
 
-    done: Future[Any]
+    done: Any
+    """A future of a thread, or of the event loop."""

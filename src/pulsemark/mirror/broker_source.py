@@ -111,7 +111,7 @@ class BrokerTopic(TopicSource):
             earliest=True,
             consumer_name=source.subscription,
             properties={STORED_PROPERTY: WITH_CONTROL},
-            create_topic=False,
+            force_topic_creation=False,
         )
         self._bytes_read = 0
         self._messages_read = 0

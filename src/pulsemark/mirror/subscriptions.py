@@ -61,7 +61,11 @@ class BrokerCopies:
         properties = dict(record.subscription_properties)
         try:
             consumer = self._target.service.connection(topic).subscribe(
-                topic, name, earliest=True, create_topic=False, subscription_properties=properties
+                topic,
+                name,
+                earliest=True,
+                force_topic_creation=False,
+                subscription_properties=properties,
             )
         except RequestRefusedError as error:
             if error.error in (pb.ConsumerBusy, pb.TopicNotFound):

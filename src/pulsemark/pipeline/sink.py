@@ -29,7 +29,7 @@ import base64
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -117,31 +117,29 @@ def publish(
     rows = 0
     with Service(options.service_url) as service:
         for batch in batches:
-            for message in messages_of(batch, places):
-                topic = _topic_of(message, options)
+            for row in rows_of(batch, places):
+                topic = options.topic or _topic_of(row["topic"])
                 into = topics.get(topic)
                 if into is None:
                     into = topics[topic] = _Topic(service, topic, name, epoch, options)
-                into.add(message)
+                into.add(row)
                 rows += 1
         for into in topics.values():
             into.finish()
     return Published(rows)
 
 
-def _topic_of(message: Message, options: SinkOptions) -> str:
-    if options.topic is not None:
-        return options.topic
-    if message.topic is None:
+def _topic_of(name: str | None) -> str:
+    if name is None:
         raise OptionError("topic", None, "a row's topic is null")
     try:
-        return full_topic_name(message.topic)
+        return full_topic_name(name)
     except ValueError as error:
-        raise OptionError("topic", message.topic, str(error)) from error
+        raise OptionError("topic", name, str(error)) from error
 
 
 class _Topic:
-    """One task's producer of one topic."""
+    """One task's producer of one topic, with the messages of the next entry."""
 
     def __init__(
         self, service: Service, topic: str, name: str, epoch: int, options: SinkOptions
@@ -149,32 +147,41 @@ class _Topic:
         self._producer = RawProducer(service, topic, name=name, gathers=True)
         self._options = options
         self._next_sequence_id = epoch << EPOCH_SHIFT
-        self._batch = Batch()
+        self._messages: list[bytes] = []
+        self._size_bytes = 0
 
-    def add(self, message: Message) -> None:
-        if self._next_sequence_id <= self._producer.last_sequence_id:
-            # An earlier try has stored it. An entry that begins with it and goes on with new rows
-            # would be dropped as a whole: tries may divide their rows differently.
-            self._next_sequence_id += 1
-            return
-        size_bytes = self._batch.size_bytes + len(message.value or b"")
-        if self._batch.count and size_bytes > self._options.batching_max_bytes:
-            self._send()
-        self._batch.add(message, self._next_sequence_id)
+    def add(self, row: Row) -> None:
+        # What an earlier try has stored is left out. An entry that begins with it and goes on with
+        # new rows would be dropped as a whole: tries may divide their rows differently.
+        if self._next_sequence_id > self._producer.last_sequence_id:
+            message = message_of(row, self._next_sequence_id)
+            if self._size_bytes + len(message) > self._options.batching_max_bytes:
+                self._send()
+            self._messages.append(message)
+            self._size_bytes += len(message)
         self._next_sequence_id += 1
-        if self._batch.count >= self._options.batching_max_messages:
+        if len(self._messages) >= self._options.batching_max_messages:
             self._send()
 
     def _send(self) -> None:
-        batch, self._batch = self._batch, Batch()
-        if not batch.count:
+        count = len(self._messages)
+        if not count:
             return
-        self._producer.publish(
-            batch.entry(self._producer.name, int(time.time() * 1000)),
-            num_messages=batch.count,
-            sequence_id=batch.first_sequence_id,
-            highest_sequence_id=batch.last_sequence_id,
+        first, last = self._next_sequence_id - count, self._next_sequence_id - 1
+        header = MessageMetadata(
+            producer_name=self._producer.name,
+            sequence_id=first,
+            highest_sequence_id=last,
+            publish_time=int(time.time() * 1000),
+            num_messages_in_batch=count,
         )
+        self._producer.publish(
+            pack_message(header, *self._messages),
+            num_messages=count,
+            sequence_id=first,
+            highest_sequence_id=last,
+        )
+        self._messages, self._size_bytes = [], 0
 
     def finish(self) -> None:
         """Send the rest, and wait for all receipts."""
@@ -280,30 +287,15 @@ def places_of(schema: StructType, *, topic_needed: bool) -> dict[str, int]:
     return places
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One row as a message."""
-
-    topic: str | None
-    value: bytes | None
-    key: str | bytes | None
-    properties: dict[str, str]
-    event_time_ms: int | None
+Row = dict[str, Any]
+"""A row's values by the message's field."""
 
 
-def messages_of(batch: RecordBatch, places: dict[str, int]) -> Iterator[Message]:
+def rows_of(batch: RecordBatch, places: dict[str, int]) -> Iterator[Row]:
     """The rows of a batch."""
-    columns = {name: _values(batch, name, place) for name, place in places.items()}
-    for row in range(batch.num_rows):
-        fields: dict[str, Any] = {name: values[row] for name, values in columns.items()}
-        moment = fields.get("eventTime")
-        yield Message(
-            fields.get("topic"),
-            fields["value"],
-            fields.get("key"),
-            dict(fields.get("properties") or ()),
-            None if moment is None else _ms(moment),
-        )
+    columns = [_values(batch, name, place) for name, place in places.items()]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(places, values, strict=True))
 
 
 def _values(batch: RecordBatch, name: str, place: int) -> list[Any]:
@@ -320,54 +312,25 @@ def _values(batch: RecordBatch, name: str, place: int) -> list[Any]:
         raise JobFailedError(f"{said}; a key may be binary") from error
 
 
+def message_of(row: Row, sequence_id: int) -> bytes:
+    """A row as a message of a batch."""
+    value, key, moment = row["value"], row.get("key"), row.get("eventTime")
+    single = SingleMessageMetadata(sequence_id=sequence_id)
+    if value is None:
+        single.null_value = True
+    if isinstance(key, bytes):
+        single.partition_key = base64.b64encode(key).decode()
+        single.partition_key_b64_encoded = True
+    elif key is not None:
+        single.partition_key = key
+    for name, text in dict(row.get("properties") or ()).items():
+        single.properties.add(key=name, value=text or "")
+    time_ms = 0 if moment is None else _ms(moment)
+    if time_ms > 0:
+        single.event_time = time_ms
+    return pack_batch_member(single, value or b"")
+
+
 def _ms(moment: datetime) -> int:
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return int((aware - _EPOCH).total_seconds() * 1000)
-
-
-@dataclass(slots=True)
-class Batch:
-    """The messages of the next entry."""
-
-    first_sequence_id: int = 0
-    count: int = 0
-    parts: list[bytes] = field(default_factory=list)
-    size_bytes: int = 0
-
-    def add(self, message: Message, sequence_id: int) -> None:
-        """Put a message at the end; sequence ids count up by one."""
-        if not self.count:
-            self.first_sequence_id = sequence_id
-        value = message.value
-        single = SingleMessageMetadata(sequence_id=sequence_id)
-        if value is None:
-            single.null_value = True
-        if isinstance(message.key, bytes):
-            single.partition_key = base64.b64encode(message.key).decode()
-            single.partition_key_b64_encoded = True
-        elif message.key is not None:
-            single.partition_key = message.key
-        for name, text in message.properties.items():
-            single.properties.add(key=name, value=text or "")
-        if message.event_time_ms is not None and message.event_time_ms > 0:
-            single.event_time = message.event_time_ms
-        packed = pack_batch_member(single, value or b"")
-        self.parts.append(packed)
-        self.size_bytes += len(packed)
-        self.count += 1
-
-    @property
-    def last_sequence_id(self) -> int:
-        """The sequence id of the last message."""
-        return self.first_sequence_id + self.count - 1
-
-    def entry(self, producer_name: str, publish_time_ms: int) -> bytes:
-        """The batch as a producer's bytes, with their checksum."""
-        header = MessageMetadata(
-            producer_name=producer_name,
-            sequence_id=self.first_sequence_id,
-            highest_sequence_id=self.last_sequence_id,
-            publish_time=publish_time_ms,
-            num_messages_in_batch=self.count,
-        )
-        return pack_message(header, *self.parts)

@@ -12,15 +12,15 @@ of the whole. SEND_RECEIPT, MESSAGE and SEND, of which there is one per message,
 from varints without a protobuf object: about a third of the time. The tests hold every one of
 them equal to protobuf's own bytes.
 
-Names and defaults are PulsarApi's. If a missing optional field has a meaning of its own, the
-argument's default leaves it out. Clients write error texts to their logs, so error texts must not
+Names and defaults are PulsarApi's: `**fields` are more fields of the body. A field that is not
+given is not sent. Clients write error texts to their logs, so error texts must not
 contain secrets.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -134,18 +134,23 @@ def send_receipts(
     return b"".join(parts)
 
 
-def message_header(
+def message_frame(
     consumer_id: int,
     ledger_id: int,
     entry_id: int,
     redelivery_count: int,
     ack_set: Sequence[int],
-    payload_size_bytes: int,
+    parts: Sequence[Buffer],
     *,
     partition: int = -1,
     consumer_epoch: int | None = None,
-) -> bytes:
-    """A MESSAGE frame before the entry's bytes. Ids are signed, and so are the words of ack_set."""
+) -> list[Buffer]:
+    """A MESSAGE frame as a gather list: the header, then `parts` as they are, not copied.
+
+    parts: the entry's bytes (headers-and-payload, after a prefix if the client asks for it). Each
+    must be a buffer of single bytes, so that len() is its size. Ids are signed, and so are the
+    words of ack_set.
+    """
     consumer = varint(consumer_id)
     ledger = varint(ledger_id & _U64_MASK)
     entry = varint(entry_id & _U64_MASK)
@@ -161,51 +166,11 @@ def message_header(
     size = len(consumer) + id_size + 3 + len(rest)
     body_size = varint(size)
     command_size = 3 + len(body_size) + size
-    return b"".join(
-        (
-            _SIZES.pack(command_size + 4 + payload_size_bytes, command_size),
-            b"\x08\x09\x4a",
-            body_size,
-            b"\x08",
-            consumer,
-            b"\x12",
-            ONE_BYTE[id_size],
-            b"\x08",
-            ledger,
-            b"\x10",
-            entry,
-            place,
-            rest,
-        )
-    )
-
-
-def message_frame(
-    consumer_id: int,
-    ledger_id: int,
-    entry_id: int,
-    redelivery_count: int,
-    ack_set: Sequence[int],
-    parts: Sequence[Buffer],
-    *,
-    partition: int = -1,
-    consumer_epoch: int | None = None,
-) -> list[Buffer]:
-    """A MESSAGE frame as a gather list: the header, then `parts` as they are, not copied.
-
-    parts: the entry's bytes (headers-and-payload, after a prefix if the client asks for it). Each
-    must be a buffer of single bytes, so that len() is its size.
-    """
-    header = message_header(
-        consumer_id,
-        ledger_id,
-        entry_id,
-        redelivery_count,
-        ack_set,
-        sum(map(len, parts)),
-        partition=partition,
-        consumer_epoch=consumer_epoch,
-    )
+    header = b"".join((
+        _SIZES.pack(command_size + 4 + sum(map(len, parts)), command_size), b"\x08\x09\x4a",
+        body_size, b"\x08", consumer, b"\x12", ONE_BYTE[id_size], b"\x08", ledger, b"\x10", entry,
+        place, rest,
+    ))  # fmt: skip
     return [header, *parts]
 
 
@@ -308,121 +273,55 @@ def _key_values(properties: Mapping[str, str] | None) -> list[pb.KeyValue]:
     return [pb.KeyValue(key=key, value=value) for key, value in (properties or {}).items()]
 
 
+def _builder(body: Any, *order: str) -> Callable[..., bytes]:
+    """A builder of a command whose arguments are its body's fields; the first ones have an order.
+
+    It raises ValueError for another field, and google.protobuf.message.EncodeError if one that is
+    required is missing.
+    """
+
+    def build(*values: object, **fields: object) -> bytes:
+        return frame(body(**dict(zip(order[: len(values)], values, strict=True)), **fields))
+
+    return build
+
+
 # ---- of clients: connection -------------------------------------------------------------------
 
 
-def connect(
-    client_version: str,
-    *,
-    protocol_version: int = PROTOCOL_VERSION,
-    feature_flags: pb.FeatureFlags | None = None,
-    auth_method_name: str | None = None,
-    auth_data: bytes | None = None,
-    proxy_to_broker_url: str | None = None,
-    original_principal: str | None = None,
-    original_auth_data: str | None = None,
-    original_auth_method: str | None = None,
-) -> bytes:
+def connect(client_version: str, **fields: Any) -> bytes:
     """CONNECT: the first command of a client. A proxy sends the `original_*` of its client."""
-    body = pb.CommandConnect(
-        client_version=client_version,
-        protocol_version=protocol_version,
-        feature_flags=feature_flags,
-        auth_method_name=auth_method_name,
-        auth_data=auth_data,
-        proxy_to_broker_url=proxy_to_broker_url,
-        original_principal=original_principal,
-        original_auth_data=original_auth_data,
-        original_auth_method=original_auth_method,
-    )
-    return frame(body)
+    fields = {"protocol_version": PROTOCOL_VERSION, **fields}
+    return frame(pb.CommandConnect(client_version=client_version, **fields))
 
 
 def auth_response(
     client_version: str, protocol_version: int, auth_method_name: str, auth_data: bytes
 ) -> bytes:
     """AUTH_RESPONSE: the answer to AUTH_CHALLENGE."""
+    response = pb.AuthData(auth_method_name=auth_method_name, auth_data=auth_data)
     body = pb.CommandAuthResponse(
-        client_version=client_version,
-        protocol_version=protocol_version,
-        response=pb.AuthData(auth_method_name=auth_method_name, auth_data=auth_data),
+        client_version=client_version, protocol_version=protocol_version, response=response
     )
     return frame(body)
 
 
-# ---- of clients: topic discovery --------------------------------------------------------------
+# ---- of clients: topics and schemas -----------------------------------------------------------
 
-
-def lookup(
-    topic: str,
-    request_id: int,
-    *,
-    authoritative: bool = False,
-    advertised_listener_name: str | None = None,
-) -> bytes:
-    """LOOKUP: ask which broker serves this topic."""
-    body = pb.CommandLookupTopic(
-        topic=topic,
-        request_id=request_id,
-        authoritative=authoritative,
-        advertised_listener_name=advertised_listener_name,
-    )
-    return frame(body)
-
-
-def partitioned_metadata(
-    topic: str, request_id: int, *, metadata_auto_creation_enabled: bool = True
-) -> bytes:
-    """PARTITIONED_METADATA: ask how many partitions this topic has."""
-    body = pb.CommandPartitionedTopicMetadata(
-        topic=topic,
-        request_id=request_id,
-        metadata_auto_creation_enabled=metadata_auto_creation_enabled,
-    )
-    return frame(body)
-
-
-def get_topics_of_namespace(
-    namespace: str,
-    request_id: int,
-    mode: pb.CommandGetTopicsOfNamespace.Mode = pb.CommandGetTopicsOfNamespace.PERSISTENT,
-    *,
-    topics_pattern: str | None = None,
-    topics_hash: str | None = None,
-) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE."""
-    body = pb.CommandGetTopicsOfNamespace(
-        request_id=request_id,
-        namespace=namespace,
-        mode=mode,
-        topics_pattern=topics_pattern,
-        topics_hash=topics_hash,
-    )
-    return frame(body)
-
-
-def watch_topic_list(
-    namespace: str,
-    request_id: int,
-    watcher_id: int,
-    topics_pattern: str,
-    topics_hash: str | None = None,
-) -> bytes:
-    """WATCH_TOPIC_LIST: ask for updates when topics are created or deleted."""
-    body = pb.CommandWatchTopicList(
-        request_id=request_id,
-        watcher_id=watcher_id,
-        namespace=namespace,
-        topics_pattern=topics_pattern,
-        topics_hash=topics_hash,
-    )
-    return frame(body)
-
-
-def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
-    """WATCH_TOPIC_LIST_CLOSE."""
-    body = pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id)
-    return frame(body)
+lookup = _builder(pb.CommandLookupTopic, "topic", "request_id")
+partitioned_metadata = _builder(pb.CommandPartitionedTopicMetadata, "topic", "request_id")
+get_topics_of_namespace = _builder(
+    pb.CommandGetTopicsOfNamespace, "namespace", "request_id", "mode"
+)
+#: Asks for updates when topics are created or deleted.
+watch_topic_list = _builder(
+    pb.CommandWatchTopicList, "namespace", "request_id", "watcher_id", "topics_pattern",
+    "topics_hash",
+)  # fmt: skip
+watch_topic_list_close = _builder(pb.CommandWatchTopicListClose, "request_id", "watcher_id")
+#: A version has 8 bytes, big-endian; None: the newest.
+get_schema = _builder(pb.CommandGetSchema, "topic", "request_id", "schema_version")
+get_or_create_schema = _builder(pb.CommandGetOrCreateSchema, "topic", "request_id", "schema")
 
 
 # ---- of clients: producers --------------------------------------------------------------------
@@ -435,27 +334,19 @@ def producer(
     *,
     producer_name: str | None = None,
     properties: Mapping[str, str] | None = None,
-    schema: pb.Schema | None = None,
-    epoch: int = 0,
     access_mode: pb.ProducerAccessMode = pb.Shared,
-    topic_epoch: int | None = None,
-    initial_subscription_name: str | None = None,
-    encrypted: bool = False,
+    **fields: Any,
 ) -> bytes:
-    """PRODUCER: open a producer. epoch counts its reconnections."""
+    """PRODUCER: open a producer. Its epoch counts its reconnections."""
     body = pb.CommandProducer(
         topic=topic,
         producer_id=producer_id,
         request_id=request_id,
         producer_name=producer_name,
-        encrypted=encrypted,
         metadata=_key_values(properties),
-        schema=schema,
-        epoch=epoch,
         user_provided_producer_name=producer_name is not None,
         producer_access_mode=access_mode,
-        topic_epoch=topic_epoch,
-        initial_subscription_name=initial_subscription_name,
+        **fields,
     )
     return frame(body)
 
@@ -483,17 +374,8 @@ def send(
     return [header, headers_and_payload]
 
 
-def close_producer(
-    producer_id: int, request_id: int = NO_REQUEST_ID, broker_service_url: str | None = None
-) -> bytes:
-    """CLOSE_PRODUCER, from either side. A broker's has no request id.
-
-    broker_service_url: the broker to which the topic has moved, if it is known.
-    """
-    body = pb.CommandCloseProducer(
-        producer_id=producer_id, request_id=request_id, assignedBrokerServiceUrl=broker_service_url
-    )
-    return frame(body)
+#: From either side; a broker's has NO_REQUEST_ID.
+close_producer = _builder(pb.CommandCloseProducer, "producer_id", "request_id")
 
 
 # ---- of clients: consumers --------------------------------------------------------------------
@@ -506,43 +388,25 @@ def subscribe(
     request_id: int,
     sub_type: pb.CommandSubscribe.SubType = pb.CommandSubscribe.Exclusive,
     *,
-    consumer_name: str | None = None,
-    priority_level: int | None = None,
-    durable: bool = True,
     start_message_id: MessageId | None = None,
     properties: Mapping[str, str] | None = None,
-    read_compacted: bool = False,
-    schema: pb.Schema | None = None,
-    initial_position: pb.CommandSubscribe.InitialPosition = pb.CommandSubscribe.Latest,
-    start_message_rollback_duration_s: int = 0,
-    key_shared_meta: pb.KeySharedMeta | None = None,
     subscription_properties: Mapping[str, str] | None = None,
-    consumer_epoch: int | None = None,
-    create_topic: bool = True,
+    initial_position: pb.CommandSubscribe.InitialPosition = pb.CommandSubscribe.Latest,
+    **fields: Any,
 ) -> bytes:
     """SUBSCRIBE. A reader's is not durable, and begins at start_message_id."""
-    start = None if start_message_id is None else start_message_id.to_data()
     body = pb.CommandSubscribe(
         topic=topic,
         subscription=subscription,
         subType=sub_type,
         consumer_id=consumer_id,
         request_id=request_id,
-        consumer_name=consumer_name,
-        priority_level=priority_level,
-        durable=durable,
-        start_message_id=start,
+        start_message_id=None if start_message_id is None else start_message_id.to_data(),
         metadata=_key_values(properties),
-        read_compacted=read_compacted,
-        schema=schema,
-        initialPosition=initial_position,
-        start_message_rollback_duration_sec=start_message_rollback_duration_s,
-        keySharedMeta=key_shared_meta,
         subscription_properties=_key_values(subscription_properties),
-        consumer_epoch=consumer_epoch,
+        initialPosition=initial_position,
+        **fields,
     )
-    if not create_topic:
-        body.force_topic_creation = False
     return frame(body)
 
 
@@ -602,69 +466,21 @@ def seek(
     return frame(body)
 
 
-def get_last_message_id(consumer_id: int, request_id: int) -> bytes:
-    """GET_LAST_MESSAGE_ID."""
-    body = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
-    return frame(body)
-
-
-def unsubscribe(consumer_id: int, request_id: int, *, force: bool = False) -> bytes:
-    """UNSUBSCRIBE: delete the subscription, not only the consumer."""
-    body = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id, force=force)
-    return frame(body)
-
-
-def close_consumer(
-    consumer_id: int, request_id: int = NO_REQUEST_ID, broker_service_url: str | None = None
-) -> bytes:
-    """CLOSE_CONSUMER, from either side. A broker's has no request id.
-
-    broker_service_url: the broker to which the topic has moved, if it is known.
-    """
-    body = pb.CommandCloseConsumer(
-        consumer_id=consumer_id, request_id=request_id, assignedBrokerServiceUrl=broker_service_url
-    )
-    return frame(body)
-
-
-def consumer_stats(consumer_id: int, request_id: int) -> bytes:
-    """CONSUMER_STATS."""
-    body = pb.CommandConsumerStats(request_id=request_id, consumer_id=consumer_id)
-    return frame(body)
-
-
-# ---- of clients: schemas ----------------------------------------------------------------------
-
-
-def get_schema(topic: str, request_id: int, schema_version: bytes | None = None) -> bytes:
-    """GET_SCHEMA: ask for a version (8 bytes big-endian), or for the newest."""
-    body = pb.CommandGetSchema(request_id=request_id, topic=topic, schema_version=schema_version)
-    return frame(body)
-
-
-def get_or_create_schema(topic: str, request_id: int, schema: pb.Schema) -> bytes:
-    """GET_OR_CREATE_SCHEMA."""
-    body = pb.CommandGetOrCreateSchema(request_id=request_id, topic=topic, schema=schema)
-    return frame(body)
+get_last_message_id = _builder(pb.CommandGetLastMessageId, "consumer_id", "request_id")
+#: Deletes the subscription, not only the consumer.
+unsubscribe = _builder(pb.CommandUnsubscribe, "consumer_id", "request_id")
+#: From either side; a broker's has NO_REQUEST_ID.
+close_consumer = _builder(pb.CommandCloseConsumer, "consumer_id", "request_id")
+consumer_stats = _builder(pb.CommandConsumerStats, "consumer_id", "request_id")
 
 
 # ---- of a broker: connection ------------------------------------------------------------------
 
 
-def connected(
-    server_version: str,
-    protocol_version: int,
-    max_message_size_bytes: int,
-    feature_flags: pb.FeatureFlags | None = None,
-) -> bytes:
-    """CONNECTED: the handshake succeeded."""
-    body = pb.CommandConnected(
-        server_version=server_version,
-        protocol_version=protocol_version,
-        max_message_size=max_message_size_bytes,
-        feature_flags=feature_flags,
-    )
-    return frame(body)
+#: The handshake succeeded.
+connected = _builder(
+    pb.CommandConnected, "server_version", "protocol_version", "max_message_size", "feature_flags"
+)
 
 
 def success(request_id: int, schema: pb.Schema | None = None) -> bytes:
@@ -744,12 +560,8 @@ def producer_success(
     return frame(body)
 
 
-def send_error(producer_id: int, sequence_id: int, error: pb.ServerError, message: str) -> bytes:
-    """SEND_ERROR: this message was not stored."""
-    body = pb.CommandSendError(
-        producer_id=producer_id, sequence_id=sequence_id, error=error, message=message
-    )
-    return frame(body)
+#: This message was not stored.
+send_error = _builder(pb.CommandSendError, "producer_id", "sequence_id", "error", "message")
 
 
 # ---- of a broker: consumers -------------------------------------------------------------------

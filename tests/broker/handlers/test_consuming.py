@@ -593,7 +593,7 @@ def test_a_subscription_may_begin_some_seconds_ago(topic):
             "r",
             durable=False,
             start_message_id=LATEST,
-            start_message_rollback_duration_s=3,
+            start_message_rollback_duration_sec=3,
         )
         consumer.flow(10)
         assert [m.message_id.entry_id for m in consumer.receive_many(3)] == [7, 8, 9]

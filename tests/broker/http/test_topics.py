@@ -268,7 +268,7 @@ def test_stats_tell_what_clients_asked_for(raw, client, http, topic):
     producer = raw.create_producer(topic)
     meta = KeySharedMeta(keySharedMode=KeySharedMode.AUTO_SPLIT, allowOutOfOrderDelivery=True)
     key_shared = CommandSubscribe.Key_Shared
-    raw.subscribe(topic, "loose", sub_type=key_shared, key_shared_meta=meta)
+    raw.subscribe(topic, "loose", sub_type=key_shared, keySharedMeta=meta)
     client.subscribe(topic, "far", replicate_subscription_state_enabled=True)
     before = http("GET", path_of(topic, "/stats")).json
     assert before["deduplicationStatus"] == "Disabled"

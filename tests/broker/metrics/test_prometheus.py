@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import urllib.request
 
 import kafka
@@ -12,7 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pulsemark.broker import Broker, BrokerConfig, cooperative
 from pulsemark.broker.metrics.prometheus import current_page
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
+
+Shared = CommandSubscribe.Shared
 
 
 def samples(broker, path="/metrics"):
@@ -315,3 +319,16 @@ def test_single_producers_and_consumers(topic):
     assert found["pulsar_out_messages_total", here] == 1
     (there,) = (given for name, given in found if name == "pulsar_producer_msg_rate_in")
     assert dict(there)["producer_name"] == "shop"
+
+
+def test_consumers_with_one_name_are_one_series(topic):
+    """Two clients may give their consumers one name and number: Prometheus refuses equal series."""
+    with running_broker(expose_consumer_level_metrics_in_prometheus=True) as broker:
+        url = broker.service_url
+        with RawClient.from_url(url) as first, RawClient.from_url(url) as second:
+            for client in (first, second):
+                consumer = client.subscribe(topic, "s", sub_type=Shared, consumer_name="worker")
+                consumer.flow(5)
+            text = b"".join(broker.call(lambda running: current_page(running.services))).decode()
+    (line,) = re.findall(r"pulsar_consumer_available_permits\{.*", text)
+    assert line.endswith(" 10")

@@ -316,7 +316,7 @@ def test_an_exclusive_consumer_gets_the_keys_of_its_ranges(broker, raw, topic, d
         meta = KeySharedMeta(keySharedMode=KeySharedMode.STICKY)
         for start, end in ranges:
             meta.hashRanges.add(start=start, end=end)
-        consumer = raw.subscribe(topic, "r", earliest=True, key_shared_meta=meta)
+        consumer = raw.subscribe(topic, "r", earliest=True, keySharedMeta=meta)
         consumer.flow(100)
         wanted = [n for n, key in enumerate(keys) if any(a <= hashes[key] <= b for a, b in ranges)]
         assert 0 < len(wanted) < len(keys)
@@ -333,5 +333,5 @@ def test_an_exclusive_consumer_whose_ranges_overlap_is_refused(raw, topic):
     for _ in range(2):
         meta.hashRanges.add(start=1, end=5)
     with pytest.raises(RequestRefusedError, match="ConsumerAssignError"):
-        raw.subscribe(topic, "r", key_shared_meta=meta)
+        raw.subscribe(topic, "r", keySharedMeta=meta)
     raw.subscribe(topic, "r")

@@ -49,7 +49,7 @@ AUTO = KeySharedMeta(keySharedMode=KeySharedMode.AUTO_SPLIT)
 def subscribe(client, topic, meta=AUTO, **options):
     """A Key_Shared consumer with many permits."""
     consumer = client.subscribe(
-        topic, "s", sub_type=Key_Shared, key_shared_meta=meta, earliest=True, **options
+        topic, "s", sub_type=Key_Shared, keySharedMeta=meta, earliest=True, **options
     )
     consumer.flow(10_000)
     return consumer
@@ -140,7 +140,7 @@ def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic, dr
 
 def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic, drain):
     """The other consumer gets its messages; the waiting keys come later, in order."""
-    stopped = raw.subscribe(topic, "s", sub_type=Key_Shared, key_shared_meta=sticky((0, 32767)))
+    stopped = raw.subscribe(topic, "s", sub_type=Key_Shared, keySharedMeta=sticky((0, 32767)))
     running = subscribe(other, topic, sticky((32768, 65535)))
     producer = raw.create_producer(topic)
     slots = []
@@ -375,7 +375,7 @@ def test_what_a_consumer_left_unacknowledged_comes_at_the_others_pace(
     for total in (1_000, 6_000):
         name = f"{topic}-{total}"
         leaving = subscribe(raw, name)
-        staying = other.subscribe(name, "s", sub_type=Key_Shared, key_shared_meta=AUTO)
+        staying = other.subscribe(name, "s", sub_type=Key_Shared, keySharedMeta=AUTO)
         producer = raw.create_producer(name)
         bodies = [
             unbatched_message(b"x", publish_time_ms=1, key=f"k{n % 200}") for n in range(total)

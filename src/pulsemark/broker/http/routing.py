@@ -113,11 +113,12 @@ async def answer(request: messages.Request) -> messages.Response:
         authorize(request, route, values)
         _check_media_types(request, accept)
         try:
-            return await route.run(request, values)
+            found = await route.run(request, values)
         except NotOwnedError as error:
             from .peer_proxy import elsewhere
 
-            return await elsewhere(request, route, values, error)
+            found = await elsewhere(request, route, values, error)
+        return await messages.Response.of(found, request.topics.turns)
     except messages.UnservedError as error:
         response = error.response
         if error.status == 405:
@@ -188,7 +189,7 @@ def authorize(request: messages.Request, route: Route, values: tuple[str, ...]) 
     target = _target(named)
     if authorizer.allows(principal, need, target):
         return
-    tenants = request.services.topics.namespaces.tenants
+    tenants = request.topics.namespaces.tenants
     if need.scope is not Scope.TENANTS and target.tenant and target.tenant not in tenants:
         raise messages.HttpError(404, "Tenant does not exist")
     status = 403 if need.scope in FORBIDDEN else 401

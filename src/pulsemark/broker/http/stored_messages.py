@@ -41,7 +41,7 @@ from ..security import needs
 from ..subscriptions.seek import SeekTarget
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import JSON_TYPE, HttpError, Json, Request, Response
 from .paths import int_value, long_value, open_topic, shown_id
 from .route import TOPIC, Routes, TopicPath
 
@@ -242,11 +242,11 @@ def _time(time_ms: int) -> str:
 
 
 @routes.get(f"{ENTRY}/stamp", needs.topic("PEEK_MESSAGES"))
-async def stamp_of(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
+async def stamp_of(request: Request, path: TopicPath, ledger: str, entry: str) -> Json:
     """The broker's stamp of one entry."""
     found = await _entry(request, path, ledger, entry)
     try:
-        return Response.of_json(_shown_stamp(found))
+        return _shown_stamp(found)
     except PrefixError as error:
         raise HttpError(422, str(error)) from error
 
@@ -288,7 +288,7 @@ NO_MESSAGE = "Message id not found"
 
 
 @routes.get(f"{TOPIC}/epochs", needs.topic("GET_METADATA"))
-async def epochs_of(request: Request, path: TopicPath) -> Response:
+async def epochs_of(request: Request, path: TopicPath) -> Json:
     """Where each leader epoch of a topic begins, oldest first, and where the last one ends."""
     opened = await open_topic(request, path, what="Get epochs")
     history = await request.services.run_blocking(opened.ledger.epoch_history)
@@ -302,11 +302,11 @@ async def epochs_of(request: Request, path: TopicPath) -> Response:
         }
         for start in history.starts
     ]
-    return Response.of_json({"epochs": starts, "nextIndex": history.next_index})
+    return {"epochs": starts, "nextIndex": history.next_index}
 
 
 @routes.get(f"{TOPIC}/messageid/{{time}}", needs.topic("PEEK_MESSAGES"))
-async def message_id_at(request: Request, path: TopicPath, time: str) -> Response:
+async def message_id_at(request: Request, path: TopicPath, time: str) -> Json:
     """The first entry at or after a time; if there is none, the id of the next entry."""
     what = "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
     what += "specific topic partition"
@@ -314,11 +314,11 @@ async def message_id_at(request: Request, path: TopicPath, time: str) -> Respons
     target = await SeekTarget.at_time(
         opened, max(long_value(time), 0), request.services.run_blocking
     )
-    return Response.of_json(shown_id(target.position, opened.partition_index))
+    return shown_id(target.position, opened.partition_index)
 
 
 @routes.get(f"{TOPIC}/getMessageIdByIndex", needs.topic("PEEK_MESSAGES"))
-async def message_id_by_index(request: Request, path: TopicPath) -> Response:
+async def message_id_by_index(request: Request, path: TopicPath) -> Json:
     """The id of the message with `index`, with its place in its batch (PIP-415); 404: none has it.
 
     Raises `HttpError`.
@@ -333,25 +333,25 @@ async def message_id_by_index(request: Request, path: TopicPath) -> Response:
     except IndexOutOfRangeError as error:
         raise HttpError(404, f"Message not found for index {index}: {error}") from error
     place = (found.batch_index, found.message_count) if found.message_count > 1 else (-1, 0)
-    return Response.of_json(shown_id(found.position, opened.partition_index, *place))
+    return shown_id(found.position, opened.partition_index, *place)
 
 
 @routes.get(f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"))
-async def last_message_id(request: Request, path: TopicPath) -> Response:
+async def last_message_id(request: Request, path: TopicPath) -> Json:
     """The last message's id."""
     opened = await open_topic(request, path)
     last = await request.services.topics.turns.result(opened.finding_last_id())
     ledger_id = opened.ledger.end_position.ledger_id if last.entry_id < 0 else last.ledger_id
     shown = shown_id(Position(ledger_id, last.entry_id), last.partition, last.batch_index)
     batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
-    return Response.of_json({**shown, **(batch if last.batch_index >= 0 else {})})
+    return {**shown, **(batch if last.batch_index >= 0 else {})}
 
 
 # -- what was counted ----------------------------------------------------------------------------
 
 
 @routes.get(f"{TOPIC}/audit", needs.topic("GET_STATS"))
-async def get_audit(request: Request, path: TopicPath) -> Response:
+async def get_audit(request: Request, path: TopicPath) -> Json:
     """The rows of the broker, of another tier, or of all tiers."""
     opened = await open_topic(request, path, what="The audit")
     auditor, query = request.services.auditor, request.query
@@ -371,7 +371,7 @@ async def get_audit(request: Request, path: TopicPath) -> Response:
             and (to_ms is None or row.bucket_start_ms < to_ms)
         ]
         rows = [*rows, *posted] if tier == ALL_TIERS else list(of_tier(posted, tier))
-    return await Response.of_long_json(_shown_rows(made, rows), request.services.topics.turns)
+    return _shown_rows(made, rows)
 
 
 def _shown_rows(made: Report, rows: list[AuditRow]) -> Generator[None, None, Any]:
@@ -383,14 +383,13 @@ def _shown_rows(made: Report, rows: list[AuditRow]) -> Generator[None, None, Any
 
 
 @routes.post(f"{TOPIC}/audit", needs.topic("CONSUME"))
-async def post_audit(request: Request, path: TopicPath) -> Response:
+async def post_audit(request: Request, path: TopicPath) -> None:
     """Take the rows of another tier. They are on disk when this is answered."""
     opened = await open_topic(request, path, what="The audit")
     try:
         await request.services.auditor.post(opened, Post.from_json(request.json()))
     except AuditInputError as error:
         raise HttpError(400, str(error)) from error
-    return Response()
 
 
 def _time_in(query: dict[str, str], name: str) -> int | None:

@@ -35,7 +35,7 @@ from ...metadata import (
 )
 from ...metadata.compression import CompressionUnavailableError, DecompressionError
 from ..security import needs
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Json, Request, Response
 from .paths import open_topic
 from .route import TOPIC, Routes, TopicPath
 from .stored_messages import shown_place
@@ -90,7 +90,7 @@ UNREADABLE = (MessageFormatError, DecompressionError, CompressionUnavailableErro
 
 
 @routes.get(f"{TOPIC}/entries", needs.topic("PEEK_MESSAGES"))
-async def entries(request: Request, path: TopicPath) -> Response:
+async def entries(request: Request, path: TopicPath) -> Json:
     """The entry at a time, index or position, and those around it, with prefixes and messages."""
     wanted = [name for name in ("time", "index", "position") if name in request.query]
     if len(wanted) != 1:
@@ -113,16 +113,15 @@ async def entries(request: Request, path: TopicPath) -> Response:
             "entries": _around(log, position, before, after),
         }
 
-    return Response.of_json(await request.services.run_blocking(look))
+    return await request.services.run_blocking(look)
 
 
 @routes.get(f"{TOPIC}/timeline", needs.topic("PEEK_MESSAGES"))
-async def timeline(request: Request, path: TopicPath) -> Response:
+async def timeline(request: Request, path: TopicPath) -> Json:
     """Index, broker time and producer's time of entries that are evenly spread over a topic."""
     points = _number(request, "points", 100, MAX_POINTS)
     opened = await open_topic(request, path, what=PARTITIONED)
-    shown = await request.services.run_blocking(_timeline, opened.ledger, max(points, 2))
-    return Response.of_json(shown)
+    return await request.services.run_blocking(_timeline, opened.ledger, max(points, 2))
 
 
 def _find(request: Request, log: TopicLog | CompactedLog) -> tuple[Position, dict[str, Any]]:

@@ -16,7 +16,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client.process_collector import ProcessCollector
@@ -24,19 +24,10 @@ from prometheus_client.process_collector import ProcessCollector
 from ...audit.counts import Key
 from ...audit.trail import Trail
 from ...metadata import headers_parsed
-from ..cleaning.worker import Cleaning
 from ..connection.services import Services
 from ..topics.topic import Topic
 from ..version import SERVER_VERSION
-from .topic_rows import (
-    NUMBERS,
-    Family,
-    NamespaceRows,
-    TopicRow,
-    families_of_rows,
-    labels_of,
-    row_of,
-)
+from .topic_rows import Family, Table, TopicTables, labels_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -103,26 +94,17 @@ class _Parts:
 
 def _render(services: Services, output: Any, page: _Parts) -> Iterator[object]:
     """Make the page. `output` compresses it; None: it stays as it is."""
-    config = services.config
     families = list(_broker_families(services))
-    of_topics = config.expose_topic_level_metrics_in_prometheus
-    topics, namespaces = list[TopicRow](), NamespaceRows(config.cluster)
-    keep = topics.append if of_topics else namespaces.add
+    tables = TopicTables(services.config, services.topics.policies)
     in_memory = services.topics.non_persistent.open_topics
     count = 0
     for topic in (*services.topics.open_topics.values(), *in_memory.values()):
         if topic.is_open:
-            keep((yield from row_of(topic, config, services.topics.policies)))
+            yield from tables.add(topic)
             count += 1
         yield None
-    rows = topics if of_topics else list(namespaces.rows.values())
-    for family in chain(
-        families,
-        _sums(config.cluster, rows, count),
-        _namespace_families(config.cluster, rows),
-        families_of_rows(config.cluster, rows, of_topics=of_topics),
-        _audit_families(services, config.cluster),
-    ):
+    sums = _sums(services.config.cluster, tables.topics, count)
+    for family in chain(families, sums, tables.families(), _audit_families(services)):
         for part in family.parts():
             data = part.encode()
             page.add(data if output is None else output.compress(data))
@@ -131,70 +113,28 @@ def _render(services: Services, output: Any, page: _Parts) -> Iterator[object]:
         page.add(output.flush())
 
 
-def _namespace_family(services: Services, cluster: str) -> Family:
-    topics = services.topics
-    per_namespace = topics.names.counts()
-    labels = ((labels_of(namespace=each), each) for each in topics.namespaces)
-    samples = [(f"{cluster},{shown}", per_namespace.get(each, 0)) for shown, each in labels]
-    return Family("pulsar_topics_count", "Topics of a namespace", samples)
-
-
-def _cleaning_figures(cleaning: Cleaning) -> tuple[tuple[str, str, float], ...]:
-    text = "Rounds of expiry, retention and the compaction check that have ended"
-    rounds = "pulsemark_cleaning_rounds_total", text, cleaning.rounds
-    text = "Topics that could not be cleaned in a round; the next one tries again"
-    return rounds, ("pulsemark_cleaning_failures_total", text, cleaning.failures)
-
-
-def _memory_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
-    return (
-        (
-            "pulsemark_publish_bytes_in_flight",
-            "Bytes taken from producers and not yet durable",
-            services.budget.bytes_in_flight,
-        ),
-        (
-            "pulsemark_unsent_bytes",
-            "Bytes written to clients and not yet taken by their sockets",
-            sum(session.unsent_bytes() for session in services.sessions),
-        ),
-        (
-            "pulsemark_input_buffer_bytes",
-            "Buffers of frames and bodies that have not arrived whole",
-            services.input.total_bytes,
-        ),
-        (
-            "pulsemark_kept_bytes",
-            "State of producers, consumers and requests that clients make the broker keep",
-            services.kept.total_bytes,
-        ),
-    )
+def _sums(cluster: str, topics: Table, count: int) -> Iterator[Family]:
+    """Figures of the whole broker: the sums over its topics."""
+    labels = labels_of(cluster=cluster)
+    yield Family("pulsar_broker_topics_count", "Open topics", [(labels, count)])
+    for figure in OF_BROKER:
+        name = f"pulsar_{figure}"
+        text = f"The sum of {name} over topics"
+        yield Family(f"pulsar_broker_{figure}", text, [(labels, topics.total(name))])
 
 
 def _broker_families(services: Services) -> Iterator[Family]:
-    cluster = labels_of(cluster=services.config.cluster)
-    yield _namespace_family(services, cluster)
-    for name, text, value in (
-        (
-            "pulsemark_storage_is_well",
-            "1: the disk takes writes. 0: a write failed, and producers wait for a test write",
-            services.storage.is_healthy,
-        ),
-        *_memory_figures(services),
-        *_cleaning_figures(services.cleaning),
-        (
-            "pulsemark_message_headers_parsed_total",
-            "Producers' message headers that this process has parsed",
-            headers_parsed(),
-        ),
-        (
-            "pulsemark_durability_sync_interval_ms",
-            "0: acknowledged entries are on disk. Else a power cut may lose those of so long",
-            services.config.store_options.sync_interval_ms,
-        ),
-        ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
-        *services.cache.figures(),
-        *services.kafka_figures(),
+    """The figures of the whole process: memory, connections, storage, version."""
+    topics, config = services.topics, services.config
+    cluster = labels_of(cluster=config.cluster)
+    counts = topics.names.counts()
+    samples = [
+        (f"{cluster},{labels_of(namespace=each)}", counts.get(each, 0))
+        for each in topics.namespaces
+    ]
+    yield Family("pulsar_topics_count", "Topics of a namespace", samples)
+    for name, text, value in chain(
+        _own_figures(services), services.cache.figures(), services.kafka_figures()
     ):
         yield Family(name, text, [(cluster, value)])
     bad = {} if services.cluster is None else services.cluster.bad_copies()
@@ -203,70 +143,98 @@ def _broker_families(services: Services) -> Iterator[Family]:
         "Copies of entries that the bookie (label `bookie`) sent damaged or could not read",
         [(f"{cluster},{labels_of(bookie=name)}", count) for name, count in sorted(bad.items())],
     )
-    for name, text, labels, value in broker_figures(services):
-        shown = ",".join(filter(None, (cluster, labels_of(**labels))))
-        yield Family(name, text, [(shown, value)])
+    yield from _process_families(services)
 
 
-def _audit_families(services: Services, cluster: str) -> Iterator[Family]:
-    for name, text, samples in audit_families(services):
-        labelled = ((labels_of(cluster=cluster, **labels), value) for labels, value in samples)
-        yield Family(name, text, labelled)
-
-
-def _namespace_families(cluster: str, rows: list[TopicRow]) -> Iterator[Family]:
-    """Pulsar's figures of managed ledgers, which it adds up for each namespace."""
-    for name, text, figure in (
-        ("pulsar_ml_StoredMessagesSize", "Bytes of entries", "pulsar_storage_size"),
-        ("pulsar_ml_NumberOfMessagesInBacklog", "Messages not acknowledged", "pulsar_msg_backlog"),
+def _process_families(services: Services) -> Iterator[Family]:
+    """Connections, health and version, with Pulsar's labels."""
+    broker = {"broker": urlsplit(services.http_url).hostname or "localhost"}
+    active, made = len(services.sessions), services.sessions_made
+    of_connections = {**broker, "metric": "broker_connection"}
+    of_health = {**broker, "metric": "broker_health"}
+    version = {"version": SERVER_VERSION, "commit": ""}
+    for name, text, labels, value in (
+        ("pulsar_active_connections", "Client connections", of_connections, active),
+        (
+            "pulsar_connection_created_total_count",
+            "Client connections since the start",
+            of_connections,
+            made,
+        ),
+        (
+            "pulsar_connection_closed_total_count",
+            "Client connections that have ended",
+            of_connections,
+            made - active,
+        ),
+        ("pulsar_health", "1: well", of_health, int(services.storage.is_healthy)),
+        ("pulsar_version_info", "The broker's version", version, 1),
     ):
-        number = NUMBERS[figure]
-        sums: dict[str, float] = {}
-        for row in rows:
-            sums[row.namespace] = sums.get(row.namespace, 0) + row.figures[number]
-        samples = [(labels_of(cluster=cluster, namespace=each), sums[each]) for each in sums]
-        yield Family(name, text, samples)
-
-
-def _sums(cluster: str, rows: list[TopicRow], count: int) -> Iterator[Family]:
-    """Figures of the whole broker: the sums over its topics."""
-    labels = labels_of(cluster=cluster)
-    yield Family("pulsar_broker_topics_count", "Open topics", [(labels, count)])
-    for figure in OF_BROKER:
-        number = NUMBERS[f"pulsar_{figure}"]
-        total = sum(row.figures[number] for row in rows)
-        text = f"The sum of pulsar_{figure} over topics"
-        yield Family(f"pulsar_broker_{figure}", text, [(labels, total)])
-
-
-# The figures of the whole process on the metrics page: connections, version, memory.
+        shown = labels_of(cluster=services.config.cluster, **labels)
+        yield Family(name, text, [(shown, value)])
 
 
 #: In no registry: this module collects its figures and adds the cluster's label.
 _PROCESS = ProcessCollector(registry=None)
 
-Figure = tuple[str, str, dict[str, str], float]
 
-
-def broker_figures(services: Services) -> Iterator[Figure]:
-    """Name, text, labels beside the cluster's, and value."""
-    broker = {"broker": urlsplit(services.http_url).hostname or "localhost"}
-    connections = {**broker, "metric": "broker_connection"}
-    active, made = len(services.sessions), services.sessions_made
-    yield "pulsar_active_connections", "Client connections", connections, active
-    name, text = "pulsar_connection_created_total_count", "Client connections since the start"
-    yield name, text, connections, made
-    name, text = "pulsar_connection_closed_total_count", "Client connections that have ended"
-    yield name, text, connections, made - active
-    health = 1 if services.storage.is_healthy else 0
-    yield "pulsar_health", "1: well", {**broker, "metric": "broker_health"}, health
+def _own_figures(services: Services) -> Iterator[tuple[str, str, float]]:
+    """Figures that only this broker has, and those of its process: name, text and value."""
+    yield (
+        "pulsemark_storage_is_well",
+        "1: the disk takes writes. 0: a write failed, and producers wait for a test write",
+        services.storage.is_healthy,
+    )
+    yield from _memory_figures(services)
+    yield (
+        "pulsemark_cleaning_rounds_total",
+        "Rounds of expiry, retention and the compaction check that have ended",
+        services.cleaning.rounds,
+    )
+    yield (
+        "pulsemark_cleaning_failures_total",
+        "Topics that could not be cleaned in a round; the next one tries again",
+        services.cleaning.failures,
+    )
+    yield (
+        "pulsemark_message_headers_parsed_total",
+        "Producers' message headers that this process has parsed",
+        headers_parsed(),
+    )
+    yield (
+        "pulsemark_durability_sync_interval_ms",
+        "0: acknowledged entries are on disk. Else a power cut may lose those of so long",
+        services.config.store_options.sync_interval_ms,
+    )
+    yield "pulsar_ml_count", "Open topics", len(services.topics.open_topics)
     away = 0 if services.cluster is None else len(services.cluster.problems())
-    yield "pulsemark_workers_away", "Other workers that hang or do not run", {}, away
-    version = {"version": SERVER_VERSION, "commit": ""}
-    yield "pulsar_version_info", "The broker's version", version, 1
+    yield "pulsemark_workers_away", "Other workers that hang or do not run", away
     for metric in _PROCESS.collect():
         for sample in metric.samples:
-            yield sample.name, metric.documentation, {}, sample.value
+            yield sample.name, metric.documentation, sample.value
+
+
+def _memory_figures(services: Services) -> Iterator[tuple[str, str, float]]:
+    yield (
+        "pulsemark_publish_bytes_in_flight",
+        "Bytes taken from producers and not yet durable",
+        services.budget.bytes_in_flight,
+    )
+    yield (
+        "pulsemark_unsent_bytes",
+        "Bytes written to clients and not yet taken by their sockets",
+        sum(session.unsent_bytes() for session in services.sessions),
+    )
+    yield (
+        "pulsemark_input_buffer_bytes",
+        "Buffers of frames and bodies that have not arrived whole",
+        services.input.total_bytes,
+    )
+    yield (
+        "pulsemark_kept_bytes",
+        "State of producers, consumers and requests that clients make the broker keep",
+        services.kept.total_bytes,
+    )
 
 
 # The audit's metrics: what is counted so far of the topics whose counts are in memory. The page
@@ -278,15 +246,11 @@ def broker_figures(services: Services) -> Iterator[Figure]:
 
 MAX_SERIES = 100
 
-Labels: TypeAlias = dict[str, str]
-Samples: TypeAlias = Iterable[tuple[Labels, float]]
-
 BY_TAGS = (
     ("pulsemark_audit_messages", "Messages that the audit has counted"),
     ("pulsemark_audit_bytes", "Bytes of entries that the audit has counted"),
     ("pulsemark_audit_out_of_order", "Messages stored after an entry of a later bucket"),
 )
-
 OF_TOPIC: tuple[tuple[str, str, Callable[[Topic, Trail], float]], ...] = (
     (
         "pulsemark_audit_missing",
@@ -316,47 +280,47 @@ OF_TOPIC: tuple[tuple[str, str, Callable[[Topic, Trail], float]], ...] = (
 )
 
 
-def audit_families(services: Services) -> Iterator[tuple[str, str, Samples]]:
-    """Name, text and samples of each metric; none if the broker keeps no audit."""
-    auditor = services.auditor
+def _audit_families(services: Services) -> Iterator[Family]:
+    """The audit's metrics; none if the broker keeps no audit."""
+    auditor, config = services.auditor, services.config
     if not auditor.is_on:
         return
-    found = []
+    cluster = labels_of(cluster=config.cluster)
+    found: list[tuple[str, Topic, Trail]] = []
     for topic in tuple(services.topics.open_topics.values()):
         trail = auditor.trail_in_memory(topic.name)
         if trail is not None:
-            found.append((topic, trail))
-    names = _label_names(services.config.audit_tags)
+            shown = labels_of(namespace=topic.topic_name.namespace, topic=topic.name)
+            found.append((f"{cluster},{shown}", topic, trail))
+    names = _label_names(config.audit_tags)
     for number, (name, text) in enumerate(BY_TAGS):
-        yield name, text, _by_tags(found, names, number)
+        samples = (_by_tags(labels, trail, names, number) for labels, _, trail in found)
+        yield Family(name, text, chain.from_iterable(samples))
     for name, text, read in OF_TOPIC:
-        yield name, text, ((_of(topic), read(topic, trail)) for topic, trail in found)
+        yield Family(name, text, [(labels, read(topic, trail)) for labels, topic, trail in found])
     text = "How often counting or storing failed; the next round goes on"
-    yield "pulsemark_audit_failures_total", text, [({}, auditor.failures)]
+    yield Family("pulsemark_audit_failures_total", text, [(cluster, auditor.failures)])
     text = "Processor time of the thread that counts, in seconds"
-    yield "pulsemark_audit_cpu_seconds_total", text, [({}, auditor.cpu_s)]
+    yield Family("pulsemark_audit_cpu_seconds_total", text, [(cluster, auditor.cpu_s)])
 
 
-def _by_tags(found: list[tuple[Topic, Trail]], names: list[str], number: int) -> Samples:
-    for topic, trail in found:
-        # One step of the interpreter: the auditor's thread may be counting.
-        sums = tuple(trail.counts.sums.items())
-        rest = sum(values[number] for key, values in sums if key is None)
-        by_tags = ((key, values[number]) for key, values in sums if key is not None)
-        ranked = sorted(by_tags, key=lambda item: item[1], reverse=True)
-        for key, value in ranked[:MAX_SERIES]:
-            yield _of(topic) | _shown(names, key), value
-        rest += sum(value for _, value in ranked[MAX_SERIES:])
-        if rest:
-            yield _of(topic) | {"rest": "true"}, rest
+def _by_tags(
+    labels: str, trail: Trail, names: list[str], number: int
+) -> Iterator[tuple[str, float]]:
+    # One step of the interpreter: the auditor's thread may be counting.
+    sums = tuple(trail.counts.sums.items())
+    rest = sum(values[number] for key, values in sums if key is None)
+    by_tags = ((key, values[number]) for key, values in sums if key is not None)
+    ranked = sorted(by_tags, key=lambda item: item[1], reverse=True)
+    for key, value in ranked[:MAX_SERIES]:
+        yield ",".join(filter(None, (labels, _shown(names, key)))), value
+    rest += sum(value for _, value in ranked[MAX_SERIES:])
+    if rest:
+        yield f"{labels},{labels_of(rest='true')}", rest
 
 
-def _of(topic: Topic) -> Labels:
-    return {"namespace": topic.topic_name.namespace, "topic": topic.name}
-
-
-def _shown(names: list[str], key: Key) -> Labels:
-    return {name: value or "" for name, value in zip(names, key or (), strict=True)}
+def _shown(names: list[str], key: Key) -> str:
+    return labels_of(**{name: value or "" for name, value in zip(names, key or (), strict=True)})
 
 
 def _label_names(tags: Iterable[str]) -> list[str]:

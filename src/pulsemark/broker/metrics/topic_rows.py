@@ -1,29 +1,117 @@
-"""The metrics page's rows: the figures of each topic, or of each namespace.
+"""The metrics of topics, of their subscriptions and clients, and the text format of all metrics.
 
-A row is taken in pieces (`cooperative`), and the figures of one subscription at one moment. With
-`exposeTopicLevelMetricsInPrometheus=false` the rows of a namespace are added up and forgotten, so
-that the page of ten thousand topics is as long as that of one.
+A topic's figures are taken in pieces (`cooperative`), and those of one subscription at one moment.
+Each kind of figures is a `Table` with a row for each object. Rows with equal labels are added up:
+with `exposeTopicLevelMetricsInPrometheus=false` all topics of a namespace have the namespace's
+labels, and the page of ten thousand topics is as long as that of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
-from typing import TypeAlias, TypeVar
 
 from ...ledger.would_block import in_pieces
 from ..configuration.config import BrokerConfig
-from ..counters import WRITE_LATENCY_LIMITS_MS
+from ..counters import WRITE_LATENCY_LIMITS_MS, Histogram
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
+from ..subscriptions.consumer import Consumer
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import Subscription, message_counts
 from ..topics.policy_store import Policies
+from ..topics.producers import Producer
 from ..topics.topic import Topic
 from .stats import bytes_from, ongoing_transactions, storage_size_bytes
 
-# The figures of topics and subscriptions on the metrics page: names, meanings, where they are.
+# Prometheus' text format: a metric's lines, made in parts.
+#
+# A page can have a million lines. So labels are made once for all lines of a topic, whole numbers
+# and zeros are written as they are, and a part of many lines is made by one expression. Samples are
+# made one by one: a list of them would be more work for the garbage collector.
+
+
+LINES_PER_PART = 256
+
+
+@dataclass(slots=True)
+class Family:
+    """A metric with its samples: labels as `labels_of` gives them, joined by commas, and values."""
+
+    name: str
+    text: str
+    samples: Iterable[tuple[str, float]]
+
+    def parts(self) -> Iterator[str]:
+        """The metric's lines, at most `LINES_PER_PART` of them in each part."""
+        name, samples = self.name, iter(self.samples)
+        yield f"# HELP {name} {self.text}\n# TYPE {name} {_type_of(name)}\n"
+        while some := list(islice(samples, LINES_PER_PART)):
+            yield "".join(
+                [
+                    f"{name}{{{labels}}} {+value!r}\n" if value else f"{name}{{{labels}}} 0\n"
+                    for labels, value in some
+                ]
+            )
+
+
+def _type_of(name: str) -> str:
+    is_pulsars = name.startswith("pulsar_")
+    return "counter" if name.endswith("_total") and not is_pulsars else "gauge"
+
+
+def labels_of(**values: str) -> str:
+    """Labels with their values."""
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+Values = Sequence[float]
+
+
+@dataclass(slots=True)
+class Table:
+    """Figures of one kind of objects, with a row of values for each labels."""
+
+    #: Name and text of each column.
+    figures: Sequence[tuple[str, str]]
+    rows: dict[str, Values] = field(default_factory=dict)
+
+    def add(self, labels: str, values: Values) -> None:
+        """Add a row, to that with the same labels if there is one."""
+        before = self.rows.get(labels)
+        if before is not None:
+            values = [old + new for old, new in zip(before, values, strict=True)]
+        self.rows[labels] = values
+
+    def column(self, number: int) -> Iterator[tuple[str, float]]:
+        """The labels and the value of each row."""
+        return ((labels, values[number]) for labels, values in self.rows.items())
+
+    def total(self, name: str) -> float:
+        """The sum of a column."""
+        number = next(at for at, (figure, _) in enumerate(self.figures) if figure == name)
+        return sum(value for _, value in self.column(number))
+
+
+def families_of(tables: Iterable[Table], hidden: frozenset[str]) -> Iterator[Family]:
+    """The metrics of tables. Columns of one name are one metric."""
+    found: dict[str, Family] = {}
+    for table in tables:
+        for number, (name, text) in enumerate(table.figures):
+            before = found.get(name)
+            samples = table.column(number)
+            if before is not None:
+                before.samples = chain(before.samples, samples)
+            elif name not in hidden:
+                found[name] = Family(name, text, samples)
+    yield from found.values()
+
+
+# The figures of topics, subscriptions and clients: names, meanings, where they are.
 
 
 def _average_size(topic: Topic) -> float:
@@ -31,7 +119,7 @@ def _average_size(topic: Topic) -> float:
     return rates.bytes_in / rates.messages_in if rates.messages_in else 0.0
 
 
-def quota_figures(topic: Topic, policies: Policies) -> dict[str, float]:
+def _quota_figures(topic: Topic, policies: Policies) -> dict[str, float]:
     """The limits of the topic's backlog quotas; -1 without one."""
     quotas = policies.applied(topic.topic_name, BACKLOG_QUOTAS)
     size, age = quotas.get(STORAGE), quotas.get(MESSAGE_AGE)
@@ -56,7 +144,7 @@ COMPACTION_FIGURES = (
 )
 
 
-def compaction_figures(topic: Topic) -> tuple[float, ...] | None:
+def _compaction_figures(topic: Topic) -> Values | None:
     """A topic's figures in the order of COMPACTION_FIGURES; None: none began since it was opened.
 
     As in Pulsar, such a topic has none of these metrics.
@@ -81,24 +169,6 @@ KAFKA_SETS = (
     "pulsemark_kafka_topic_sets_total",
     "Record sets by version of Produce or Fetch, and whether they were converted",
 )
-
-#: Shown as zero for the cluster while there is no topic, since readiness checks need them.
-COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
-
-#: Not shown for a namespace: their sum means nothing.
-OF_TOPICS_ONLY = (
-    "pulsar_average_msg_size",
-    "pulsar_storage_backlog_age_seconds",
-    "pulsar_storage_backlog_quota_limit",
-    "pulsar_storage_backlog_quota_limit_time",
-)
-
-FILTER_FIGURES = (
-    ("pulsar_subscription_filter_processed_msg_count", "Messages that filters looked at"),
-    ("pulsar_subscription_filter_accepted_msg_count", "Messages that filters let through"),
-    ("pulsar_subscription_filter_rejected_msg_count", "Messages that filters took away"),
-    ("pulsar_subscription_filter_rescheduled_msg_count", "Messages that filters put off"),
-)
 SUBSCRIPTION_FIGURES = (
     ("pulsar_out_messages_total", "Messages sent to consumers"),
     ("pulsar_out_bytes_total", "Bytes of entries sent to consumers"),
@@ -115,11 +185,14 @@ SUBSCRIPTION_FIGURES = (
     ("pulsar_subscription_msg_throughput_out", "Bytes per second sent to consumers"),
     ("pulsar_subscription_msg_drop_rate", "Messages per second that no consumer could take"),
     ("pulsar_subscription_delayed_message_index_size_bytes", "Bytes of an index of delays: 0"),
-    *FILTER_FIGURES,
+    ("pulsar_subscription_filter_processed_msg_count", "Messages that filters looked at"),
+    ("pulsar_subscription_filter_accepted_msg_count", "Messages that filters let through"),
+    ("pulsar_subscription_filter_rejected_msg_count", "Messages that filters took away"),
+    ("pulsar_subscription_filter_rescheduled_msg_count", "Messages that filters put off"),
 )
 
 
-def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
+def _subscription_figures(subscription: Subscription) -> Values:
     """A subscription's figures, in the order of SUBSCRIPTION_FIGURES."""
     consumers = subscription.consumers
     flow = subscription.topic.flows.of(subscription)
@@ -214,13 +287,6 @@ TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
 )
 
 
-# The metrics of single producers and consumers, where settings ask for them.
-
-
-#: Labels, and the figures.
-ClientRow: TypeAlias = tuple[str, tuple[float, ...]]
-
-#: Figures that subscriptions have under the same name come last.
 CONSUMER_FIGURES = (
     ("pulsar_consumer_unacked_messages", "Messages that the consumer has not acknowledged"),
     ("pulsar_consumer_blocked_on_unacked_messages", "1: the consumer holds too many of them"),
@@ -229,8 +295,7 @@ CONSUMER_FIGURES = (
     ("pulsar_consumer_available_permits", "Messages that the consumer has room for"),
     ("pulsar_consumer_msg_rate_redeliver", "Not measured: 0"),
     ("pulsar_consumer_msg_ack_rate", "Not measured: 0"),
-    ("pulsar_out_messages_total", ""),
-    ("pulsar_out_bytes_total", ""),
+    *SUBSCRIPTION_FIGURES[:2],
 )
 PRODUCER_FIGURES = (
     ("pulsar_producer_msg_rate_in", "Messages per second from the producer"),
@@ -239,169 +304,162 @@ PRODUCER_FIGURES = (
 )
 
 
-def consumer_rows(
-    subscription: Subscription, labels: str
-) -> Generator[None, None, list[ClientRow]]:
-    """The rows of a subscription's consumers; `labels` are those of the subscription."""
-    rows: list[ClientRow] = []
-    for consumer in tuple(subscription.consumers):
-        flow = subscription.topic.flows.of(consumer)
-        shown = labels_of(consumer_name=consumer.name, consumer_id=str(consumer.consumer_id))
-        figures = (
-            consumer.unacked_messages,
-            int(subscription.is_blocked(consumer)),
-            flow.messages_per_s,
-            flow.bytes_per_s,
-            consumer.permits,
-            0,
-            0,
-            consumer.messages_out,
-            consumer.bytes_out,
-        )
-        rows.append((f"{labels},{shown}", figures))
-        yield
-    return rows
+def _consumer_figures(subscription: Subscription, consumer: Consumer) -> Values:
+    """A consumer's figures, in the order of CONSUMER_FIGURES."""
+    flow = subscription.topic.flows.of(consumer)
+    return (
+        consumer.unacked_messages,
+        int(subscription.is_blocked(consumer)),
+        flow.messages_per_s,
+        flow.bytes_per_s,
+        consumer.permits,
+        0,
+        0,
+        consumer.messages_out,
+        consumer.bytes_out,
+    )
 
 
-def producer_rows(topic: Topic, labels: str) -> Generator[None, None, list[ClientRow]]:
-    """The rows of a topic's producers; `labels` are those of the topic."""
-    rows: list[ClientRow] = []
-    for producer in tuple(topic.producers.by_name.values()):
-        flow = topic.flows.of(producer)
-        size_bytes = flow.bytes_per_s / flow.messages_per_s if flow.messages_per_s else 0
-        shown = labels_of(producer_name=producer.name, producer_id=str(producer.producer_id))
-        rows.append((f"{labels},{shown}", (flow.messages_per_s, flow.bytes_per_s, size_bytes)))
-        yield
-    return rows
+def _producer_figures(topic: Topic, producer: Producer) -> Values:
+    """A producer's figures, in the order of PRODUCER_FIGURES."""
+    flow = topic.flows.of(producer)
+    size_bytes = flow.bytes_per_s / flow.messages_per_s if flow.messages_per_s else 0
+    return flow.messages_per_s, flow.bytes_per_s, size_bytes
 
 
-# Prometheus' text format: a metric's lines, made in parts.
-#
-# A page can have a million lines. So labels are made once for all lines of a topic, whole numbers
-# and zeros are written as they are, and a part of many lines is made by one expression.
-
-
-LINES_PER_PART = 256
-
-
-@dataclass(slots=True)
-class Family:
-    """A metric with its samples: labels as `labels_of` gives them, joined by commas, and values."""
-
-    name: str
-    text: str
-    samples: Iterable[tuple[str, float]]
-
-    def parts(self) -> Iterator[str]:
-        """The metric's lines, at most `LINES_PER_PART` of them in each part."""
-        name, samples = self.name, iter(self.samples)
-        yield f"# HELP {name} {self.text}\n# TYPE {name} {_type_of(name)}\n"
-        while some := list(islice(samples, LINES_PER_PART)):
-            yield "".join(
-                [
-                    f"{name}{{{labels}}} {+value!r}\n" if value else f"{name}{{{labels}}} 0\n"
-                    for labels, value in some
-                ]
-            )
-
-
-def _type_of(name: str) -> str:
-    is_pulsars = name.startswith("pulsar_")
-    return "counter" if name.endswith("_total") and not is_pulsars else "gauge"
-
-
-def labels_of(**values: str) -> str:
-    """Labels with their values."""
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-T = TypeVar("T", int, float)
-#: The counts of a histogram's buckets, and the sum of its values.
-Buckets: TypeAlias = tuple[list[int], float]
-
-LATENCY_BUCKETS = [
-    *(f"le_{limit:g}".replace(".", "_") for limit in WRITE_LATENCY_LIMITS_MS),
-    "overflow",
-]
-SIZE_BUCKETS = [
+LATENCY_BUCKETS = [f"le_{limit:g}".replace(".", "_") for limit in WRITE_LATENCY_LIMITS_MS]
+SIZE_BUCKETS = (
     *("le_128", "le_512", "le_1_kb", "le_2_kb", "le_4_kb", "le_16_kb", "le_100_kb", "le_1_mb"),
     "le_overflow",
-]
-#: Figures of subscriptions that are shown for a namespace, too, as sums.
-OF_NAMESPACES = ("pulsar_out_messages_total", "pulsar_out_bytes_total")
-#: The columns of consumers' figures that subscriptions have under the same name.
-OF_CONSUMERS = {
-    name: number for number, (name, _) in enumerate(CONSUMER_FIGURES) if name in OF_NAMESPACES
-}
-NUMBERS = {name: number for number, (name, _, _) in enumerate(TOPIC_FIGURES)}
+)
 
 
-@dataclass(slots=True)
-class TopicRow:
-    """The figures of a topic, or the sums of a namespace's topics."""
-
-    labels: str
-    namespace: str
-    #: In the order of TOPIC_FIGURES.
-    figures: list[float]
-    latency: Buckets
-    sizes: Buckets
-    #: In the order of COMPACTION_FIGURES; None: the topic was not compacted since it was opened.
-    compaction: tuple[float, ...] | None = None
-    #: As `TopicCounters.kafka_sets`.
-    kafka_sets: dict[tuple[str, int, bool], int] = field(default_factory=dict)
-    #: The labels of each subscription, and its figures in the order of SUBSCRIPTION_FIGURES.
-    subscriptions: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
-    consumers: list[ClientRow] = field(default_factory=list)
-    producers: list[ClientRow] = field(default_factory=list)
+def _histogram_figures(name: str, text: str, buckets: Iterable[str]) -> list[tuple[str, str]]:
+    return [(f"{name}_{each}", text) for each in (*buckets, "count", "sum")]
 
 
-def row_of(
-    topic: Topic, config: BrokerConfig, policies: Policies
-) -> Generator[object, None, TopicRow]:
-    """The row of an open topic, taken in pieces."""
-    namespace = topic.topic_name.namespace
-    labels = labels_of(cluster=config.cluster, namespace=namespace, topic=topic.name)
-    row = TopicRow(labels, namespace, [], *_histograms_of(topic))
-    each_client = config.expose_topic_level_metrics_in_prometheus
-    consumers = backlog = 0
-    for subscription in tuple(topic.subscriptions.values()):
-        if subscription.exists:
-            figures = yield from in_pieces(subscription_figures, subscription)
-            shown = f"{labels},{labels_of(subscription=subscription.name)}"
-            row.subscriptions.append((shown, figures))
-            consumers += len(subscription.consumers)
-            backlog += int(figures[2])
-            if each_client and config.expose_consumer_level_metrics_in_prometheus:
-                row.consumers += yield from consumer_rows(subscription, shown)
-        yield None
-    if each_client and config.expose_producer_level_metrics_in_prometheus:
-        row.producers += yield from producer_rows(topic, labels)
-    size_bytes = waiting_bytes = 0
-    if topic.is_persistent:
-        size_bytes = yield from storage_size_bytes(topic)
-        waiting_bytes = yield from _backlog_bytes(topic)
-    sums: dict[str, float] = {
-        **quota_figures(topic, policies),
-        "pulsar_storage_backlog_size": waiting_bytes,
-        "pulsar_consumers_count": consumers,
-        "pulsar_msg_backlog": backlog,
-        "pulsar_storage_size": size_bytes,
-        "pulsar_storage_logical_size": size_bytes,
+LATENCY_FIGURES = _histogram_figures(
+    "pulsar_storage_write_latency",
+    "Milliseconds from taking a publish to having it on disk",
+    (*LATENCY_BUCKETS, "overflow"),
+)
+SIZE_FIGURES = _histogram_figures(
+    "pulsar_entry_size", "Bytes of an entry as the producer sent it", SIZE_BUCKETS
+)
+
+
+def _values_of(histogram: Histogram) -> Values:
+    return (*histogram.buckets, histogram.count, histogram.total)
+
+
+#: Not shown for a namespace: what has no sum, and all but the totals of its subscriptions.
+NOT_OF_NAMESPACES = frozenset(
+    {
+        "pulsar_average_msg_size",
+        "pulsar_storage_backlog_age_seconds",
+        "pulsar_storage_backlog_quota_limit",
+        "pulsar_storage_backlog_quota_limit_time",
+        *(name for name, _ in SUBSCRIPTION_FIGURES[2:]),
     }
-    row.figures = [sums[name] if read is None else read(topic) for name, _, read in TOPIC_FIGURES]
-    row.compaction = compaction_figures(topic)
-    row.kafka_sets = dict(topic.counters.kafka_sets)
-    return row
+)
+#: Pulsar's figures of managed ledgers, which it adds up for each namespace.
+NAMESPACE_FIGURES = (
+    ("pulsar_ml_StoredMessagesSize", "Bytes of entries"),
+    ("pulsar_ml_NumberOfMessagesInBacklog", "Messages not acknowledged"),
+)
 
 
-def _histograms_of(topic: Topic) -> tuple[Buckets, Buckets]:
-    latency, sizes = topic.counters.write_latency_ms, topic.counters.entry_size_bytes
-    return (list(latency.buckets), latency.total), (list(sizes.buckets), sizes.total)
+class TopicTables:
+    """The figures of all open topics."""
+
+    def __init__(self, config: BrokerConfig, policies: Policies) -> None:
+        self._config, self._policies = config, policies
+        #: Whether each topic has figures of its own; if not, each namespace has.
+        self._of_topics = config.expose_topic_level_metrics_in_prometheus
+        self.namespaces = Table(NAMESPACE_FIGURES)
+        self.topics = Table([(name, text) for name, text, _ in TOPIC_FIGURES])
+        self._compaction = Table(COMPACTION_FIGURES)
+        self._kafka_sets = Table((KAFKA_SETS,))
+        self._subscriptions = Table(SUBSCRIPTION_FIGURES)
+        self._consumers, self._producers = Table(CONSUMER_FIGURES), Table(PRODUCER_FIGURES)
+        self._latency, self._sizes = Table(LATENCY_FIGURES), Table(SIZE_FIGURES)
+
+    def families(self) -> Iterator[Family]:
+        """The metrics."""
+        tables = [self.namespaces, self.topics, self._compaction, self._subscriptions]
+        if not self.topics.rows:
+            # Readiness checks need the first three counts: of the cluster if there is no topic.
+            labels = labels_of(cluster=self._config.cluster)
+            tables.append(Table(self.topics.figures[:3], {labels: (0, 0, 0)}))
+        few = (self._kafka_sets, self._consumers, self._producers)
+        tables += [*filter(lambda table: table.rows, few), self._latency, self._sizes]
+        return families_of(tables, frozenset() if self._of_topics else NOT_OF_NAMESPACES)
+
+    def add(self, topic: Topic) -> Iterator[object]:
+        """Take an open topic's figures, in pieces."""
+        of_namespace = labels_of(cluster=self._config.cluster, namespace=topic.topic_name.namespace)
+        labels = of_namespace
+        if self._of_topics:
+            labels = f"{labels},{labels_of(topic=topic.name)}"
+        else:
+            self._subscriptions.add(labels, (0,) * len(SUBSCRIPTION_FIGURES))
+        counters, compaction = topic.counters, _compaction_figures(topic)
+        self._latency.add(labels, _values_of(counters.write_latency_ms))
+        self._sizes.add(labels, _values_of(counters.entry_size_bytes))
+        if compaction is not None and self._of_topics:
+            self._compaction.add(labels, compaction)
+        for (request, version, is_converted), sets in sorted(counters.kafka_sets.items()):
+            handling = "converted" if is_converted else "as_is"
+            shown = labels_of(request=request, version=str(version), handling=handling)
+            self._kafka_sets.add(f"{labels},{shown}", (sets,))
+        sums = yield from self._sums(topic, labels)
+        row = [sums[name] if read is None else read(topic) for name, _, read in TOPIC_FIGURES]
+        self.topics.add(labels, row)
+        size_bytes, backlog = sums["pulsar_storage_size"], sums["pulsar_msg_backlog"]
+        self.namespaces.add(of_namespace, (size_bytes, backlog))
+        if self._of_topics and self._config.expose_producer_level_metrics_in_prometheus:
+            for producer in tuple(topic.producers.by_name.values()):
+                name, number = producer.name, str(producer.producer_id)
+                shown = f"{labels},{labels_of(producer_name=name, producer_id=number)}"
+                self._producers.add(shown, _producer_figures(topic, producer))
+                yield None
+
+    def _sums(self, topic: Topic, labels: str) -> Generator[object, None, dict[str, float]]:
+        """Take the figures of a topic's subscriptions. Return those that are sums."""
+        consumers = backlog = size_bytes = waiting_bytes = 0
+        for subscription in tuple(topic.subscriptions.values()):
+            if subscription.exists:
+                row = yield from in_pieces(_subscription_figures, subscription)
+                consumers += len(subscription.consumers)
+                backlog += int(row[2])
+                yield from self._add_subscription(subscription, labels, row)
+            yield None
+        if topic.is_persistent:
+            size_bytes = yield from storage_size_bytes(topic)
+            waiting_bytes = yield from _backlog_bytes(topic)
+        return {
+            **_quota_figures(topic, self._policies),
+            "pulsar_storage_backlog_size": waiting_bytes,
+            "pulsar_consumers_count": consumers,
+            "pulsar_msg_backlog": backlog,
+            "pulsar_storage_size": size_bytes,
+            "pulsar_storage_logical_size": size_bytes,
+        }
+
+    def _add_subscription(
+        self, subscription: Subscription, labels: str, row: Values
+    ) -> Iterator[object]:
+        if not self._of_topics:
+            self._subscriptions.add(labels, row)
+            return
+        labels = f"{labels},{labels_of(subscription=subscription.name)}"
+        self._subscriptions.add(labels, row)
+        if self._config.expose_consumer_level_metrics_in_prometheus:
+            for consumer in tuple(subscription.consumers):
+                name, number = consumer.name, str(consumer.consumer_id)
+                shown = f"{labels},{labels_of(consumer_name=name, consumer_id=number)}"
+                self._consumers.add(shown, _consumer_figures(subscription, consumer))
+                yield None
 
 
 def _backlog_bytes(topic: Topic) -> Generator[object, None, int]:
@@ -410,130 +468,3 @@ def _backlog_bytes(topic: Topic) -> Generator[object, None, int]:
     if not places:
         return 0
     return (yield from bytes_from(topic, topic.ledger.next_position(min(places))))
-
-
-@dataclass(slots=True)
-class NamespaceRows:
-    """The sums of the topics of each namespace."""
-
-    cluster: str
-    rows: dict[str, TopicRow] = field(default_factory=dict)
-
-    def add(self, row: TopicRow) -> None:
-        """Add a topic's row to that of its namespace."""
-        of_subscriptions = _sum_of_subscriptions(row)
-        before = self.rows.get(row.namespace)
-        if before is None:
-            labels = labels_of(cluster=self.cluster, namespace=row.namespace)
-            self.rows[row.namespace] = TopicRow(
-                labels, row.namespace, row.figures, row.latency, row.sizes,
-                kafka_sets=row.kafka_sets, subscriptions=[(labels, of_subscriptions)],
-            )  # fmt: skip
-            return
-        for use, sets in row.kafka_sets.items():
-            before.kafka_sets[use] = before.kafka_sets.get(use, 0) + sets
-        before.figures = _sums(before.figures, row.figures)
-        before.latency = _both(before.latency, row.latency)
-        before.sizes = _both(before.sizes, row.sizes)
-        ((labels, figures),) = before.subscriptions
-        before.subscriptions = [(labels, tuple(_sums(figures, of_subscriptions)))]
-
-
-def _sum_of_subscriptions(row: TopicRow) -> tuple[float, ...]:
-    columns = zip(*(figures for _, figures in row.subscriptions), strict=True)
-    return tuple(map(sum, columns)) or (0,) * len(SUBSCRIPTION_FIGURES)
-
-
-def _both(one: Buckets, other: Buckets) -> Buckets:
-    return _sums(one[0], other[0]), one[1] + other[1]
-
-
-def _sums(one: Iterable[T], other: Iterable[T]) -> list[T]:
-    return [a + b for a, b in zip(one, other, strict=True)]
-
-
-def families_of_rows(
-    cluster: str, rows: Sequence[TopicRow], *, of_topics: bool
-) -> Iterator[Family]:
-    """The metrics of rows of topics, or of namespaces."""
-    # Samples are made one by one: a list of them would be more work for the garbage collector.
-    for number, (name, text, _) in enumerate(TOPIC_FIGURES):
-        if of_topics or name not in OF_TOPICS_ONLY:
-            samples: Iterable[tuple[str, float]] = _column(_figures_of(rows), number)
-            if not rows and name in COUNTS:
-                samples = [(labels_of(cluster=cluster), 0)]
-            yield Family(name, text, samples)
-    compacted = [(row.labels, row.compaction) for row in rows if row.compaction is not None]
-    for number, (name, text) in enumerate(COMPACTION_FIGURES):
-        yield Family(name, text, _column(compacted, number))
-    if any(row.kafka_sets for row in rows):
-        yield Family(*KAFKA_SETS, _kafka_sets(rows))
-    consumers = [row.consumers for row in rows]
-    for number, (name, text) in enumerate(SUBSCRIPTION_FIGURES):
-        if of_topics or name in OF_NAMESPACES:
-            samples = _column(chain.from_iterable(row.subscriptions for row in rows), number)
-            if name in OF_CONSUMERS:
-                of_consumers = _column(chain.from_iterable(consumers), OF_CONSUMERS[name])
-                samples = chain(samples, of_consumers)
-            yield Family(name, text, samples)
-    yield from _client_families(CONSUMER_FIGURES, consumers)
-    yield from _client_families(PRODUCER_FIGURES, [row.producers for row in rows])
-    yield from _histogram(
-        "pulsar_storage_write_latency",
-        "Milliseconds from taking a publish to having it on disk",
-        LATENCY_BUCKETS,
-        rows,
-        [row.latency for row in rows],
-    )
-    yield from _histogram(
-        "pulsar_entry_size",
-        "Bytes of an entry as the producer sent it",
-        SIZE_BUCKETS,
-        rows,
-        [row.sizes for row in rows],
-    )
-
-
-def _column(
-    rows: Iterable[tuple[str, Sequence[float]]], number: int
-) -> Iterator[tuple[str, float]]:
-    """The labels of each row, and one of its figures."""
-    return ((labels, figures[number]) for labels, figures in rows)
-
-
-def _figures_of(rows: Sequence[TopicRow]) -> Iterator[tuple[str, Sequence[float]]]:
-    return ((row.labels, row.figures) for row in rows)
-
-
-def _kafka_sets(rows: Sequence[TopicRow]) -> Iterator[tuple[str, float]]:
-    for row in rows:
-        for (request, version, is_converted), sets in sorted(row.kafka_sets.items()):
-            handling = "converted" if is_converted else "as_is"
-            shown = labels_of(request=request, version=str(version), handling=handling)
-            yield f"{row.labels},{shown}", sets
-
-
-def _client_families(
-    figures: Sequence[tuple[str, str]], rows: Sequence[list[ClientRow]]
-) -> Iterator[Family]:
-    if any(rows):
-        for number, (name, text) in enumerate(figures):
-            if name not in OF_CONSUMERS:
-                yield Family(name, text, _column(chain.from_iterable(rows), number))
-
-
-def _histogram(
-    name: str, text: str, buckets: list[str], rows: Sequence[TopicRow], histograms: list[Buckets]
-) -> Iterator[Family]:
-    def samples(of: Callable[[list[int], float], float]) -> Iterator[tuple[str, float]]:
-        for row, (counts, total) in zip(rows, histograms, strict=True):
-            yield row.labels, of(counts, total)
-
-    for number, bucket in enumerate(buckets):
-        yield Family(f"{name}_{bucket}", text, samples(partial(_bucket, number)))
-    yield Family(f"{name}_count", text, samples(lambda counts, _: sum(counts)))
-    yield Family(f"{name}_sum", text, samples(lambda _, total: total))
-
-
-def _bucket(number: int, counts: list[int], _total: float) -> float:
-    return counts[number]

@@ -31,7 +31,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
-from ....kafka.errors import MESSAGE_LENGTH, Code, KafkaError
+from ....kafka.errors import MESSAGE_LENGTH, Code, KafkaError, code_of, failure_of
 from ....kafka.messages import CONSUMER_PROTOCOL
 from ....kafka.protocol import API_VERSIONS, APIS, HIGHEST_FOR, METADATA, Request
 from ....kafka.topic_settings import is_name
@@ -182,7 +182,7 @@ async def alter_replica_log_dirs(session: KafkaSession, request: Request) -> Non
         for index in topic.partitions or ()
     )
     async for path, name, index in session.named(asked, key=itemgetter(1, 2)):
-        code = _code_of(_check_folder, session, path, name, index)
+        code = code_of(_check_folder, session, path, name, index)
         topics.setdefault(name or "", []).append(
             _Moved.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
         )
@@ -205,7 +205,7 @@ async def elect_leaders(session: KafkaSession, request: Request) -> None:
     """Answer that no election is needed. Null: all topics; then no partition is named."""
     body = request.body
     kind = body.election_type if request.version >= 1 else PREFERRED
-    code = _code_of(session.access.check_broker)
+    code = code_of(session.access.check_broker)
     if code is not Code.NONE:
         results = []
     elif body.topic_partitions is None:
@@ -224,7 +224,7 @@ async def _not_elected(session: KafkaSession, kind: int, asked: Any) -> list[Any
     topics: dict[str, list[Any]] = {}
     named = ((topic.topic, index) for topic in asked for index in topic.partitions or ())
     async for name, index in session.named(named, lambda _: PART_BYTES + MESSAGE_LENGTH):
-        failure = _failure_of(_check_election, session, kind, name, index)
+        failure = failure_of(_check_election, session, kind, name, index)
         assert failure is not None, "an election never takes place"
         topics.setdefault(name or "", []).append(
             _Elected.PartitionResult(
@@ -243,7 +243,7 @@ def _check_election(session: KafkaSession, kind: int, name: str | None, index: i
 
 async def alter_partition_reassignments(session: KafkaSession, request: Request) -> None:
     """Grant that a partition is on this broker; refuse another one."""
-    code = _code_of(session.access.check_broker)
+    code = code_of(session.access.check_broker)
     topics: dict[str, list[Any]] = {}
     asked = request.body.topics or () if code is Code.NONE else ()
     async for name, each in session.named(
@@ -251,7 +251,7 @@ async def alter_partition_reassignments(session: KafkaSession, request: Request)
         lambda _: PART_BYTES + MESSAGE_LENGTH,
         key=lambda named: (named[0], named[1].partition_index),
     ):
-        failure = _failure_of(_check_replicas, session, name, each)
+        failure = failure_of(_check_replicas, session, name, each)
         topics.setdefault(name or "", []).append(
             _Reassigned.ReassignablePartitionResponse(
                 partition_index=each.partition_index,
@@ -281,7 +281,7 @@ def _check_replicas(session: KafkaSession, name: str | None, asked: Any) -> None
 
 def list_partition_reassignments(session: KafkaSession, request: Request) -> None:
     """Answer that no reassignment is in progress."""
-    code = _code_of(session.access.check_broker)
+    code = code_of(session.access.check_broker)
     message = None if code is Code.NONE else "Cluster authorization failed."
     response = ListPartitionReassignmentsResponse(error_code=code, error_message=message)
     session.answer(request, response)
@@ -297,23 +297,10 @@ def _check_partition(session: KafkaSession, name: str | None, index: int) -> Non
 
 def describe_acls(session: KafkaSession, request: Request) -> None:
     """Answer that there is no authorizer."""
-    refused = _failure_of(session.access.check_broker)
+    refused = failure_of(session.access.check_broker)
     refused = refused or KafkaError(Code.SECURITY_DISABLED, NO_ACLS)
     response = DescribeAclsResponse(error_code=refused.code, error_message=refused.message)
     session.answer(request, response)
-
-
-def _failure_of(check: Callable[..., None], *args: Any) -> KafkaError | None:
-    try:
-        check(*args)
-    except KafkaError as refusal:
-        return refusal
-    return None
-
-
-def _code_of(check: Callable[..., None], *args: Any) -> Code:
-    failure = _failure_of(check, *args)
-    return Code.NONE if failure is None else failure.code
 
 
 def _parts_or_all(field: str) -> Callable[[KafkaSession, Request], int]:

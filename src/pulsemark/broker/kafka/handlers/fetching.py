@@ -217,10 +217,7 @@ class FetchWork:
 
     async def open_and_begin(self) -> None:
         """Open the partitions. Those that cannot be opened are answered with an error."""
-        turns = self._session.endpoint.turns
-        for asked in self.asked:
-            if not turns.has_time():
-                await turns.next()
+        async for asked in self._session.in_turns(self.asked):
             if asked.partition is None and self._may_read(asked):
                 try:
                     asked.partition = await self._session.endpoint.partitions.open(
