@@ -28,7 +28,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if issubclass(kind, errors.LedgerError)])
 def test_an_error_has_its_text_and_facts_in_another_process(kind: type[errors.LedgerError]) -> None:
     """A copy has the same facts; the text names no fact that the error does not have."""
-    facts = {spec.name: EXAMPLES[spec.type] for spec in fields(kind)}  # type: ignore[arg-type,index]
+    facts = {spec.name: EXAMPLES[spec.type] for spec in fields(kind)}  # type: ignore[index]
     error = kind(**facts)
     copied = pickle.loads(pickle.dumps(error))
     assert type(copied) is kind

@@ -4,6 +4,7 @@ import pytest
 
 from pulsemark import metadata
 from pulsemark.metadata import errors
+from pulsemark.records import FactsError
 
 EXAMPLES = [
     (errors.PrefixError("cut off", 2), {"reason": "cut off", "offset": 2}, "byte 2: cut off"),
@@ -52,10 +53,10 @@ def test_every_error_has_an_example():
         for value in vars(errors).values()
         if isinstance(value, type) and issubclass(value, Exception)
     }
-    assert classes - {errors.FactsError, errors.StampError} == {
+    assert classes - {FactsError, errors.StampError} == {
         type(error) for error, _, _ in EXAMPLES
     }
-    assert {cls.__name__ for cls in classes - {errors.FactsError}} <= set(metadata.__all__)
+    assert {cls.__name__ for cls in classes - {FactsError}} <= set(metadata.__all__)
 
 
 def test_exports():
