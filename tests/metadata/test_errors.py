@@ -53,9 +53,7 @@ def test_every_error_has_an_example():
         for value in vars(errors).values()
         if isinstance(value, type) and issubclass(value, Exception)
     }
-    assert classes - {FactsError, errors.StampError} == {
-        type(error) for error, _, _ in EXAMPLES
-    }
+    assert classes - {FactsError, errors.StampError} == {type(error) for error, _, _ in EXAMPLES}
     assert {cls.__name__ for cls in classes - {FactsError}} <= set(metadata.__all__)
 
 
