@@ -29,7 +29,7 @@ from ..errors import JobFailedError
 from ..marks import Mark, mark_of
 from ..options import ReadOptions
 from ..plan import Slice, entry_of, row_of, segments_of, slice_between, written_log
-from ..tasks import LedgerPartition, messages_of
+from ..tasks import LedgerPartition, TaskReader
 from ..values.form import ValueForm
 from .manifest import (
     CHANGES_FOLDER,
@@ -215,7 +215,7 @@ class PieceWriter:
         form = self.form
         typed, errors = None if form.values is None else form.schema, form.rejected is not None
         schema = rows_schema(form.layout.columns, typed, errors=errors)
-        for batch in messages_of(partition, self.options, schema, form.values):
+        for batch in TaskReader(self.options, schema, form.values).read(partition):
             batches.append(batch)
             size_bytes += batch.nbytes
             if size_bytes >= _GROUP_BYTES:
