@@ -36,7 +36,7 @@ OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": Tru
 async def brokers(request: Request, name: str = "") -> Json:
     """The active brokers, whatever cluster is asked for; without a cluster only this one."""
     if request.services.cluster is not None:
-        return await request.services.cluster.brokers()
+        return sorted(await request.services.cluster.brokers())
     return [_address(request)]
 
 
@@ -46,10 +46,10 @@ async def brokers(request: Request, name: str = "") -> Json:
 async def owned_namespaces(request: Request, cluster: str, broker: str) -> Json:
     """The bundles that a broker serves; of a broker alone, those of its open topics."""
     if request.services.cluster is not None:
-        owned = await request.services.cluster.bundles_of(broker)
-        if owned is None:
+        found = (await request.services.cluster.brokers()).get(broker)
+        if found is None:
             raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
-        return dict.fromkeys(owned, OWNED)
+        return dict.fromkeys(sorted(found.bundles), OWNED)
     if broker != _address(request):
         raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
     topics = request.topics
