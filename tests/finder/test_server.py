@@ -335,9 +335,6 @@ def test_a_stop_lets_calls_under_way_finish(topics, orders):
         def ends(self, topic):
             raise AssertionError("not asked for")
 
-    def asks_briefly(client):
-        return client.is_serving(timeout_s=0.5)
-
     async def scene():
         loop = asyncio.get_running_loop()
         server = SeekServer(Stuck(), ServerOptions(stop_grace_s=30))
@@ -347,10 +344,10 @@ def test_a_stop_lets_calls_under_way_finish(topics, orders):
             await loop.run_in_executor(pool, stuck.wait, 10)
             stopping = asyncio.create_task(server.stop())
             await asyncio.sleep(0)
-            with SeekClient(server.target) as late:
+            with SeekClient(server.target, timeout_s=0.5) as late:
                 for _ in range(100):
                     try:
-                        assert not await loop.run_in_executor(pool, asks_briefly, late)
+                        assert not await loop.run_in_executor(pool, late.is_serving)
                     except ServerUnavailableError:
                         break
                     except SeekCallError as error:

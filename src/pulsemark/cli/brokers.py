@@ -60,7 +60,6 @@ BROKER = ADMIN_URL + REQUEST
 def service_of(args: argparse.Namespace) -> Service:
     """The brokers at `--url`. Raises CliError, OSError, ServiceUrlError."""
     from ..client import Service
-    from ..client.service import authentication
 
     if not args.url.startswith(("pulsar:", "pulsar+ssl:")):
         raise CliError(
@@ -69,7 +68,7 @@ def service_of(args: argparse.Namespace) -> Service:
         )
     access = access_of(args)
     context = access.context() if args.url.startswith("pulsar+ssl:") else None
-    return Service(args.url, ssl_context=context, **authentication(access.token))
+    return Service(args.url, ssl_context=context, token=access.token)
 
 
 def logs_of(service: Service, topic: str, *, create: bool) -> list[str]:

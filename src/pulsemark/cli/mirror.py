@@ -18,6 +18,7 @@ import argparse
 import os
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -212,14 +213,7 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
         result = compare(args.source, args.target, topic, options)
         equal &= result.is_equal
         if args.json:
-            fields = {
-                "topic": topic,
-                "equal": result.is_equal,
-                "source_entries": result.source_entries,
-                "target_entries": result.target_entries,
-                "difference": result.difference,
-            }
-            print(json_line(fields))
+            print(json_line({**asdict(result), "equal": result.is_equal}))
         else:
             verb = "is" if result.source_entries == 1 else "are"
             equality = f"{counted(result.source_entries, 'entry')} {verb} equal"

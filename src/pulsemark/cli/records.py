@@ -88,7 +88,7 @@ def log_rows(
             continue
         if not entries:
             return
-        last = entries[-1].position
+        following = entries[-1].position.following
         transactions = None if has_all else log.transactions_met(e.prefix for e in entries)
         if transactions is not None:
             end = min(end, log.stable_end)
@@ -98,7 +98,7 @@ def log_rows(
             if entry.position >= end:
                 return
             yield _row(entry)
-        position = ledger.Position(last.ledger_id, last.entry_id + 1)
+        position = following
 
 
 def headless_segments(folder: Path) -> Iterator[Damage]:

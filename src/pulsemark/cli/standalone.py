@@ -234,7 +234,7 @@ async def _serve(
                 file=sys.stderr,
             )
         loop.add_signal_handler(signal.SIGHUP, _reload, broker, args)
-        _announce(broker, as_json=args.json)
+        _announce_broker(broker, as_json=args.json)
         await stop.wait()
 
 
@@ -290,18 +290,26 @@ def make_broker(
     return broker
 
 
-def _announce(broker: Broker, *, as_json: bool) -> None:
-    data_dir = None
+def _announce_broker(broker: Broker, *, as_json: bool) -> None:
+    data_dir, kept = None, "memory" if broker.config.storage == "memory" else broker.store.name
     with suppress(NoDataFolderError):
-        data_dir = str(broker.data_dir.resolve())
+        data_dir = kept = str(broker.data_dir.resolve())
+    facts = {name: getattr(broker, name) for name in ADDRESSES}
+    _announce({**facts, "data_dir": data_dir}, _places(facts), kept, as_json=as_json)
+
+
+def _announce(facts: dict[str, Any], places: str, kept: str, *, as_json: bool) -> None:
+    """Say that all is ready, in one line."""
     if as_json:
-        names = sorted(ADDRESSES, key=lambda name: name.endswith("_tls"))
-        ready = {name: getattr(broker, name) or None for name in names}
-        print(json_line({**ready, "data_dir": data_dir, "pid": os.getpid()}), flush=True)
-        return
-    places = [f"{what}{url}" for name, what in ADDRESSES.items() if (url := getattr(broker, name))]
-    kept = data_dir or ("memory" if broker.config.storage == "memory" else broker.store.name)
-    print(f"pulsemark is ready: {', '.join(places)}, data in {kept}", flush=True)
+        ready = {name: value or None for name, value in facts.items()}
+        print(json_line({**ready, "pid": os.getpid()}), flush=True)
+    else:
+        print(f"pulsemark is ready: {places}, data in {kept}", flush=True)
+
+
+def _places(facts: dict[str, Any]) -> str:
+    """A broker's addresses, for people."""
+    return ", ".join(f"{what}{facts[name]}" for name, what in ADDRESSES.items() if facts[name])
 
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -361,21 +369,16 @@ def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership
     _warn_of_hidden(config)
     from ..cluster.member import bookkeeper_member
 
+    given, bookkeeper = args.session_timeout_ms, config.bookkeeper
     try:
-        return bookkeeper_member(address, session_timeout_ms=_session_timeout_ms(args, config))
-    except ValueError as error:
-        raise CliError(f"--store: {error}") from error
-
-
-def _session_timeout_ms(args: argparse.Namespace, config: BrokerConfig) -> int:
-    given = args.session_timeout_ms
-    if given is None:
-        return config.bookkeeper.zookeeper_session_timeout_ms
-    try:
-        replace(config.bookkeeper, zookeeper_session_timeout_ms=given)
+        if given is not None:
+            bookkeeper = replace(bookkeeper, zookeeper_session_timeout_ms=given)
+        timeout_ms = bookkeeper.zookeeper_session_timeout_ms
+        return bookkeeper_member(address, session_timeout_ms=timeout_ms)
     except ConfigError as error:
         raise CliError(f"--session-timeout-ms {given}: {error.reason}") from error
-    return int(given)
+    except ValueError as error:
+        raise CliError(f"--store: {error}") from error
 
 
 def _store_address(args: argparse.Namespace, config: BrokerConfig) -> str | None:
@@ -433,28 +436,10 @@ def _run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
 
 
 def _announce_workers(supervisor: Supervisor, *, as_json: bool) -> None:
-    first, folder = supervisor.facts[0], supervisor.config.data_dir
+    """The addresses in JSON are those of the first one, which has the ports that were chosen."""
+    workers, folder = supervisor.facts, supervisor.config.data_dir
     assert folder is not None
-    if as_json:
-        names = ("service_url", "http_url", "grpc_url", "kafka_url")
-        ready = {
-            **{f"{name}{tls}": first[f"{name}{tls}"] for name in names for tls in ("", "_tls")},
-            "schema_registry_url": first["schema_registry_url"],
-            "data_dir": str(Path(folder).resolve()),
-            "pid": os.getpid(),
-            "workers": supervisor.facts,
-        }
-        sys.stdout.write(json_line(ready) + "\n")
-    else:
-        places = ", ".join(_places(one) for one in supervisor.facts)
-        count = len(supervisor.facts)
-        text = f"pulsemark is ready: {count} workers: {places}, data in {Path(folder).resolve()}"
-        sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def _places(worker: dict[str, Any]) -> str:
-    """The addresses of one worker, for people."""
-    shown = [worker["service_url"], worker["http_url"]]
-    shown += [f"{name} {url}" for name in ("grpc", "kafka") if (url := worker[f"{name}_url"])]
-    return " ".join(filter(None, shown))
+    kept = str(Path(folder).resolve())
+    places = f"{len(workers)} workers: {'; '.join(map(_places, workers))}"
+    facts = {name: workers[0][name] for name in ADDRESSES}
+    _announce({**facts, "data_dir": kept, "workers": workers}, places, kept, as_json=as_json)

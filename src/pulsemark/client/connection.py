@@ -144,11 +144,6 @@ class BrokerConnection:
         """The socket's descriptor, to wait for several connections at once."""
         return self._sock.fileno()
 
-    @property
-    def has_unwritten(self) -> bool:
-        """Whether queued bytes wait for the socket."""
-        return bool(self._out)
-
     def pump(self) -> None:
         """Write and read without waiting. Raises ConnectionLostError, ProtocolError."""
         if self.is_closed:
@@ -296,38 +291,28 @@ class BrokerConnection:
 
     def topics(self, namespace: str) -> list[str]:
         """Full names of a namespace's persistent topics, each partition by itself."""
-        answer: pb.CommandGetTopicsOfNamespaceResponse = self.request(
-            partial(commands.get_topics_of_namespace, namespace)
-        )
-        return list(answer.topics)
+        return list(self.request(partial(commands.get_topics_of_namespace, namespace)).topics)
 
     def schema(self, topic: str, version: bytes | None = None) -> tuple[pb.Schema, bytes]:
         """A topic's schema of a version (None: the latest), with its version."""
-        answer: pb.CommandGetSchemaResponse = self.request(
-            partial(commands.get_schema, topic, schema_version=version)
-        )
+        answer = self.request(partial(commands.get_schema, topic, schema_version=version))
         return answer.schema, answer.schema_version
 
     def register_schema(self, topic: str, schema: pb.Schema) -> bytes:
         """Register a schema, if it is new, and return its version."""
-        answer: pb.CommandGetOrCreateSchemaResponse = self.request(
-            partial(commands.get_or_create_schema, topic, schema=schema)
-        )
-        return answer.schema_version
+        answer = self.request(partial(commands.get_or_create_schema, topic, schema=schema))
+        return bytes(answer.schema_version)
 
     def partitions(self, topic: str, *, create: bool = True) -> int:
         """How many partitions `topic` has, 0 if it is not partitioned."""
-        answer: pb.CommandPartitionedTopicMetadataResponse = self.request(
-            partial(commands.partitioned_metadata, topic, metadata_auto_creation_enabled=create)
-        )
-        return answer.partitions
+        build = partial(commands.partitioned_metadata, topic, metadata_auto_creation_enabled=create)
+        return int(self.request(build).partitions)
 
     def create_producer(
         self,
         topic: str,
         *,
         producer_id: int | None = None,
-        producer_name: str | None = None,
         timeout_s: float | None = None,
         **options: Any,
     ) -> ProducerChannel:
@@ -335,9 +320,7 @@ class BrokerConnection:
         if producer_id is None:
             producer_id = self.new_id()
         request_id = self.new_id()
-        command = commands.producer(
-            topic, producer_id, request_id, producer_name=producer_name, **options
-        )
+        command = commands.producer(topic, producer_id, request_id, **options)
         producer = self._channel(topic, producer_id, request_id)
         self._producers[producer_id] = producer
         self.post(command)
@@ -349,30 +332,17 @@ class BrokerConnection:
         topic: str,
         subscription: str,
         *,
-        sub_type: pb.CommandSubscribe.SubType = pb.CommandSubscribe.Exclusive,
         earliest: bool = False,
         consumer_id: int | None = None,
-        start_message_id: MessageId | None = None,
         timeout_s: float | None = None,
         **options: Any,
     ) -> RawConsumer:
         """Open a consumer; `options` as in commands.subscribe. It has no permits yet."""
         if consumer_id is None:
             consumer_id = self.new_id()
-        position = pb.CommandSubscribe.Earliest if earliest else pb.CommandSubscribe.Latest
-
-        def build(request_id: int) -> bytes:
-            return commands.subscribe(
-                topic,
-                subscription,
-                consumer_id,
-                request_id,
-                sub_type,
-                start_message_id=start_message_id,
-                initial_position=position,
-                **options,
-            )
-
+        if earliest:
+            options["initial_position"] = pb.CommandSubscribe.Earliest
+        build = partial(commands.subscribe, topic, subscription, consumer_id, **options)
         consumer = RawConsumer(self, topic, subscription, consumer_id, build)
         self._consumers[consumer_id] = consumer
         consumer.resubscribe(timeout_s)
@@ -490,11 +460,9 @@ class ProducerChannel:
         *headers_and_payload: Buffer,
         sequence_id: int | None = None,
         num_messages: int = 1,
-        highest_sequence_id: int | None = None,
-        is_chunk: bool = False,
-        marker: bool = False,
+        **fields: Any,
     ) -> int:
-        """Queue a SEND with any bytes, in one or several pieces.
+        """Queue a SEND of any bytes, in one or more pieces; `fields` as in commands.send_header.
 
         Returns its sequence id, by default the next one.
 
@@ -503,14 +471,9 @@ class ProducerChannel:
         if sequence_id is None:
             sequence_id = self._next_sequence_id
         self._next_sequence_id = sequence_id + max(num_messages, 1)
+        size_bytes = sum(map(len, headers_and_payload))
         header = commands.send_header(
-            self.producer_id,
-            sequence_id,
-            sum(map(len, headers_and_payload)),
-            num_messages=num_messages,
-            highest_sequence_id=highest_sequence_id,
-            is_chunk=is_chunk,
-            marker=marker,
+            self.producer_id, sequence_id, size_bytes, num_messages=num_messages, **fields
         )
         self._client.post(header, *headers_and_payload)
         return sequence_id

@@ -60,9 +60,6 @@ BACKOFF_MAX_S = 5.0
 UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 MESSAGES = "msg"
 RATE_MAX = 2**63 - 1
-_LOST = (errors.ConnectionLostError, errors.UnreachableError)
-#: The topic moves, or the broker has not noticed yet that the lost connection is gone.
-_COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +116,6 @@ class _Pending:
     sequence_id: int
     num_messages: int
     highest_sequence_id: int | None
-    is_chunk: bool
-    marker: bool
     size_bytes: int
 
 
@@ -200,8 +195,6 @@ class RawProducer:
         num_messages: int = 1,
         sequence_id: int | None = None,
         highest_sequence_id: int | None = None,
-        is_chunk: bool = False,
-        marker: bool = False,
         source: SourceStamp | None = None,
     ) -> int:
         """Send an entry, and return its sequence id without waiting for the receipt.
@@ -217,12 +210,14 @@ class RawProducer:
         if sequence_id is None:
             known = self._next_sequence_id
             sequence_id = self.last_sequence_id + 1 if known is None else known
-        entry = self._checked(headers_and_payload, num_messages, sequence_id, source)
-        entry.highest_sequence_id = highest_sequence_id
-        entry.is_chunk, entry.marker = is_chunk, marker
-        self._wait_for_room(entry.size_bytes)
+        self._check(headers_and_payload, num_messages, sequence_id)
+        parts = (headers_and_payload,) if source is None else (source.prefix(), headers_and_payload)
+        size_bytes = sum(map(len, parts))
+        entry = _Pending(parts, sequence_id, num_messages, highest_sequence_id, size_bytes)
+        while not self.has_room(size_bytes):
+            self._wait_for_receipt()
         self._pending.append(entry)
-        self._pending_bytes += entry.size_bytes
+        self._pending_bytes += size_bytes
         self._last_used = max(sequence_id, highest_sequence_id or 0)
         self._next_sequence_id = max(sequence_id + max(num_messages, 1), self._last_used + 1)
         try:
@@ -256,7 +251,7 @@ class RawProducer:
     def flush(self) -> list[Receipt]:
         """Wait until every entry has its receipt. Return the receipts not taken yet."""
         while self._pending:
-            self._guarded(lambda: self._settle(self._channel.receipts(1, self._timeout_s)))
+            self._wait_for_receipt()
         return self._taken()
 
     @property
@@ -270,7 +265,7 @@ class RawProducer:
         try:
             if not (self._connection.is_closed or self._channel.is_closed):
                 self._channel.close()
-        except (*_LOST, errors.WaitTimeoutError):
+        except errors.LOST:
             pass
         finally:
             self._close_service()
@@ -288,40 +283,31 @@ class RawProducer:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _checked(
-        self, body: Buffer, num_messages: int, sequence_id: int, source: SourceStamp | None
-    ) -> _Pending:
-        if self._is_closed:
-            raise errors.EntryRefusedError(self.topic, "the producer was closed")
-        view = memoryview(body)
-        if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
-            raise errors.EntryRefusedError(self.topic, "the entry is not contiguous bytes")
-        if not view.nbytes:
-            raise errors.EntryRefusedError(
-                self.topic, "the entry has no bytes, not even its metadata"
-            )
-        if has_prefix(view):
-            raise errors.EntryRefusedError(
-                self.topic, "the entry begins with a broker's stamp (0x0e02)"
-            )
-        connected = self._connection.connected
+    def _check(self, body: Buffer, num_messages: int, sequence_id: int) -> None:
+        view, connected = memoryview(body), self._connection.connected
         limit = connected.max_message_size if connected is not None else 0
+        reason = ""
+        if self._is_closed:
+            reason = "the producer was closed"
+        elif view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
+            reason = "the entry is not contiguous bytes"
+        elif not view.nbytes:
+            reason = "the entry has no bytes, not even its metadata"
+        elif has_prefix(view):
+            reason = "the entry begins with a broker's stamp (0x0e02)"
         # The limit is for the payload. A frame may be larger, for the headers and the command.
-        if limit and len(view) > limit + FRAME_PADDING_BYTES - COMMAND_BYTES:
+        elif limit and len(view) > limit + FRAME_PADDING_BYTES - COMMAND_BYTES:
             reason = f"the entry has {len(view)} bytes; the broker takes messages of {limit}"
+        if reason:
             raise errors.EntryRefusedError(self.topic, reason)
         if not 0 <= num_messages < 2**31:
             raise ValueError(f"num_messages must be from 0 to 2^31-1, not {num_messages}")
         lowest = self._last_used + 1
         if not lowest <= sequence_id < 2**63:
             raise ValueError(f"sequence_id must be at least {lowest}, not {sequence_id}")
-        parts: tuple[Buffer, ...] = (body,) if source is None else (source.prefix(), body)
-        size_bytes = sum(map(len, parts))
-        return _Pending(parts, sequence_id, num_messages, None, False, False, size_bytes)
 
-    def _wait_for_room(self, size_bytes: int) -> None:
-        while not self.has_room(size_bytes):
-            self._guarded(lambda: self._settle(self._channel.receipts(1, self._timeout_s)))
+    def _wait_for_receipt(self) -> None:
+        self._guarded(lambda: self._settle(self._channel.receipts(1, self._timeout_s)))
 
     def _post(self, entry: _Pending) -> None:
         self._channel.post(
@@ -329,8 +315,6 @@ class RawProducer:
             sequence_id=entry.sequence_id,
             num_messages=entry.num_messages,
             highest_sequence_id=entry.highest_sequence_id,
-            is_chunk=entry.is_chunk,
-            marker=entry.marker,
         )
 
     def _pump(self) -> None:
@@ -379,10 +363,8 @@ class RawProducer:
             try:
                 self._connection, self._channel = self._open()
                 self._resend()
-            except _LOST as error:
-                lost = error
-            except errors.RequestRefusedError as error:
-                if error.error not in _COME_AGAIN:
+            except errors.ClientError as error:
+                if isinstance(error, errors.WaitTimeoutError) or not errors.may_pass(error):
                     raise
                 lost = error
             else:

@@ -29,13 +29,20 @@ class Service:
     """Connections to the brokers of one cluster, made when they are needed.
 
     `url` is `pulsar://host:port[,host:port...]`, or `pulsar+ssl://...`, where `ssl_context` None
-    trusts what the machine trusts. `options` are more arguments of BrokerConnection. Raises
-    ServiceUrlError.
+    trusts what the machine trusts. `options` are more arguments of BrokerConnection, which shows
+    the `token`, if there is one. Raises ServiceUrlError.
     """
 
     def __init__(
-        self, url: str, *, ssl_context: ssl.SSLContext | None = None, **options: Any
+        self,
+        url: str,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        token: str | None = None,
+        **options: Any,
     ) -> None:
+        if token is not None:
+            options |= {"auth_method_name": "token", "auth_data": token.encode()}
         self.url = url
         self._scheme, self._hosts = _parsed(url)
         self._ssl_context = ssl_context
@@ -140,10 +147,3 @@ def _parsed(url: str) -> tuple[str, list[str]]:
         name = f"[{host}]" if ":" in host else host
         hosts.append(f"{name}:{port or _SCHEMES[scheme]}")
     return scheme, hosts
-
-
-def authentication(token: str | None) -> dict[str, Any]:
-    """The fields of CONNECT for a token; {} without one."""
-    if token is None:
-        return {}
-    return {"auth_method_name": "token", "auth_data": token.encode()}

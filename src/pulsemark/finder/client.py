@@ -180,23 +180,14 @@ class SeekClient:
             if tls is None
             else grpc.secure_channel(target, channel_credentials(tls), options)
         )
-        self._by_time = self._unary("SeekByTime")
-        self._by_index = self._unary("SeekByIndex")
-        self._range = self._unary("Range")
-        self._reset_cursor = self._unary("ResetCursor")
-        self._append_control = self._unary("AppendControl")
-        self._epochs = self._unary("Epochs")
-        self._audit = self._unary("Audit")
-        self._read_entries = self._stream("ReadEntries")
-        self._follow_state = self._stream("FollowState")
+        self._calls: dict[str, Any] = {
+            method.name: self._stub(method.name, is_stream=method.server_streaming)
+            for method in rpc.SERVICE.methods
+        }
+        self._calls["Check"] = health_pb2_grpc.HealthStub(self._channel).Check
 
     def by_time(
-        self,
-        topic: str,
-        time_ms: int | datetime,
-        *,
-        method: SearchMethod = SearchMethod.INDEX,
-        timeout_s: float | None = None,
+        self, topic: str, time_ms: int | datetime, *, method: SearchMethod = SearchMethod.INDEX
     ) -> Found:
         """The first entry whose time is >= ``time_ms``; `end` is True if there is no such entry."""
         request = pb.SeekByTimeRequest(
@@ -204,21 +195,16 @@ class SeekClient:
             time_ms=milliseconds(time_ms, "time_ms"),
             method=messages.method_number(method),
         )
-        return messages.answer_of(Found, self._call(self._by_time, request, timeout_s))
+        return messages.answer_of(Found, self._call("SeekByTime", request))
 
     def by_index(
-        self,
-        topic: str,
-        index: int,
-        *,
-        method: SearchMethod = SearchMethod.INDEX,
-        timeout_s: float | None = None,
+        self, topic: str, index: int, *, method: SearchMethod = SearchMethod.INDEX
     ) -> IndexPlace:
         """The message ``index``, with its entry and place in it. Raises IndexOutOfRangeError."""
         request = pb.SeekByIndexRequest(
             topic=topic, index=whole_number(index, "index"), method=messages.method_number(method)
         )
-        return messages.answer_of(IndexPlace, self._call(self._by_index, request, timeout_s))
+        return messages.answer_of(IndexPlace, self._call("SeekByIndex", request))
 
     def range(
         self,
@@ -227,7 +213,6 @@ class SeekClient:
         to_ms: int | datetime,
         *,
         method: SearchMethod = SearchMethod.INDEX,
-        timeout_s: float | None = None,
     ) -> IndexRange:
         """The messages with ``from_ms`` <= time < ``to_ms``, as half-open ranges."""
         request = pb.RangeRequest(
@@ -236,7 +221,7 @@ class SeekClient:
             to_ms=milliseconds(to_ms, "to_ms"),
             method=messages.method_number(method),
         )
-        return messages.answer_of(IndexRange, self._call(self._range, request, timeout_s))
+        return messages.answer_of(IndexRange, self._call("Range", request))
 
     def read_entries(
         self,
@@ -273,7 +258,7 @@ class SeekClient:
             request.end.CopyFrom(rpc.position_message(end))
         request.stored, request.uncommitted = stored, uncommitted
         assembler = EntryAssembler(prefixes_only=prefixes_only)
-        call = self._started(self._read_entries, request, timeout_s)
+        call = self._started("ReadEntries", request, timeout_s)
         try:
             for response in call:
                 for piece in response.pieces:
@@ -295,7 +280,6 @@ class SeekClient:
         time_ms: int | datetime | None = None,
         index: int | None = None,
         position: Position | None = None,
-        timeout_s: float | None = None,
     ) -> CursorPlace:
         """Move a subscription to a time, an index or a position: give exactly one of them.
 
@@ -312,7 +296,7 @@ class SeekClient:
         )
         if position is not None:
             request.position.CopyFrom(rpc.position_message(position))
-        answer = self._call(self._reset_cursor, request, timeout_s)
+        answer = self._call("ResetCursor", request)
         return messages.answer_of(CursorPlace, answer)
 
     def append_control(
@@ -323,7 +307,6 @@ class SeekClient:
         *,
         tags: Mapping[str, bytes] | None = None,
         epoch: int | None = None,
-        timeout_s: float | None = None,
     ) -> ControlAppended:
         """Add a control entry, durably: see `metadata.control` for its parts.
 
@@ -334,18 +317,16 @@ class SeekClient:
         """
         request = ControlRequest(control_type, name, tags or {}, epoch)
         message = request_message(topic, request)
-        answer = self._call(self._append_control, message, timeout_s)
+        answer = self._call("AppendControl", message)
         return messages.answer_of(ControlAppended, answer)
 
-    def epochs(self, topic: str, *, timeout_s: float | None = None) -> EpochHistory:
+    def epochs(self, topic: str) -> EpochHistory:
         """The start of each leader epoch of a topic, and the end of the last one."""
-        return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
+        return history_of(self._call("Epochs", pb.EpochsRequest(topic=topic)))
 
-    def history(
-        self, topic: str, *, timeout_s: float | None = None
-    ) -> tuple[EpochHistory, tuple[LedgerExtent, ...]]:
+    def history(self, topic: str) -> tuple[EpochHistory, tuple[LedgerExtent, ...]]:
         """A topic's epochs, and its ledgers: for `ledger.common_point` and `ledger.common_end`."""
-        answer = self._call(self._epochs, pb.EpochsRequest(topic=topic, stored=True), timeout_s)
+        answer = self._call("Epochs", pb.EpochsRequest(topic=topic, stored=True))
         ledgers = (messages.answer_of(LedgerExtent, each) for each in answer.ledgers)
         return history_of(answer), tuple(ledgers)
 
@@ -360,15 +341,15 @@ class SeekClient:
         )
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            answer = self._started(self._follow_state, request, limit_s)
+            answer = self._started("FollowState", request, limit_s)
             return state_of_answer(answer, known_digest)
         except grpc.RpcError as error:
             raise raised(error) from error
 
-    def ends(self, topic: str, *, timeout_s: float | None = None) -> LogEnds:
+    def ends(self, topic: str) -> LogEnds:
         """A topic's end, and why messages before its first or after its last one are lost."""
         request = pb.EpochsRequest(topic=topic)
-        return ends_of_answer(self._call(self._epochs, request, timeout_s))
+        return ends_of_answer(self._call("Epochs", request))
 
     def audit(
         self,
@@ -377,7 +358,6 @@ class SeekClient:
         *,
         from_ms: int | datetime | None = None,
         to_ms: int | datetime | None = None,
-        timeout_s: float | None = None,
     ) -> Report:
         """The broker's counts of a topic by time and tags, with all that is durable now.
 
@@ -389,14 +369,13 @@ class SeekClient:
             from_ms=None if from_ms is None else milliseconds(from_ms, "from_ms"),
             to_ms=None if to_ms is None else milliseconds(to_ms, "to_ms"),
         )
-        answer = self._call(self._audit, request, timeout_s)
+        answer = self._call("Audit", request)
         return messages.report_of(topic, answer)
 
-    def is_serving(self, *, timeout_s: float | None = None) -> bool:
+    def is_serving(self) -> bool:
         """Whether the server says that it accepts calls (grpc.health.v1); needs no token."""
-        stub = health_pb2_grpc.HealthStub(self._channel)
         request = health_pb2.HealthCheckRequest(service=rpc.SERVICE_NAME)
-        response = self._call(stub.Check, request, timeout_s)
+        response = self._call("Check", request)
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     def close(self) -> None:
@@ -410,29 +389,24 @@ class SeekClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(
-        self, call: grpc.UnaryUnaryMultiCallable, request: Any, timeout_s: float | None
-    ) -> Any:
+    def _call(self, method: str, request: Any) -> Any:
         refuse_on_a_loop("a call")
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            return self._started(call, request, limit_s)
+            return self._started(method, request, self._timeout_s)
         except grpc.RpcError as error:
             raise raised(error) from error
 
-    def _started(self, call: Any, request: Any, timeout_s: float | None) -> Any:
+    def _started(self, method: str, request: Any, timeout_s: float | None) -> Any:
         """Start a call. Raises ClientClosedError."""
         if self._is_closed:
             raise ClientClosedError
         try:
-            return call(request, timeout=timeout_s, metadata=self._metadata)
+            return self._calls[method](request, timeout=timeout_s, metadata=self._metadata)
         except ValueError as error:  # grpc's, if another thread has closed the client meanwhile
             if self._is_closed:
                 raise ClientClosedError from error
             raise
 
-    def _unary(self, method: str) -> Any:
-        return self._channel.unary_unary(rpc.path(method), **rpc.client_codec(method))
-
-    def _stream(self, method: str) -> Any:
-        return self._channel.unary_stream(rpc.path(method), **rpc.client_codec(method))
+    def _stub(self, method: str, *, is_stream: bool) -> Any:
+        make = self._channel.unary_stream if is_stream else self._channel.unary_unary
+        return make(rpc.path(method), **rpc.client_codec(method))

@@ -54,8 +54,7 @@ _FIELDS = {"control_type": "type", "control_name": "name"}
 _KNOWN: frozenset[int] = frozenset(CONTROL_TYPES.values()) - {CONTROL_REPLICATED_SUBSCRIPTION}
 _METHODS: dict[int, SearchMethod] = {
     pb.SEARCH_METHOD_UNSPECIFIED: SearchMethod.INDEX,
-    pb.SEARCH_METHOD_INDEX: SearchMethod.INDEX,
-    pb.SEARCH_METHOD_PREFIXES: SearchMethod.PREFIXES,
+    **{number: method for method, number in _METHOD_NUMBERS.items()},
 }
 
 

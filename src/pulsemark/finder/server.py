@@ -483,27 +483,30 @@ def _guarded(handler: grpc.RpcMethodHandler, check: Check) -> grpc.RpcMethodHand
         return grpc.unary_stream_rpc_method_handler(writing, **codec)
 
     async def both_ways(requests: Any, context: Context) -> AsyncIterator[Any]:
-        left_s = await check(None, context)
-        try:
-            async with asyncio.timeout(left_s):
-                async for answer in handler.stream_stream(requests, context):
-                    yield answer
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, EXPIRED, ())
+        async with _admitted(check, None, context):
+            async for answer in handler.stream_stream(requests, context):
+                yield answer
 
     return grpc.stream_stream_rpc_method_handler(both_ways, **codec)
+
+
+@contextlib.asynccontextmanager
+async def _admitted(check: Check, request: Any, context: Context) -> AsyncIterator[None]:
+    """A call, which ends when its credentials expire."""
+    left_s = await check(request, context)
+    try:
+        async with asyncio.timeout(left_s):
+            yield
+    except TimeoutError:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, EXPIRED, ())
 
 
 def _awaited(
     call: Callable[[Any, Context], Awaitable[Any]], check: Check
 ) -> Callable[[Any, Context], Awaitable[Any]]:
     async def checked(request: Any, context: Context) -> Any:
-        left_s = await check(request, context)
-        try:
-            async with asyncio.timeout(left_s):
-                return await call(request, context)
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, EXPIRED, ())
+        async with _admitted(check, request, context):
+            return await call(request, context)
 
     return checked
 

@@ -27,7 +27,6 @@ cannot open another stream. If MAX_LINGERING streams linger, all new streams are
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -108,8 +107,7 @@ def entry_responses(
         if left is not None:
             left -= len(sent)
         if wanted:
-            last = (sent[-1] if left == 0 else wanted[-1]).head.position
-            place = Position(last.ledger_id, last.entry_id + 1)
+            place = (sent[-1] if left == 0 else wanted[-1]).head.position.following
         if not items or len(wanted) < len(items):
             break
     end = log.last_position
@@ -232,43 +230,39 @@ class StreamSlots:
         self.limit = limit
         self.stall_timeout_s = stall_timeout_s
         self._open: set[_Slot] = set()
-        #: The ended streams that gRPC still holds, and the number of streams, per connection.
-        self._lingering: Counter[str] = Counter()
-        self._of_peer: Counter[str] = Counter()
+        #: The connection of each ended stream that gRPC still holds.
+        self._lingering: list[str] = []
         #: Streams that wait in a write, the longest waiting first, and since when they wait.
         self.waiting: dict[_Slot, float] = {}
 
     def open(self, context: grpc.aio.ServicerContext) -> _Slot:
         """A slot, as a context manager. Raises ServerFullError."""
         peer = context.peer()
-        if self._lingering[peer]:
+        if peer in self._lingering:
             raise ServerFullError(
                 "this connection has an ended stream that it has not read: read or cancel it first"
             )
-        if self._of_peer[peer] >= MAX_STREAMS_PER_CONNECTION:
+        if sum(slot.peer == peer for slot in self._open) >= MAX_STREAMS_PER_CONNECTION:
             raise ServerFullError(
                 f"a connection has at most {MAX_STREAMS_PER_CONNECTION} streams at a time"
             )
-        if self._lingering.total() >= MAX_LINGERING:
+        if len(self._lingering) >= MAX_LINGERING:
             raise ServerFullError("too many ended streams were not read by clients; try later")
         if len(self._open) >= self.limit and not self._free_one():
             raise ServerFullError(f"all {self.limit} streams are in use; try later")
         slot = _Slot(self, context)
         self._open.add(slot)
-        self._of_peer[peer] += 1
         return slot
 
     def close(self, slot: _Slot) -> None:
         """Note that the stream has ended."""
         self.waiting.pop(slot, None)
-        if slot in self._open:
-            self._open.remove(slot)
-            _decrement(self._of_peer, slot.peer)
+        self._open.discard(slot)
 
     def linger(self, slot: _Slot) -> None:
         """Note that gRPC still holds a message of an ended stream."""
-        self._lingering[slot.peer] += 1
-        slot.context.add_done_callback(lambda _: _decrement(self._lingering, slot.peer))
+        self._lingering.append(slot.peer)
+        slot.context.add_done_callback(lambda _: self._lingering.remove(slot.peer))
 
     def _free_one(self) -> bool:
         if not self.waiting:
@@ -324,9 +318,3 @@ class _Slot:
 
     def __exit__(self, *_: object) -> None:
         self._slots.close(self)
-
-
-def _decrement(counter: Counter[str], peer: str) -> None:
-    counter[peer] -= 1
-    if not counter[peer]:
-        del counter[peer]

@@ -20,7 +20,6 @@ from ..client import (
     Service,
 )
 from ..client.connection import RawMessage
-from ..client.service import authentication
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import (
     MessageFormatError,
@@ -40,8 +39,6 @@ from .errors import KafkaEntryError, OtherSourceError, SourceBusyError, TopicMis
 #: About how many bytes of a topic are on their way to the mirror, or wait in it.
 READ_AHEAD_BYTES = 16 * 1024 * 1024
 PERMITS_MIN, PERMITS_MAX = 16, 50_000
-AS_STORED = {STORED_PROPERTY: "true"}
-"""The consumer's property: a pulsemark broker would else convert record sets of Kafka's clients."""
 #: After this silence the source is asked whether it still has the awaited messages.
 QUIET_S = 1.0
 _BUSY = (pb.ConsumerBusy,)
@@ -56,7 +53,7 @@ class BrokerSource(Source):
             url,
             ssl_context=options.tls(url),
             feature_flags=pb.FeatureFlags(supports_broker_entry_metadata=True),
-            **authentication(options.source_token),
+            token=options.source_token,
         )
         super().__init__(url, self._service)
         self.cluster = options.source_cluster

@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from ..client import EntryRefusedError, RawProducer, RequestRefusedError, SendRefusedError, Service
 from ..client.errors import may_pass
-from ..client.service import authentication
 from ..metadata import strip
 from ..metadata.source_stamp import MIRROR_PRODUCER_PREFIX, MIRROR_PROPERTY, position_of_sequence_id
 from ..proto import pulsar_api_pb2 as pb
@@ -37,9 +36,7 @@ class BrokerTarget(Target):
     """A cluster as a target. Raises ServiceUrlError."""
 
     def __init__(self, url: str, options: Options) -> None:
-        self.service = Service(
-            url, ssl_context=options.tls(url), **authentication(options.target_token)
-        )
+        self.service = Service(url, ssl_context=options.tls(url), token=options.target_token)
         super().__init__(url, self.service)
         self.cluster = options.source_cluster
         self.append = options.append

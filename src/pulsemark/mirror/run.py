@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,8 @@ class MirrorRun:
     is_stopped: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _topics: dict[str, TopicMirror] = field(default_factory=dict)
+    _topics: dict[str, TopicMirror | None] = field(default_factory=dict)
+    """None: a topic that is not open."""
     _gone: set[str] = field(default_factory=set)
     """Topics that were deleted in the source."""
     _waiting: set[str] = field(default_factory=set)
@@ -152,7 +154,7 @@ class MirrorRun:
             self._worked_s = self.clock()
 
     def _is_caught_up(self) -> bool:
-        return all(topic.is_caught_up for topic in self._topics.values())
+        return all(topic and topic.is_caught_up for topic in self._topics.values())
 
     def _discover(self, *, is_first: bool = False) -> None:
         """Find the topics to mirror. Later calls add new ones, and keep deleted ones."""
@@ -165,11 +167,8 @@ class MirrorRun:
                 raise
             found = []
         for name in found:
-            if name not in self._topics:
-                self._topics[name] = TopicMirror(
-                    name, self.source, self.target, self.pace, self.report
-                )
-                self.report.of(name)
+            self._topics.setdefault(name, None)
+            self.report.of(name)
 
     def _left_out(self, error: MirrorError) -> None:
         """Report once that a topic has more partitions than in the target."""
@@ -180,14 +179,15 @@ class MirrorRun:
     def _open(self, *, is_first: bool = False) -> None:
         """Open closed topics. One that was deleted in the source waits until it is back."""
         for name, topic in self._topics.items():
-            if topic.is_open:
+            if topic is not None:
                 continue
             try:
-                topic.open()
+                self._topics[name] = TopicMirror(
+                    name, self.source, self.target, self.pace, self.report
+                )
             except TopicMissingError as error:
                 if self.once or is_first:
                     raise
-                topic.close()
                 if name not in self._gone:
                     self._gone.add(name)
                     self.report.gone(str(error))
@@ -195,7 +195,7 @@ class MirrorRun:
                 self._gone.discard(name)
 
     def _open_topics(self) -> list[TopicMirror]:
-        return [topic for topic in self._topics.values() if topic.is_open]
+        return [topic for topic in self._topics.values() if topic is not None]
 
     def _open_first(self) -> None:
         """Open all topics. A transient refusal is retried for a short while."""
@@ -238,9 +238,9 @@ class MirrorRun:
     def _drain(self) -> bool:
         """Wait until put entries are durable. Return whether nothing is left to mirror."""
         end_s = self.clock() + DRAIN_S
-        dropped = sum(topic.drop_waiting() for topic in self._topics.values())
+        dropped = sum(topic.drop_waiting() for topic in self._open_topics())
         try:
-            while any(topic.in_flight for topic in self._topics.values()) and self.clock() < end_s:
+            while any(topic.in_flight for topic in self._open_topics()) and self.clock() < end_s:
                 for topic in self._open_topics():
                     topic.step(takes=False)
                 self._wait()
@@ -260,11 +260,11 @@ class MirrorRun:
         poll.poll(wait_s * 1000)
 
     def _close(self) -> None:
-        for topic in self._topics.values():
-            try:
+        topics = self._open_topics()
+        self._topics = dict.fromkeys(self._topics)
+        for topic in topics:
+            with suppress(*LOST):
                 topic.close()
-            except LOST:
-                continue
         self.source.close()
         self.target.close()
         if self.carrier is not None:

@@ -140,33 +140,26 @@ TAIL_ENTRIES = 20_000
 
 
 class TopicMirror:
-    """One topic. Call `open` before the first `step`, and after a connection was lost."""
+    """One topic from its opening, where the target says how far it has come, to its `close`.
+
+    Raises what `Source.open` and `Target.open` do.
+    """
 
     def __init__(
         self, topic: str, source: Source, target: Target, pace: Pace, report: Report
     ) -> None:
         self.topic = topic
-        self._source = source
-        self._target = target
         self._pace = pace
         self._report = report
-        self.is_open = False
-        """Whether it can take steps."""
-        self._reader: TopicSource
-        self._writer: TopicTarget
         self._waiting: deque[SourceEntry] = deque()
         self._in_flight: deque[SourceEntry] = deque()
-
-    def open(self) -> None:
-        """Ask the target for its progress, and begin to read there."""
-        self._writer = self._target.open(self.topic)
+        self._writer: TopicTarget = target.open(topic)
         self._resume = self._writer.resume
         try:
-            self._reader = self._source.open(self.topic, self._resume)
+            self._reader: TopicSource = source.open(topic, self._resume)
         except BaseException:
             self._writer.close()
             raise
-        self.is_open = True
         self._schemas_carried = -1
         self._passed: SourcePosition | None = self._resume.position
         self._next_index = None if self._resume.index is None else self._resume.index + 1
@@ -179,8 +172,7 @@ class TopicMirror:
     def is_caught_up(self) -> bool:
         """Whether all that the source had at the opening is durable in the target."""
         return (
-            self.is_open
-            and not self._waiting
+            not self._waiting
             and not self._in_flight
             and (self._search is None or self._search.first_seen is None)
             and self._reader.is_caught_up(self._passed)
@@ -216,19 +208,12 @@ class TopicMirror:
 
     def drop_waiting(self) -> int:
         """Drop entries that were taken and not put. Return their number."""
-        if not self.is_open:
-            return 0
         count = len(self._waiting)
         self._waiting.clear()
         return count
 
     def close(self) -> None:
         """Close both ends. Entries not known to be durable are taken again after an opening."""
-        self._waiting.clear()
-        self._in_flight.clear()
-        if not self.is_open:
-            return
-        self.is_open = False
         try:
             self._writer.close()
         finally:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..client import RawReader, Service
-from ..client.service import authentication
 from ..compaction.current_view import FolderForm, log_of_folder
 from ..ledger import EntryKind, FolderLog, FolderReader, Position
 from ..metadata import Buffer, peek
@@ -94,7 +93,7 @@ def _entries(
         yield from sets_of(kafka, topic, cluster)
     elif folder is None:
         with (
-            Service(endpoint, **authentication(token)) as service,
+            Service(endpoint, token=token) as service,
             RawReader(service, topic) as reader,
         ):
             for entry in reader.entries():
@@ -122,5 +121,4 @@ def _of_folder(
                 key = position_of_sequence_id(entry.index)
             if entry.kind is EntryKind.DATA:
                 yield key, entry.body
-        last = entries[-1].position
-        at = Position(last.ledger_id, last.entry_id + 1)
+        at = entries[-1].position.following

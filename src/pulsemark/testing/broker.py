@@ -172,24 +172,23 @@ class _LocalFaults(Faults):
     def __init__(self, broker: PulsarBroker) -> None:
         self._broker = broker
 
-    def _install(self, fault: Fault) -> int:
-        async def install(broker: Broker) -> int:
-            return _faulty(broker).install(fault)
+    def _do(self, work: Callable[[FaultyBroker], T]) -> T:
+        """Do this on the broker's loop."""
 
-        return self._broker.call(install)
+        async def done(broker: Broker) -> T:
+            return work(_faulty(broker))
+
+        return self._broker.call(done)
+
+    def _install(self, fault: Fault) -> int:
+        return self._do(lambda broker: broker.install(fault))
 
     def _remove(self, number: int) -> None:
-        async def remove(broker: Broker) -> None:
-            _faulty(broker).remove(number)
-
         if self._broker.is_running:  # else the fault has ended with its broker
-            self._broker.call(remove)
+            self._do(lambda broker: broker.remove(number))
 
     def drop_connections(self) -> int:
-        async def drop(broker: Broker) -> int:
-            return _faulty(broker).drop_connections()
-
-        return self._broker.call(drop)
+        return self._do(FaultyBroker.drop_connections)
 
     def fence_producers(self, topic: str) -> None:
         self._broker.call(lambda broker: _faulty(broker).fence_producers(topic))

@@ -84,8 +84,7 @@ def messages_in(log: TopicLog) -> Iterator[StoredMessage]:
         for entry in entries:
             if entry.kind is EntryKind.DATA:
                 yield from _of_entry(log.name, entry)
-        last = entries[-1].position
-        place = Position(last.ledger_id, last.entry_id + 1)
+        place = entries[-1].position.following
 
 
 def _of_entry(topic: str, entry: Entry) -> Iterator[StoredMessage]:

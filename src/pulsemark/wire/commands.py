@@ -79,30 +79,8 @@ def send_receipt(
     producer_id: int, sequence_id: int, ledger_id: int, entry_id: int, highest_sequence_id: int = -1
 ) -> bytes:
     """SEND_RECEIPT. Ids are signed; a duplicate's id is (-1, -1), no highest sequence id is -1."""
-    producer = varint(producer_id)
-    sequence = varint(sequence_id)
-    ledger = varint(ledger_id & _U64_MASK)
-    entry = varint(entry_id & _U64_MASK)
-    if highest_sequence_id == -1:
-        highest = _NO_HIGHEST
-    else:
-        highest = b"\x20" + varint(highest_sequence_id & _U64_MASK)
-    id_size = len(ledger) + len(entry) + 2
-    # Five varints of at most 10 bytes and their tags: every length fits into one byte.
-    size = len(producer) + len(sequence) + id_size + len(highest) + 4
-    return b"".join(
-        (
-            _RECEIPT_HEADS[size],
-            producer,
-            b"\x10",
-            sequence,
-            _RECEIPT_IDS[id_size],
-            ledger,
-            b"\x10",
-            entry,
-            highest,
-        )
-    )
+    publish = sequence_id, highest_sequence_id, entry_id
+    return send_receipts(producer_id, ledger_id, (publish,))
 
 
 def send_receipts(
@@ -127,6 +105,7 @@ def send_receipts(
             highest = b"\x20" + varint(highest_sequence_id & _U64_MASK)
         if sizes != (sizes := (len(sequence), len(entry), len(highest))):
             id_size = len(ledger) + len(entry) + 2
+            # Five varints of at most 10 bytes and their tags: every length fits into one byte.
             size = len(producer) + len(sequence) + id_size + len(highest) + 4
             head = _RECEIPT_HEADS[size] + producer + b"\x10"
             middle = _RECEIPT_IDS[id_size] + ledger + b"\x10"
@@ -352,25 +331,13 @@ def producer(
 
 
 def send(
-    producer_id: int,
-    sequence_id: int,
-    headers_and_payload: Buffer,
-    *,
-    num_messages: int = 1,
-    highest_sequence_id: int | None = None,
-    is_chunk: bool = False,
-    marker: bool = False,
+    producer_id: int, sequence_id: int, headers_and_payload: Buffer, **fields: Any
 ) -> list[Buffer]:
-    """SEND as a gather list; headers_and_payload (a buffer of bytes) is not copied."""
-    header = send_header(
-        producer_id,
-        sequence_id,
-        len(headers_and_payload),
-        num_messages=num_messages,
-        highest_sequence_id=highest_sequence_id,
-        is_chunk=is_chunk,
-        marker=marker,
-    )
+    """SEND as a gather list; headers_and_payload (a buffer of bytes) is not copied.
+
+    `fields` are as in `send_header`.
+    """
+    header = send_header(producer_id, sequence_id, len(headers_and_payload), **fields)
     return [header, headers_and_payload]
 
 

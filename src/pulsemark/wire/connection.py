@@ -224,7 +224,7 @@ class FrameBuffer:
             at += size
 
     def get_buffer(self) -> memoryview:
-        """Free memory to receive into, never empty, whatever `sizehint` (BufferedProtocol)."""
+        """Free memory to receive into, never empty."""
         if self._start == self._end:
             if self._ordinary_block is not None:
                 self._last_large_frame_bytes = self._capacity
@@ -513,19 +513,17 @@ _FAST_PARSERS: dict[Role, dict[int, Callable[[bytearray], Any]]] = {
 }
 
 
-class Connection:
-    """The reading side of a connection. `commands` builds what is sent.
+class Connection(FrameBuffer):
+    """The reading side of a connection, which decodes frames. `commands` builds what is sent.
 
     max_message_size_bytes: the largest message; a frame may be 10 KiB larger (Pulsar's padding).
-    A client takes over the limit in CONNECTED. max_command_size_bytes: the largest command in a
-    frame; None means 1 MiB for a server and the frame's limit for a client (topic lists are long).
+    A client takes over the limit in CONNECTED. A server takes commands of at most 1 MiB, a
+    client of a whole frame: topic lists are long.
     """
 
     __slots__ = (
         "_ahead",
         "_fast_parsers",
-        "_frames",
-        "_max_command_size_bytes",
         "_max_message_size_bytes",
         "error",
         "established",
@@ -538,12 +536,9 @@ class Connection:
         role: Role,
         *,
         max_message_size_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES,
-        max_command_size_bytes: int | None = None,
     ) -> None:
-        if max_command_size_bytes is None and role is Role.SERVER:
-            max_command_size_bytes = MAX_REQUEST_SIZE_BYTES
+        super().__init__(0, 0)
         self.role = role
-        self._max_command_size_bytes = max_command_size_bytes
         #: The size of the latest command that `_decode_any` read, as it reads every request.
         self.last_command_size_bytes = 0
         #: Whether the handshake's command (CONNECT or CONNECTED) was received.
@@ -551,29 +546,14 @@ class Connection:
         #: The error that ended this connection; None while it is alive.
         self.error: ProtocolError | None = None
         self._fast_parsers = _FAST_PARSERS[role]
-        self._frames = FrameBuffer(0, 0)
         #: Runs that were read together with the one before them, and are still to be yielded.
         self._ahead: deque[Sends] = deque()
         self._set_limits(max_message_size_bytes)
 
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes were received but not yet turned into events."""
-        return self._frames.pending_bytes
-
-    @property
-    def allocated_bytes(self) -> int:
-        """The size of the receive buffers (see the rules of frames 5 and 6)."""
-        return self._frames.allocated_bytes
-
-    def release(self) -> None:
-        """Free the receive buffers, unless a frame has been received in part."""
-        self._frames.release()
-
     def discard(self) -> None:
         """Drop received bytes that were not read, and free their memory: the connection ended."""
         self._ahead.clear()
-        self._frames.discard()
+        super().discard()
 
     def withdraw_handshake(self) -> None:
         """Return to the state before the handshake, until `finish_handshake`."""
@@ -585,19 +565,10 @@ class Connection:
         self.established = True
         self._set_limits(self._max_message_size_bytes)
 
-    def receive_data(self, data: Buffer) -> None:
-        """Copy received bytes into the buffer. Raises the connection's ProtocolError."""
-        self._raise_if_dead()
-        self._frames.receive_data(data)
-
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Memory to receive into, never empty, whatever `sizehint` (asyncio.BufferedProtocol)."""
+        """As `FrameBuffer.get_buffer`. Raises the connection's ProtocolError."""
         self._raise_if_dead()
-        return self._frames.get_buffer()
-
-    def buffer_updated(self, size_bytes: int) -> None:
-        """Note that the first `size_bytes` of get_buffer()'s memory were filled."""
-        self._frames.buffer_updated(size_bytes)
+        return super().get_buffer()
 
     def events(self) -> Iterator[Event]:
         """The events that are complete in the bytes so far, in order, each once.
@@ -607,7 +578,7 @@ class Connection:
         ProtocolError is raised, after the events before it, and again at every later call.
         """
         self._raise_if_dead()
-        next_frame = self._frames.next_frame
+        next_frame = self.next_frame
         decode = self._decode
         head, parse, event = _HOT[self.role]
         is_hot = self.established
@@ -636,18 +607,18 @@ class Connection:
         as `events` does.
         """
         self._raise_if_dead()
-        frames, ahead, decode = self._frames, self._ahead, self._decode
+        ahead, decode = self._ahead, self._decode
         try:
             while True:
                 while ahead:
                     yield ahead.popleft()
                 # Before the handshake, and for what is not an ordinary SEND, there is no run.
                 if self.established:
-                    matching = frames.next_matching(_ORDINARY_SEND, RUN_MAX)
+                    matching = self.next_matching(_ORDINARY_SEND, RUN_MAX)
                     if matching[0]:
                         ahead.extend(_runs(*matching))
                         continue
-                frame = frames.next_frame()
+                frame = self.next_frame()
                 if frame is None:
                     return
                 event = decode(*frame)
@@ -666,9 +637,9 @@ class Connection:
         frame_size = max_message_size_bytes + FRAME_PADDING_BYTES
         if not self.established:
             frame_size = min(frame_size, HANDSHAKE_FRAME_SIZE_BYTES)
-        command_size = self._max_command_size_bytes
-        self._frames.max_frame_size_bytes = frame_size
-        self._frames.max_command_size_bytes = frame_size if command_size is None else command_size
+        is_server = self.role is Role.SERVER
+        self.max_frame_size_bytes = frame_size
+        self.max_command_size_bytes = MAX_REQUEST_SIZE_BYTES if is_server else frame_size
 
     def _decode(self, command: bytearray, payload: memoryview) -> Event:
         """One frame's event. The most frequent commands are parsed by a fast parser."""

@@ -104,8 +104,7 @@ async def _together(request: Request, last: str, name: TopicName, rows: dict[str
     if last == "partitioned-stats":
         turns = request.topics.turns
         sums = await turns.result(sum_of_partitions(list(parsed.values())))
-        shown = request.query.get("perPartition", "true").lower() == "true"
-        each = parsed if shown else {}
+        each = parsed if request.flag("perPartition", "true") else {}
         return {**sums, "metadata": metadata, "partitions": each}
     if last == "partitioned-internalStats":
         return {"metadata": metadata, "partitions": parsed}

@@ -45,6 +45,25 @@ class EngineTests:
         finally:
             engine.end()
 
+    @pytest.fixture
+    def store(self, engine: Engine) -> Iterator[TopicStore]:
+        """An open store of the engine."""
+        with engine.open() as store:
+            yield store
+
+    @pytest.fixture
+    def ledger(self, store: TopicStore) -> ManagedLedger:
+        """An empty topic of the store."""
+        return store.open_topic(TOPIC)
+
+
+def next_life(engine: Engine, store: TopicStore, ending: str) -> TopicStore:
+    """The store after its owner was ended by "close" or "kill"; "none": the same one."""
+    if ending == "none":
+        return store
+    store.close() if ending == "close" else engine.kill()
+    return engine.open()
+
 
 def filled(ledger: ManagedLedger, count: int, *, messages: int = 1, size: int = 50) -> list[Entry]:
     """Append entries with different bodies, wait for them, and return the new entries."""
@@ -72,7 +91,7 @@ def entries_of(log: TopicLog, *, max_entries: int = 7) -> list[Entry]:
         entries += part
         last = part[-1].position
         assert last >= position, f"reading from {position} gave what stands before it: {last}"
-        position = Position(last.ledger_id, last.entry_id + 1)
+        position = last.following
     return entries
 
 

@@ -9,6 +9,7 @@ from ...ledger import (
     CatalogError,
     FencedError,
     LedgerError,
+    ManagedLedger,
     Position,
     StaleEpochError,
     StoreOptions,
@@ -26,6 +27,7 @@ from .base import (
     entries_of,
     facts_of,
     filled,
+    next_life,
     stamped,
 )
 
@@ -33,17 +35,15 @@ from .base import (
 class Owning(EngineTests):
     """The next owner gets all acknowledged entries, and a lost owner adds nothing."""
 
-    def test_a_ledger_ends_when_it_is_told_to(self, engine: Engine) -> None:
+    def test_a_ledger_ends_when_it_is_told_to(self, ledger: ManagedLedger) -> None:
         """`roll` begins a ledger with a higher id; the index goes on."""
-        with engine.open() as store:
-            ledger = store.open_topic(TOPIC)
-            filled(ledger, 2)
-            before = ledger.ledger_id
-            ledger.roll()
-            assert ledger.ledger_id > before
-            filled(ledger, 1)
-            assert [entry.index for entry in entries_of(ledger)] == [0, 1, 2]
-            assert entries_of(ledger)[-1].position == Position(ledger.ledger_id, 0)
+        filled(ledger, 2)
+        before = ledger.ledger_id
+        ledger.roll()
+        assert ledger.ledger_id > before
+        filled(ledger, 1)
+        assert [entry.index for entry in entries_of(ledger)] == [0, 1, 2]
+        assert entries_of(ledger)[-1].position == Position(ledger.ledger_id, 0)
 
     def test_a_ledger_ends_by_its_age(self, make_engine: MakeEngine) -> None:
         """A ledger's age is measured with the clock of the stamps."""
@@ -68,8 +68,7 @@ class Owning(EngineTests):
         filled(other, 3)
         expected, index = facts_of(entries_of(ledger)), ledger.next_index
         engine.clock.advance(by_ms=-5000)
-        store.close() if ending == "close" else engine.kill()
-        with engine.open() as store:
+        with next_life(engine, store, ending) as store:
             assert store.topic_names() == [TOPIC, OTHER]
             ledger = stamped(store.open_topic(TOPIC))
             assert facts_of(entries_of(ledger)) == expected
@@ -211,10 +210,8 @@ class Owning(EngineTests):
         before = facts_of(filled(ledger, 30, messages=2))
         begun = ledger.truncate_tail(2 * kept, epoch=1)
         assert begun.index == 2 * kept
-        if ending != "none":
-            store.close() if ending == "close" else engine.kill()
-            store = engine.open()
-            ledger = stamped(store.open_topic(TOPIC))
+        store = next_life(engine, store, ending)
+        ledger = stamped(store.open_topic(TOPIC))
         assert facts_of(entries_of(ledger))[:-1] == before[:kept]
         assert entries_of(ledger)[-1].position == begun.position
         filled(ledger, 3)
@@ -224,31 +221,27 @@ class Owning(EngineTests):
         if kept < 30:
             assert ledger.cut_before(before[-1][0], 60) == 2 * kept
 
-    def test_a_tail_is_not_cut_inside_an_entry(self, engine: Engine) -> None:
+    def test_a_tail_is_not_cut_inside_an_entry(self, ledger: ManagedLedger) -> None:
         """Nothing changes if the index is inside a batch or outside the log."""
-        with engine.open() as store:
-            ledger = store.open_topic(TOPIC)
-            before = facts_of(filled(ledger, 5, messages=3))
-            for wrong in (4, 16, -1):
-                with pytest.raises(ValueError, match="index"):
-                    ledger.truncate_tail(wrong, epoch=1)
-            with pytest.raises(StaleEpochError):
-                ledger.truncate_tail(3, epoch=0)
-            assert facts_of(entries_of(ledger)) == before
-            assert ledger.epoch == 0
+        before = facts_of(filled(ledger, 5, messages=3))
+        for wrong in (4, 16, -1):
+            with pytest.raises(ValueError, match="index"):
+                ledger.truncate_tail(wrong, epoch=1)
+        with pytest.raises(StaleEpochError):
+            ledger.truncate_tail(3, epoch=0)
+        assert facts_of(entries_of(ledger)) == before
+        assert ledger.epoch == 0
 
-    def test_a_cut_that_fails_changes_nothing(self, engine: Engine) -> None:
+    def test_a_cut_that_fails_changes_nothing(self, engine: Engine, ledger: ManagedLedger) -> None:
         """After a failed truncation the log is unchanged, and appending goes on."""
-        with engine.open() as store:
-            ledger = store.open_topic(TOPIC)
-            before = facts_of(filled(ledger, 5))
-            with engine.failing(), pytest.raises((FencedError, CatalogError)):
-                ledger.truncate_tail(2, epoch=1)
-            assert facts_of(entries_of(ledger)) == before
-            assert ledger.epoch == 0
-            filled(ledger, 1)
-            check_chain(ledger)
-            assert len(entries_of(ledger)) == 6
+        before = facts_of(filled(ledger, 5))
+        with engine.failing(), pytest.raises((FencedError, CatalogError)):
+            ledger.truncate_tail(2, epoch=1)
+        assert facts_of(entries_of(ledger)) == before
+        assert ledger.epoch == 0
+        filled(ledger, 1)
+        check_chain(ledger)
+        assert len(entries_of(ledger)) == 6
 
     def test_cuts_one_after_another(self, engine: Engine) -> None:
         """Each truncation leaves exactly the log of its moment, also for the next owner."""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ...ledger import EARLIEST, LATEST, Position, StoreClosedError, TopicNotFoundError
+from ...ledger import (
+    EARLIEST,
+    LATEST,
+    ManagedLedger,
+    Position,
+    StoreClosedError,
+    TopicNotFoundError,
+)
 from ...ledger.retention import apply_retention, expire_position
 from .base import (
     OTHER,
@@ -15,6 +22,7 @@ from .base import (
     entries_of,
     facts_of,
     filled,
+    next_life,
     stamped,
 )
 
@@ -29,10 +37,8 @@ class Removing(EngineTests):
         ledger = store.open_topic(TOPIC)
         before = facts_of(filled(ledger, 40, messages=2))
         assert ledger.trim(before[25][0]) > 0
-        if ending != "none":
-            store.close() if ending == "close" else engine.kill()
-            store = engine.open()
-            ledger = store.open_topic(TOPIC)
+        store = next_life(engine, store, ending)
+        ledger = store.open_topic(TOPIC)
         left = facts_of(entries_of(ledger))
         assert left == before[-len(left) :]
         assert 15 <= len(left) < 40
@@ -67,10 +73,8 @@ class Removing(EngineTests):
         before = facts_of(filled(ledger, 30))
         assert ledger.truncate_head(before[removed][0]) == removed
         assert ledger.truncate_head(before[removed][0]) == 0
-        if ending != "none":
-            store.close() if ending == "close" else engine.kill()
-            store = engine.open()
-            ledger = stamped(store.open_topic(TOPIC))
+        store = next_life(engine, store, ending)
+        ledger = stamped(store.open_topic(TOPIC))
         assert facts_of(entries_of(ledger)) == before[removed:]
         assert ledger.first_index == removed
         assert ledger.previous_position(before[removed][0]).entry_id == (
@@ -94,60 +98,55 @@ class Removing(EngineTests):
             assert facts_of(entries_of(ledger))[:-1] == before[4:6]
             check_chain(ledger)
 
-    def test_reading_goes_on_after_what_was_removed(self, engine: Engine) -> None:
+    def test_reading_goes_on_after_what_was_removed(self, ledger: ManagedLedger) -> None:
         """Reading from a removed position starts at the first entry left."""
-        with engine.open() as store:
-            ledger = store.open_topic(TOPIC)
-            before = filled(ledger, 30)
-            runs, snapshot = ledger.segments(), ledger.snapshot()
-            ledger.trim(before[20].position)
-            ledger.truncate_head(before[25].position)
-            assert ledger.read(before[3].position)[0].position == before[25].position
-            assert ledger.next_position(before[3].position) == before[25].position
-            assert runs[0].is_gone(0)
-            assert ledger.has_lost(snapshot)
+        before = filled(ledger, 30)
+        runs, snapshot = ledger.segments(), ledger.snapshot()
+        ledger.trim(before[20].position)
+        ledger.truncate_head(before[25].position)
+        assert ledger.read(before[3].position)[0].position == before[25].position
+        assert ledger.next_position(before[3].position) == before[25].position
+        assert runs[0].is_gone(0)
+        assert ledger.has_lost(snapshot)
 
-    def test_retention(self, engine: Engine) -> None:
+    def test_retention(self, engine: Engine, ledger: ManagedLedger) -> None:
         """Retention by age and size keeps all entries that a subscription has not acknowledged."""
-        with engine.open() as store:
-            ledger = store.open_topic(TOPIC)
-            old = filled(ledger, 10)
-            engine.clock.advance(by_ms=10_000)
-            new = filled(ledger, 10)
-            cursor = ledger.open_cursor("billing", initial=EARLIEST)
-            cursor.ack_cumulative(old[4].position)
-            now_ms = engine.clock.now_ms()
+        old = filled(ledger, 10)
+        engine.clock.advance(by_ms=10_000)
+        new = filled(ledger, 10)
+        cursor = ledger.open_cursor("billing", initial=EARLIEST)
+        cursor.ack_cumulative(old[4].position)
+        now_ms = engine.clock.now_ms()
 
-            def clean(time_ms: int | None, size_bytes: int | None) -> int:
-                return apply_retention(
-                    ledger,
-                    now_ms=now_ms,
-                    retention_time_ms=time_ms,
-                    retention_size_bytes=size_bytes,
-                    claim=None,
-                )
+        def clean(time_ms: int | None, size_bytes: int | None) -> int:
+            return apply_retention(
+                ledger,
+                now_ms=now_ms,
+                retention_time_ms=time_ms,
+                retention_size_bytes=size_bytes,
+                claim=None,
+            )
 
-            assert clean(None, None) == 0
-            assert clean(5_000, None) == 5
-            cursor.ack_cumulative(new[-1].position)
-            assert clean(5_000, None) == 5
-            assert entries_of(ledger)[0].position == new[0].position
-            run = ledger.segments()[-1]
-            last = run.row(run.entry_count - 1)
-            assert clean(None, last.end_offset - last.offset) == 9
-            assert clean(0, 0) == 1
-            assert entries_of(ledger) == []
+        assert clean(None, None) == 0
+        assert clean(5_000, None) == 5
+        cursor.ack_cumulative(new[-1].position)
+        assert clean(5_000, None) == 5
+        assert entries_of(ledger)[0].position == new[0].position
+        run = ledger.segments()[-1]
+        last = run.row(run.entry_count - 1)
+        assert clean(None, last.end_offset - last.offset) == 9
+        assert clean(0, 0) == 1
+        assert entries_of(ledger) == []
 
-    def test_expiry(self, engine: Engine) -> None:
+    def test_expiry(self, engine: Engine, ledger: ManagedLedger) -> None:
         """Messages older than their time to live are found, beginning at the head."""
-        with engine.open() as store:
-            ledger = stamped(store.open_topic(TOPIC))
-            old = filled(ledger, 5)
-            engine.clock.advance(by_ms=1000)
-            filled(ledger, 5)
-            now_ms = engine.clock.now_ms()
-            assert expire_position(ledger, now_ms=now_ms, ttl_ms=500) == old[-1].position
-            assert expire_position(ledger, now_ms=now_ms, ttl_ms=5000) is None
+        stamped(ledger)
+        old = filled(ledger, 5)
+        engine.clock.advance(by_ms=1000)
+        filled(ledger, 5)
+        now_ms = engine.clock.now_ms()
+        assert expire_position(ledger, now_ms=now_ms, ttl_ms=500) == old[-1].position
+        assert expire_position(ledger, now_ms=now_ms, ttl_ms=5000) is None
 
     @pytest.mark.parametrize("ending", ["close", "kill", "none"])
     def test_a_deleted_topic_is_gone(self, engine: Engine, ending: str) -> None:
@@ -162,9 +161,7 @@ class Removing(EngineTests):
             ledger.append(b"x")
         with pytest.raises(TopicNotFoundError):
             store.delete_topic(TOPIC)
-        if ending != "none":
-            store.close() if ending == "close" else engine.kill()
-            store = engine.open()
+        store = next_life(engine, store, ending)
         assert store.topic_names() == [OTHER]
         with pytest.raises(TopicNotFoundError):
             store.open_topic(TOPIC, create=False)

@@ -12,7 +12,7 @@ from ...compaction.current_view import compacted_log
 from ...finder import Finder, IndexOutOfRangeError, SearchMethod
 from ...ledger import EARLIEST, LATEST, InvalidCursorError, ManagedLedger
 from ..raw_messages import unbatched_message
-from .base import TOPIC, Engine, EngineTests, entries_of, filled, stamped
+from .base import TOPIC, Engine, EngineTests, entries_of, filled, next_life, stamped
 
 
 class Subscribing(EngineTests):
@@ -37,8 +37,7 @@ class Subscribing(EngineTests):
         ledger.open_cursor("audit", initial=LATEST).persist().wait(10)
         ledger.open_cursor("reader", initial=EARLIEST, durable=False)
         cursor.persist().wait(10)
-        store.close() if ending == "close" else engine.kill()
-        with engine.open() as store:
+        with next_life(engine, store, ending) as store:
             ledger = store.open_topic(TOPIC)
             assert sorted(ledger.cursors) == ["audit", "billing"]
             again = ledger.cursors["billing"]
@@ -64,13 +63,11 @@ class Subscribing(EngineTests):
         with engine.open() as store:
             assert store.open_topic(TOPIC).cursors == {}
 
-    def test_a_cursor_that_no_record_can_hold(self, engine: Engine) -> None:
+    def test_a_cursor_that_no_record_can_hold(self, ledger: ManagedLedger) -> None:
         """A cursor that is too large for a record is refused and not created."""
-        with engine.open() as store:
-            ledger = store.open_topic(TOPIC)
-            with pytest.raises(InvalidCursorError):
-                ledger.open_cursor("billing", initial=EARLIEST, properties={"x": 2**70})
-            assert ledger.cursors == {}
+        with pytest.raises(InvalidCursorError):
+            ledger.open_cursor("billing", initial=EARLIEST, properties={"x": 2**70})
+        assert ledger.cursors == {}
 
     def test_a_place_that_moves_often(self, engine: Engine) -> None:
         """The cursor ledger is compacted sometimes, and no cursor state is lost by that."""
