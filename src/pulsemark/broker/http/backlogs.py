@@ -28,7 +28,7 @@ from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from . import paths
 from .messages import HttpError, Json, Request, UnservedError
-from .policies import policy_of
+from .policies import policy_of, without
 from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Routes, TopicPath
 
 routes = Routes()
@@ -268,7 +268,7 @@ async def set_quota(request: Request, where: TopicPath | str) -> None:
     """Set one of the quotas; an empty body removes that of a topic."""
     found, kind = policy_of(request, BACKLOG_QUOTAS, where), _kind(request)
     if found.topic is not None and request.json() is None:
-        await found.revise(partial(_without, kind=kind))
+        await found.revise(partial(without, key=kind))
         return
     quota = read_quota(request.json(), found.namespace)
     limits = request.topics.policies[RETENTION]
@@ -284,7 +284,7 @@ async def set_quota(request: Request, where: TopicPath | str) -> None:
 async def unset_quota(request: Request, where: TopicPath | str) -> None:
     """Remove one of the quotas."""
     found = policy_of(request, BACKLOG_QUOTAS, where)
-    await found.revise(partial(_without, kind=_kind(request)))
+    await found.revise(partial(without, key=_kind(request)))
 
 
 def _kind(request: Request) -> str:
@@ -298,8 +298,3 @@ def _check(quota: Any, retention: Any, level: str) -> None:
     """Refuse a quota above what retention keeps anyway."""
     if retention is not None and exceeds_retention(quota, retention):
         raise HttpError(412, TOO_LARGE.format(level))
-
-
-def _without(quotas: Any, kind: str) -> Any:
-    left = {name: quota for name, quota in (quotas or {}).items() if name != kind}
-    return left or None

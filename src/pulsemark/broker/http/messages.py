@@ -106,9 +106,9 @@ class Request:
         """The broker's topics."""
         return self.services.topics
 
-    def flag(self, name: str) -> bool:
-        """A boolean query parameter; False if it is missing."""
-        return self.query.get(name, "").lower() == "true"
+    def flag(self, name: str, default: str = "false") -> bool:
+        """A boolean query parameter."""
+        return self.query.get(name, default).lower() == "true"
 
     def json(self) -> Any:
         """The body as JSON, whatever its type; None if it is empty. Raises `HttpError` 400."""

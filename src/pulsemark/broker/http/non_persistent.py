@@ -108,7 +108,7 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Json:
     if not count:
         raise HttpError(404, f"Partitioned topic not found {name}")
     parts = topics.non_persistent.partitions(name, range(count))
-    shows_each = request.query.get("perPartition", "true").lower() == "true"
+    shows_each = request.flag("perPartition", "true")
     options = stats_options(request)
     return non_persistent_partitions_stats(parts, count, options, shows_each=shows_each)
 

@@ -231,7 +231,7 @@ async def unset_rate(request: Request, path: TopicPath, subscription: str) -> No
 
 async def _revise(request: Request, name: Any, subscription: str, rate: Any) -> None:
     def revise(rates: dict[str, Any] | None) -> dict[str, Any] | None:
-        left = {each: old for each, old in (rates or {}).items() if each != subscription}
+        left = without(rates, subscription) or {}
         if rate is not None:
             if len(left) >= MAX_SUBSCRIPTION_RATES:
                 reason = f"a topic has rates for at most {MAX_SUBSCRIPTION_RATES} subscriptions"
@@ -351,7 +351,7 @@ async def remove_from_namespace(request: Request, namespace: str, key: str) -> R
     """Remove one property; the answer is its value."""
     found = policy_of(request, PROPERTIES, namespace)
     removed = (found.value or {}).get(key)
-    await found.revise(partial(_without, key=key))
+    await found.revise(partial(without, key=key))
     return _text(removed)
 
 
@@ -396,14 +396,15 @@ async def remove_from_topic(request: Request, path: TopicPath) -> None:
     check_stored(path)
     name = existing_topic(request, path)
     levels, key = request.topics.policies[PROPERTIES], request.query.get("key")
-    await levels.revise(name, partial(_without, key=key))
+    await levels.revise(name, partial(without, key=key))
 
 
 def _added(before: Any, given: dict[str, str]) -> Any:
     return _checked({**(before or {}), **given})
 
 
-def _without(before: Any, key: str | None) -> Any:
+def without(before: Any, key: str | None) -> Any:
+    """The value of a policy that is a map without one of its members; None: nothing is left."""
     return {each: text for each, text in (before or {}).items() if each != key} or None
 
 

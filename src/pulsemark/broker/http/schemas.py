@@ -99,15 +99,10 @@ async def compatibility(request: Request, path: TopicPath) -> Response:
     if name.namespace not in services.topics.namespaces:
         raise HttpError(404, "Namespace does not exist")
     strategy = services.schemas.rules.strategy(name)
-    try:
-        schema = _posted(request)
-        existing = [one.schema for one in await services.schemas.live(name)]
-        check = partial(definitions.check_compatible, existing, schema, strategy)
-        await services.schemas.compare(check)
-    except IncompatibleSchemaError as error:
-        raise HttpError(409, error.message) from error
-    except InvalidSchemaError as error:
-        raise HttpError(422, error.message) from error
+    schema = _posted(request)
+    existing = [one.schema for one in await services.schemas.live(name)]
+    check = partial(definitions.check_compatible, existing, schema, strategy)
+    await services.schemas.compare(check)
     answer = {"compatibility": True, "schemaCompatibilityStrategy": strategy}
     return Response.of_json(answer, 202)
 
@@ -116,10 +111,7 @@ async def compatibility(request: Request, path: TopicPath) -> Response:
 async def version_of(request: Request, path: TopicPath) -> Json:
     """The version of the schema of the body; -1 if the topic does not have it."""
     name = _name(path)
-    try:
-        number = await request.services.schemas.version_of(name, _posted(request))
-    except InvalidSchemaError as error:
-        raise HttpError(422, error.message) from error
+    number = await request.services.schemas.version_of(name, _posted(request))
     return {"version": -1 if number is None else number}
 
 

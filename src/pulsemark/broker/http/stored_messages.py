@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -75,6 +75,8 @@ MORE = (
     ("null_partition_key", "null-partition-key"),
 )
 REPLICATOR_PREFIX = "pulsar.repl."
+NO_MESSAGE = "Message id not found"
+NOT_BY_ID = "GetMessageById is not allowed on partitioned-topic"
 PARTITIONED = "on a partitioned topic is not allowed"
 UNSAFE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
@@ -101,10 +103,7 @@ async def peek(request: Request, path: TopicPath, name: str, number: str) -> Res
     position = await when_read(_nth_unacked, subscription, wanted)
     if position is None:
         raise HttpError(404, "Message not found")
-    entry = await _read(request, opened, position)
-    if entry is None:
-        raise HttpError(404, "Message not found")
-    return await _answer(request, entry)
+    return await _answer(request, opened, position)
 
 
 def _nth_unacked(subscription: Subscription, wanted: int) -> Position | None:
@@ -133,38 +132,32 @@ async def examine(request: Request, path: TopicPath) -> Response:
     else:
         before = count - number
     found = await when_read(lambda: log.entry_after(first, before))
-    entry = await _read(request, opened, found or last)
-    if entry is None:
-        raise HttpError(404, "Message not found")
-    return await _answer(request, entry)
+    return await _answer(request, opened, found or last)
 
 
 @routes.get(ENTRY, needs.topic("PEEK_MESSAGES"))
 async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
     """The message at a position."""
-    what = "GetMessageById is not allowed on partitioned-topic"
-    opened = await open_topic(request, path, what=what)
+    opened = await open_topic(request, path, what=NOT_BY_ID)
     wanted = Position(long_value(ledger), long_value(entry))
-    found = await _read(request, opened, wanted) if wanted.entry_id >= 0 else None
-    if found is None:
-        raise HttpError(404, "Message id not found")
-    return await _answer(request, found)
+    return await _answer(request, opened, wanted, NO_MESSAGE)
 
 
-async def _read(request: Request, opened: Topic, position: Position) -> Entry | None:
-    read = partial(opened.read_log.read_stable, position, max_entries=1)
-    entries = await request.services.run_blocking(read)
-    if entries and entries[0].position == position and entries[0].kind is EntryKind.DATA:
-        found: Entry = entries[0]
-        return found
-    return None
+async def _answer(
+    request: Request, opened: Topic, position: Position, missing: str = "Message not found"
+) -> Response:
+    """The message at a position. Raises `HttpError` 404, and 422 if it cannot be read."""
 
+    def read() -> Response:
+        found = opened.read_log.read_stable(position, max_entries=1)
+        if not found or found[0].position != position or found[0].kind is not EntryKind.DATA:
+            raise HttpError(404, missing)
+        return _shown(found[0])
 
-async def _answer(request: Request, entry: Entry) -> Response:
     try:
-        response: Response = await request.services.run_blocking(_shown, entry)
+        response: Response = await request.services.run_blocking(read)
     except (MessageFormatError, DecompressionError, CompressionUnavailableError) as error:
-        raise HttpError(422, f"the message at {entry.position} cannot be read: {error}") from error
+        raise HttpError(422, f"the message at {position} cannot be read: {error}") from error
     return response
 
 
@@ -244,23 +237,19 @@ def _time(time_ms: int) -> str:
 @routes.get(f"{ENTRY}/stamp", needs.topic("PEEK_MESSAGES"))
 async def stamp_of(request: Request, path: TopicPath, ledger: str, entry: str) -> Json:
     """The broker's stamp of one entry."""
-    found = await _entry(request, path, ledger, entry)
+    wanted = Position(long_value(ledger), long_value(entry))
+    opened = await open_topic(request, path, what=NOT_BY_ID)
+    read = partial(opened.read_log.read, wanted, max_entries=1)
+    found: Sequence[Entry] = await request.services.run_blocking(read)
+    if not found or found[0].position != wanted:
+        raise HttpError(404, NO_MESSAGE)
+    prefix = found[0].prefix
     try:
-        return _shown_stamp(found)
+        time_ms, tags = prefix_fields(prefix).get("broker_timestamp"), tags_of(prefix)
     except PrefixError as error:
         raise HttpError(422, str(error)) from error
-
-
-async def _entry(request: Request, path: TopicPath, ledger: str, entry: str) -> Entry:
-    wanted = Position(long_value(ledger), long_value(entry))
-    what = "GetMessageById is not allowed on partitioned-topic"
-    opened = await open_topic(request, path, what=what)
-    read = partial(opened.read_log.read, wanted, max_entries=1)
-    entries = await request.services.run_blocking(read)
-    if not entries or entries[0].position != wanted:
-        raise HttpError(404, NO_MESSAGE)
-    found: Entry = entries[0]
-    return found
+    shown = {name: printable(value) for name, value in tags.items()}
+    return {**shown_place(found[0]), "brokerTimestamp": time_ms, "tags": shown}
 
 
 def shown_place(entry: Entry) -> dict[str, Any]:
@@ -274,17 +263,6 @@ def shown_place(entry: Entry) -> dict[str, Any]:
         "messageCount": entry.message_count,
         "appendTime": entry.append_time_ms,
     }
-
-
-def _shown_stamp(entry: Entry) -> dict[str, object]:
-    return {
-        **shown_place(entry),
-        "brokerTimestamp": prefix_fields(entry.prefix).get("broker_timestamp"),
-        "tags": {name: printable(value) for name, value in tags_of(entry.prefix).items()},
-    }
-
-
-NO_MESSAGE = "Message id not found"
 
 
 @routes.get(f"{TOPIC}/epochs", needs.topic("GET_METADATA"))

@@ -382,12 +382,11 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Json:
 
     def pieces() -> Pieces:
         rows = yield from _each(parts, lambda part: topic_stats(part, wanted))
-        per_partition = request.query.get("perPartition", "true").lower() == "true"
         sums = yield from sum_of_partitions(list(rows.values()))
         return {
             **sums,
             "metadata": _shown_metadata(topics, name, len(parts)),
-            "partitions": rows if per_partition else {},
+            "partitions": rows if request.flag("perPartition", "true") else {},
         }
 
     return pieces()
