@@ -97,6 +97,18 @@ def parts_of(outer: str, inner: str | None = None) -> Callable[[KafkaSession, Re
     return count
 
 
+Work = Callable[["KafkaSession", Request], Coroutine[Any, Any, None]]
+
+
+def to_its_end(work: Work) -> Work:
+    """A handler's function that goes on when its client goes away, without waiting."""
+
+    async def run(session: KafkaSession, request: Request) -> None:
+        await asyncio.shield(asyncio.ensure_future(work(session, request)))
+
+    return run
+
+
 def named_partitions(body: Any) -> Iterator[tuple[str, Any]]:
     """Each partition that a request names, with the name of its topic."""
     for topic in body.topics or ():

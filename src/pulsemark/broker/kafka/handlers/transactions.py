@@ -23,9 +23,9 @@ from ....kafka.protocol import Request
 from ....kafka.records import NO_PRODUCER, Producer
 from ....ledger import LedgerError
 from ..access import Operation
-from ..endpoint import PART_BYTES, Handler, KafkaSession, named_partitions, one_part, parts_of
+from ..endpoint import PART_BYTES, Handler, KafkaSession, one_part, parts_of
 from ..groups.offsets import Committed, Partition, State, Transaction
-from .grouping import offset_code, topics_of
+from .grouping import checked_offsets, topics_of
 
 log = logging.getLogger(__name__)
 
@@ -173,20 +173,12 @@ async def end(session: KafkaSession, request: Request) -> None:
 
 async def commit_offsets(session: KafkaSession, request: Request) -> None:
     """Store a group's offsets with a transaction. They count once it is committed."""
-    codes: dict[Partition, Code] = {}
-    offsets: dict[Partition, Committed] = {}
-    now_ms = session.endpoint.now_ms()
-    named = named_partitions(request.body)
-    async for name, each in session.named(named, key=lambda at: (at[0], at[1].partition_index)):
-        at, text = (name, each.partition_index), each.committed_metadata or ""
-        codes[at] = offset_code(session, at, text)
-        if codes[at] is Code.NONE:
-            epoch = each.committed_leader_epoch if request.version >= 2 else -1
-            offsets[at] = Committed(each.committed_offset, epoch, text, now_ms)
+    codes, offsets = await checked_offsets(session, request, since=2)
     if offsets:
         code = await _code_of(request, _commit(session, request, offsets))
         codes.update(dict.fromkeys(offsets, code))
-    topics = topics_of(codes, _Offsets, _Offsets.TxnOffsetCommitResponsePartition)
+    part = _Offsets.TxnOffsetCommitResponsePartition
+    topics = await topics_of(session, codes, _Offsets, part)
     await session.answer_by_size(request, TxnOffsetCommitResponse(topics=topics), len(codes))
 
 
