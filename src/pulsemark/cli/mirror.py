@@ -18,7 +18,7 @@ import argparse
 import os
 import socket
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -92,8 +92,8 @@ def _mirror(args: argparse.Namespace) -> int:
         raise CliError("--verify needs --once")
     if _is_same(args.source, args.target):
         raise CliError(f"FROM and TO are the same: {args.source}")
-    options = _options(args)
-    selection = _selection(args)
+    _check_names(args)
+    options, selection = _options(args), _selection(args)
     report = Report(_say, interval_s=args.progress_s)
     source = open_source(args.source, options)
     target = open_target(args.target, options)
@@ -151,24 +151,19 @@ def _is_done(args: argparse.Namespace, outcome: bool | None) -> bool:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    cluster = args.source_cluster
-    if not 0 < len(_encoded("--source-cluster", cluster)) <= CLUSTER_SIZE_MAX_BYTES:
+    """The options that the command has, which are named as here."""
+    given = vars(args)
+    named = {each.name: given[each.name] for each in fields(Options) if each.name in given}
+    for side in ("source", "target"):
+        named[f"{side}_token"] = read_token(given.get(f"{side}_token_file"))
+    return Options(**named)
+
+
+def _check_names(args: argparse.Namespace) -> None:
+    if not 0 < len(_encoded("--source-cluster", args.source_cluster)) <= CLUSTER_SIZE_MAX_BYTES:
         raise CliError(f"--source-cluster must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes")
     if not _encoded("--subscription", args.subscription):
         raise CliError("--subscription must not be empty")
-    return Options(
-        source_cluster=cluster,
-        subscription=args.subscription,
-        stampers=split_stamper_names(args.stampers),
-        append=args.append,
-        without_deduplication=args.without_deduplication,
-        renumber=args.renumber,
-        source_token=read_token(args.source_token_file),
-        target_token=read_token(args.target_token_file),
-        trusted_certificates=args.trusted_certificates,
-        source_grpc=args.source_grpc,
-        target_grpc=args.target_grpc,
-    )
 
 
 def _encoded(option: str, text: str) -> bytes:
@@ -224,12 +219,8 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
 def _follow(args: argparse.Namespace) -> int:
     """Follow until a signal arrives, or until it is done."""
     selection = None if args.topics is None else _selection(args)
-    options = Options(
-        source_token=read_token(args.source_token_file),
-        trusted_certificates=args.trusted_certificates,
-    )
     report = FollowReport(_say, interval_s=args.progress_s)
-    source = open_followed(args.source, options)
+    source = open_followed(args.source, _options(args))
     stop = Event()
     with open_follower(args.data_dir or DEFAULT_DATA_DIR) as store, ended_by_signals(stop.set):
         if args.metrics_port is not None:
@@ -339,6 +330,7 @@ target TO  {_WHERE}
 --target-grpc URL  with --subscriptions: grpc://HOST:PORT of the target broker
 {JSON}""",
     rate_limit=_rate_limit,
+    stampers=split_stamper_names,
 )
 _FOLLOW = declared(f"""
 source SOURCE  grpc://HOST:PORT, or a data folder

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     perf = PerfClient(args.url, token=access.token, ca=ca)
     figures = _Figures(args)
     try:
-        _work(args)(perf, topic, limits, figures.measured)
+        WORK[args.action](perf, topic, args, limits, figures.measured)
     except KeyboardInterrupt:
         figures.finish()
         raise
@@ -102,20 +102,6 @@ def run(args: argparse.Namespace) -> int:
         perf.close()
     figures.finish()
     return 0
-
-
-def _work(args: argparse.Namespace) -> Any:
-    if args.action == "produce":
-        return partial(
-            produce, size_bytes=args.size, max_outstanding=args.max_outstanding,
-            batching=not args.disable_batching,
-        )  # fmt: skip
-    if args.action == "consume":
-        return partial(
-            consume, subscription=args.subscription, sub_type=args.subscription_type,
-            earliest=args.subscription_position == "earliest", queue_size=args.receiver_queue_size,
-        )  # fmt: skip
-    return seek
 
 
 class _Figures:
@@ -275,22 +261,15 @@ class PerfClient:
 
 
 def produce(
-    perf: PerfClient,
-    topic: str,
-    limits: Limits,
-    measured: Measured,
-    *,
-    size_bytes: int,
-    max_outstanding: int,
-    batching: bool,
+    perf: PerfClient, topic: str, args: argparse.Namespace, limits: Limits, measured: Measured
 ) -> None:
     """Publish messages. A latency is counted from when the message was due, not only sent.
 
     So a broker that stops for a second is seen in the latencies of all messages of that second.
     Raises CliError.
     """
-    payload = random.Random(0).randbytes(size_bytes)  # noqa: S311 - no secret
-    places = threading.Semaphore(max_outstanding)
+    payload = random.Random(0).randbytes(args.size)  # noqa: S311 - no secret
+    places = threading.Semaphore(args.max_outstanding)
     done: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
 
     def sent(due_s: float, result: Any, _: Any) -> None:
@@ -302,12 +281,12 @@ def produce(
             result, latency_us = done.get()
             if result != perf.pulsar.Result.Ok:
                 raise CliError(f"{topic}: a message was refused: {result.name}")
-            measured(latency_us, size_bytes)
+            measured(latency_us, args.size)
 
     with perf.errors(topic):
         producer = perf.client.create_producer(
-            topic, batching_enabled=batching, batching_max_publish_delay_ms=1,
-            max_pending_messages=max_outstanding, block_if_queue_full=True,
+            topic, batching_enabled=not args.disable_batching, batching_max_publish_delay_ms=1,
+            max_pending_messages=args.max_outstanding, block_if_queue_full=True,
         )  # fmt: skip
         for due_s in limits.due_times():
             while not places.acquire(timeout=_POLL_S):
@@ -320,26 +299,17 @@ def produce(
 
 
 def consume(
-    perf: PerfClient,
-    topic: str,
-    limits: Limits,
-    measured: Measured,
-    *,
-    subscription: str,
-    sub_type: str,
-    earliest: bool,
-    queue_size: int,
+    perf: PerfClient, topic: str, args: argparse.Namespace, limits: Limits, measured: Measured
 ) -> None:
     """Receive and acknowledge. A latency counts from the publish time. Raises CliError."""
-    pulsar = perf.pulsar
-    position = pulsar.InitialPosition
+    pulsar, kind = perf.pulsar, args.subscription_type
     begin_s, number = time.monotonic(), 0
     with perf.errors(topic):
         consumer = perf.client.subscribe(
-            topic, subscription,
-            consumer_type=getattr(pulsar.ConsumerType, sub_type.title().replace("_", "")),
-            initial_position=position.Earliest if earliest else position.Latest,
-            receiver_queue_size=queue_size,
+            topic, args.subscription,
+            consumer_type=getattr(pulsar.ConsumerType, kind.title().replace("_", "")),
+            initial_position=getattr(pulsar.InitialPosition, args.subscription_position.title()),
+            receiver_queue_size=args.receiver_queue_size,
         )  # fmt: skip
         while not limits.count or number < limits.count:
             if limits.time_s and time.monotonic() - begin_s >= limits.time_s:
@@ -356,7 +326,9 @@ def consume(
         consumer.close()
 
 
-def seek(perf: PerfClient, topic: str, limits: Limits, measured: Measured) -> None:
+def seek(
+    perf: PerfClient, topic: str, _: argparse.Namespace, limits: Limits, measured: Measured
+) -> None:
     """Seek a reader to moments between a topic's first and last message, and read there.
 
     A latency is counted from the seek's beginning to the message. The moments are producers' times,
@@ -403,6 +375,7 @@ def _last(perf: PerfClient, topic: str) -> Any:
         reader.close()
 
 
+WORK = {"produce": produce, "consume": consume, "seek": seek}
 PERCENTILES = (50.0, 95.0, 99.0, 99.9, 99.99)
 _HALF_BITS = 10
 _EXACT = 2 << _HALF_BITS

@@ -524,7 +524,8 @@ class ProducerChannel:
 class RawConsumer:
     """A consumer of a connection. It gets only as many messages as `flow` permits.
 
-    Attributes: topic, subscription, consumer_id, is_closed (closed by the broker or by `close`).
+    Attributes: topic, subscription, consumer_id, is_closed (closed by the broker or by `close`),
+    ends_when_closed (waiting for messages then ends with ConnectionLostError).
     """
 
     def __init__(
@@ -539,6 +540,7 @@ class RawConsumer:
         self.subscription = subscription
         self.consumer_id = consumer_id
         self.is_closed = False
+        self.ends_when_closed = False
         self._client = client
         self._build = build
         self._messages: deque[RawMessage] = deque()
@@ -565,6 +567,9 @@ class RawConsumer:
 
         def take() -> list[RawMessage] | None:
             if len(self._messages) < count:
+                if self.is_closed and self.ends_when_closed:
+                    what = f"messages of {self.topic}: the broker closed the consumer"
+                    raise errors.ConnectionLostError(what)
                 return None
             return [self._messages.popleft() for _ in range(count)]
 

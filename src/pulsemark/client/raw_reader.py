@@ -27,7 +27,6 @@ from .service import Service
 
 DEFAULT_TIMEOUT_S = 30.0
 PERMITS = 1_000
-_TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,7 @@ class RawReader:
             properties={STORED_PROPERTY: "true"},
             timeout_s=timeout_s,
         )
+        self._consumer.ends_when_closed = True
         last, _ = self._consumer.get_last_message_id()
         self.last = (last.ledger_id, last.entry_id) if last.entry_id >= 0 else None
         self._start = start
@@ -117,18 +117,11 @@ class RawReader:
             self.close()
 
     def _next(self) -> RawMessage:
-        waited_s = 0.0
-        while True:
-            try:
-                return self._consumer.receive(_TICK_S)
-            except WaitTimeoutError:
-                waited_s += _TICK_S
-                if self._consumer.is_closed:
-                    what = f"entries of {self.topic}: the broker closed the consumer"
-                    raise ConnectionLostError(what) from None
-                if waited_s >= self._timeout_s:
-                    what = f"entry of {self.topic} (its last one is {self.last})"
-                    raise WaitTimeoutError(what, self._timeout_s) from None
+        try:
+            return self._consumer.receive(self._timeout_s)
+        except WaitTimeoutError:
+            what = f"entry of {self.topic} (its last one is {self.last})"
+            raise WaitTimeoutError(what, self._timeout_s) from None
 
 
 def _entry(position: tuple[int, int], stored: bytes) -> RawEntry:

@@ -103,21 +103,19 @@ def checked_target(target: str) -> str:
     return target
 
 
-def channel_options(tls: ClientTls | None) -> list[tuple[str, str | int]]:
-    """The options of a channel."""
+def channel_to(target: str, tls: ClientTls | None) -> Any:
+    """A channel to a target. Raises InvalidFieldError, OSError for an unreadable file."""
     options: list[tuple[str, str | int]] = list(CHANNEL_OPTIONS)
-    if tls is not None and tls.server_name is not None:
+    if tls is None:
+        return grpc.insecure_channel(checked_target(target), options)
+    if tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
-    return options
-
-
-def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
-    """The credentials of a channel with TLS. Raises OSError for an unreadable file."""
-    return grpc.ssl_channel_credentials(
+    credentials = grpc.ssl_channel_credentials(
         root_certificates=Path(tls.ca).read_bytes() if tls.ca else None,
         private_key=Path(tls.key).read_bytes() if tls.key else None,
         certificate_chain=Path(tls.certificate).read_bytes() if tls.certificate else None,
     )
+    return grpc.secure_channel(checked_target(target), credentials, options)
 
 
 def milliseconds(time: int | datetime, field: str) -> int:
@@ -174,12 +172,7 @@ class SeekClient:
         self._timeout_s = timeout_s
         self._is_closed = False
         self._metadata = (("authorization", rpc.bearer(token)),) if token is not None else ()
-        target, options = checked_target(target), channel_options(tls)
-        self._channel: Any = (
-            grpc.insecure_channel(target, options)
-            if tls is None
-            else grpc.secure_channel(target, channel_credentials(tls), options)
-        )
+        self._channel = channel_to(target, tls)
         self._calls: dict[str, Any] = {
             method.name: self._stub(method.name, is_stream=method.server_streaming)
             for method in rpc.SERVICE.methods

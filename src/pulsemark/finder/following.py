@@ -150,34 +150,30 @@ def state_messages(
         next_ledger_id=state.next_ledger_id, digest=state.digest, version=version
     )
     size_bytes = 0
-    for part, more_bytes in _parts(state, known_digest):
+    for name, part, more_bytes in _parts(state, known_digest):
         if size_bytes + more_bytes > _PIECE_BYTES and size_bytes:
             yield message
             message, size_bytes = pb.FollowStateResponse(), 0
-        match part:
-            case pb.FollowedTopic():
-                message.topics.append(part)
-            case pb.FollowedValue():
-                message.values.append(part)
-            case pb.FollowedCursor():
-                message.cursors.append(part)
+        getattr(message, name).append(part)
         size_bytes += more_bytes
     yield message
 
 
-def _parts(state: StoreState, known_digest: bytes) -> Iterator[tuple[object, int]]:
+def _parts(state: StoreState, known_digest: bytes) -> Iterator[tuple[str, object, int]]:
+    """The elements of the answer's lists: the list's name, the element, about how many bytes."""
     for name, each in state.topics.items():
         if each.end is None:
             topic = pb.FollowedTopic(name=name, topic_id=each.topic_id)
         else:
             topic = message_of(pb.FollowedTopic, each, name=name)
-        yield topic, len(name) + 64
+        yield "topics", topic, len(name) + 64
     for (topic_name, name), record in state.cursors.items():
         cursor = pb.FollowedCursor(topic=topic_name, subscription=name, record=record)
-        yield cursor, len(topic_name) + len(name) + len(record)
+        yield "cursors", cursor, len(topic_name) + len(name) + len(record)
     if known_digest != state.digest:
         for (kind, key), value in (state.values or {}).items():
-            yield pb.FollowedValue(kind=kind, key=key, value=value), len(key) + len(value)
+            found = pb.FollowedValue(kind=kind, key=key, value=value)
+            yield "values", found, len(key) + len(value)
 
 
 def state_of_answer(answer: Iterable[pb.FollowStateResponse], known_digest: bytes) -> StoreState:

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -141,11 +142,34 @@ class SeekServicer:
         self._source = source
         self._executor = executor
         #: The number of running single calls, and its limit.
-        self.calls = 0
-        self.max_calls = max_calls
+        self._calls = 0
+        self._max_calls = max_calls
         self._streams = streams or StreamSlots(MAX_STREAMS, STALL_TIMEOUT_S)
         self._may_append = may_append
-        self.forwarding = forwarding
+        self._forwarding = forwarding
+
+    async def single(
+        self,
+        name: str,
+        call: Callable[[Any, Context], Awaitable[Answer]],
+        request: Any,
+        context: Context,
+    ) -> Answer:
+        """Answer a single call, here or at the server of its topic. Raises ServerFullError."""
+        if self._calls >= self._max_calls:
+            raise ServerFullError(
+                f"{self._max_calls} calls are running, which is the limit; try later"
+            )
+        self._calls += 1
+        try:
+            if self._forwarding is not None:
+                owner = await self._forwarding.owner(self.topic(request.topic), context)
+                if owner is not None:
+                    answer: Answer = await self._forwarding.call(owner, name, request, context)
+                    return answer
+            return await call(request, context)
+        finally:
+            self._calls -= 1
 
     async def seek_by_time(
         self, request: pb.SeekByTimeRequest, context: Context
@@ -193,10 +217,10 @@ class SeekServicer:
             uncommitted=request.uncommitted or request.stored,
         )
         with self._streams.open(context) as slot:
-            if self.forwarding is not None and not request.stored:
-                owner = await self.forwarding.owner(topic, context)
+            if self._forwarding is not None and not request.stored:
+                owner = await self._forwarding.owner(topic, context)
                 if owner is not None:
-                    answers = self.forwarding.stream(owner, "ReadEntries", request, context)
+                    answers = self._forwarding.stream(owner, "ReadEntries", request, context)
                     async with aclosing(answers):
                         async for answer in answers:
                             await slot.write(answer)
@@ -325,7 +349,7 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
     }
     handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(
-            _with_status(_with_limit(servicer, _with_owner(servicer, name, call))),
+            _with_status(partial(servicer.single, name, call)),
             **rpc.server_codec(name),
         )
         for name, call in unary.items()
@@ -337,43 +361,6 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
             _with_status(stream), **rpc.server_codec(name)
         )
     return grpc.method_handlers_generic_handler(rpc.SERVICE_NAME, handlers)
-
-
-def _with_limit(
-    servicer: SeekServicer, call: Callable[[Any, Context], Awaitable[Answer]]
-) -> Callable[[Any, Context], Awaitable[Answer]]:
-    """The call with a limit: too many calls at a time raise ServerFullError."""
-
-    async def limited(request: Any, context: Context) -> Answer:
-        if servicer.calls >= servicer.max_calls:
-            raise ServerFullError(
-                f"{servicer.max_calls} calls are running, which is the limit; try later"
-            )
-        servicer.calls += 1
-        try:
-            return await call(request, context)
-        finally:
-            servicer.calls -= 1
-
-    return limited
-
-
-def _with_owner(
-    servicer: SeekServicer, name: str, call: Callable[[Any, Context], Awaitable[Answer]]
-) -> Callable[[Any, Context], Awaitable[Answer]]:
-    """The call, answered by the server that owns its topic."""
-    forwarding = servicer.forwarding
-    if forwarding is None:
-        return call
-
-    async def routed(request: Any, context: Context) -> Answer:
-        owner = await forwarding.owner(servicer.topic(request.topic), context)
-        if owner is None:
-            return await call(request, context)
-        answer: Answer = await forwarding.call(owner, name, request, context)
-        return answer
-
-    return routed
 
 
 def _with_status(

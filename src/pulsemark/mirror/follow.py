@@ -17,8 +17,7 @@ two leaders never share an id, and a new leader's are always the higher ones.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,7 +55,7 @@ from ..proto.cursor_pb2 import CursorRecord
 from .endpoints import Selection
 from .errors import EndpointError, NoTopicsError, OtherSourceError
 from .follow_source import READ_ENTRIES, FollowSource, History
-from .run import until_back
+from .run import Run
 from .topic_mirror import Report
 
 GENERATION_IDS = 2**26
@@ -334,22 +333,13 @@ def _epoch_begun_by(entry: StoredEntry) -> int:
 
 
 @dataclass(slots=True)
-class FollowRun:
-    """One run of a follower, of the topics in ``selection``; None: all, and Kafka's offsets.
-
-    With ``once`` it ends when all that was there at the start is followed. It tries for
-    ``reconnect_s`` to reach a lost source. ``is_stopped`` is asked between steps.
-    """
+class FollowRun(Run):
+    """One run of a follower, of the topics in ``selection``; None: all, and Kafka's offsets."""
 
     source: FollowSource
     store: LocalStore
     report: FollowReport
     selection: Selection | None = None
-    once: bool = False
-    reconnect_s: float = 300.0
-    is_stopped: Callable[[], bool] = lambda: False
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
     _topics: dict[str, FollowedTopic] = field(default_factory=dict)
     _digest: bytes = b""
     _values: Values = field(default_factory=dict)
@@ -601,7 +591,7 @@ class FollowRun:
         self.source.close()
         for topic in self._topics.values():
             topic.is_checked, topic.problem = False, ""  # it may be another leader
-        until_back(self, lost, self._answered, self.clock())
+        self.until_back(lost, self._answered, self.clock())
 
     def _answered(self) -> Exception | None:
         """Ask the source. Return None if it answers, else the error."""

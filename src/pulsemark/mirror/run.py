@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..client import ClientError, Pace, RequestRefusedError
 from ..client.errors import LOST, may_pass
@@ -20,9 +19,6 @@ from .entries import Source, Target
 from .errors import LostError, MirrorError, NoTopicsError, PartitionCountError, TopicMissingError
 from .subscriptions import CARRY_S, SubscriptionCarrier
 from .topic_mirror import Report, TopicMirror
-
-if TYPE_CHECKING:
-    from .follow import FollowRun
 
 #: How long a turn without work waits for more, if no socket says that there is some.
 IDLE_S = 0.05
@@ -35,35 +31,42 @@ DRAIN_S = 30.0
 PING_S, PING_TIMEOUT_S = 15.0, 10.0
 
 
-def until_back(
-    run: MirrorRun | FollowRun,
-    lost: Exception,
-    attempt: Callable[[], Exception | None],
-    since_s: float,
-) -> None:
-    """Call ``attempt`` with growing pauses until it returns None, or the run is stopped.
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What the runs of mirrors and followers share: when they end, their clock, their patience.
 
-    ``lost`` is the first error, and ``attempt`` returns the next ones. Raises LostError the run's
-    ``reconnect_s`` after ``since_s``.
+    With ``once`` a run ends when all that was there at the start is copied. It tries for
+    ``reconnect_s`` to make a lost connection again. ``is_stopped`` is asked between steps.
     """
-    while not run.is_stopped():
-        waited_s = run.clock() - since_s
-        if waited_s > run.reconnect_s:
-            raise LostError(waited_s, str(lost)) from lost
-        run.sleep(min(max(waited_s, BACKOFF_MIN_S), BACKOFF_MAX_S))
-        failed = attempt()
-        if failed is None:
-            return
-        lost = failed
+
+    once: bool = False
+    reconnect_s: float = 300.0
+    is_stopped: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def until_back(
+        self, lost: Exception, attempt: Callable[[], Exception | None], since_s: float
+    ) -> None:
+        """Call ``attempt`` with growing pauses until it returns None, or the run is stopped.
+
+        ``lost`` is the first error, and ``attempt`` returns the next ones. Raises LostError
+        ``reconnect_s`` after ``since_s``.
+        """
+        while not self.is_stopped():
+            waited_s = self.clock() - since_s
+            if waited_s > self.reconnect_s:
+                raise LostError(waited_s, str(lost)) from lost
+            self.sleep(min(max(waited_s, BACKOFF_MIN_S), BACKOFF_MAX_S))
+            failed = attempt()
+            if failed is None:
+                return
+            lost = failed
 
 
 @dataclass(slots=True)
-class MirrorRun:
-    """One run of a mirror. Without a ``carrier`` subscriptions stay where they are.
-
-    With ``once`` it ends when all that was there at the start is mirrored. It tries for
-    ``reconnect_s`` to make a lost connection again. ``is_stopped`` is asked between steps.
-    """
+class MirrorRun(Run):
+    """One run of a mirror. Without a ``carrier`` subscriptions stay where they are."""
 
     source: Source
     target: Target
@@ -71,11 +74,6 @@ class MirrorRun:
     pace: Pace
     report: Report
     carrier: SubscriptionCarrier | None = None
-    once: bool = False
-    reconnect_s: float = 300.0
-    is_stopped: Callable[[], bool] = lambda: False
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
     _topics: dict[str, TopicMirror | None] = field(default_factory=dict)
     """None: a topic that is not open."""
     _gone: set[str] = field(default_factory=set)
@@ -221,7 +219,7 @@ class MirrorRun:
         now_s, entries = self.clock(), self.report.sum().entries
         if entries != self._lost_entries or now_s - self._back_s > PING_S:
             self._lost_s, self._lost_entries = now_s, entries
-        until_back(self, lost, self._opened, self._lost_s)
+        self.until_back(lost, self._opened, self._lost_s)
         self._back_s = self.clock()
 
     def _opened(self) -> Exception | None:

@@ -194,7 +194,9 @@ class History:
         return cls(steps)
 
 
-Rule = Callable[[History, str], Iterator[Anomaly]]
+Found = tuple[str, tuple[Step, ...]]
+"""The text of an anomaly, and the steps that show it."""
+Rule = Callable[[History, str], Iterator[Found]]
 RULES: dict[str, Rule] = {}
 
 
@@ -211,10 +213,10 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 def check(history: History, *, rules: Iterable[str] = RULES) -> list[Anomaly]:
     """All anomalies of a history, by rule and topic."""
     return [
-        anomaly
+        Anomaly(name, topic, text, steps)
         for name in rules
         for topic in history.topics
-        for anomaly in RULES[name](history, topic)
+        for text, steps in RULES[name](history, topic)
     ]
 
 
@@ -231,21 +233,21 @@ def table(history: History, found: Iterable[Anomaly]) -> list[str]:
 
 
 @rule("lost-write")
-def lost_writes(history: History, topic: str) -> Iterator[Anomaly]:
+def lost_writes(history: History, topic: str) -> Iterator[Found]:
     """A message that was acknowledged is not in the log."""
     stored = {step.value for step in history.log(topic)}
     for send in history.of(topic, "send"):
         if history.is_acknowledged(send) and send.value not in stored:
-            yield Anomaly("lost-write", topic, f"{send.value} is not in the log", (send,))
+            yield f"{send.value} is not in the log", (send,)
 
 
 @rule("lost-read")
-def lost_reads(history: History, topic: str) -> Iterator[Anomaly]:
+def lost_reads(history: History, topic: str) -> Iterator[Found]:
     """A message that a consumer got is not in the log: it was delivered before it was durable."""
     stored = {step.value for step in history.log(topic)}
     for step in history.of(topic, "receive"):
         if step.value not in stored:
-            yield Anomaly("lost-read", topic, f"{step.value} was received and is gone", (step,))
+            yield f"{step.value} was received and is gone", (step,)
 
 
 #: After a fault clients need some time until they are connected again.
@@ -253,7 +255,7 @@ CALM_NS = 5 * S_NS
 
 
 @rule("duplicate")
-def duplicates(history: History, topic: str) -> Iterator[Anomaly]:
+def duplicates(history: History, topic: str) -> Iterator[Found]:
     """A message is in the log twice, although it may be stored only once, or nothing happened that
     could let a client send it again.
     """
@@ -265,13 +267,12 @@ def duplicates(history: History, topic: str) -> Iterator[Anomaly]:
     seen: dict[str | None, Step] = {}
     for step in history.log(topic):
         if step.value in once and step.value in seen:
-            text = f"{step.value} is in the log twice"
-            yield Anomaly("duplicate", topic, text, (seen[step.value], step))
+            yield f"{step.value} is in the log twice", (seen[step.value], step)
         seen[step.value] = step
 
 
 @rule("aborted-read")
-def aborted_reads(history: History, topic: str) -> Iterator[Anomaly]:
+def aborted_reads(history: History, topic: str) -> Iterator[Found]:
     """A message that was refused, or whose transaction was aborted, was delivered."""
     told: dict[str | None, set[bool | None]] = defaultdict(set)
     sends = {}
@@ -281,23 +282,22 @@ def aborted_reads(history: History, topic: str) -> Iterator[Anomaly]:
         sends[step.value] = step
     for step in history.of(topic, "receive", "read"):
         if told.get(step.value) == {False}:
-            text = f"{step.value} was refused or aborted, and {step.what}"
-            yield Anomaly("aborted-read", topic, text, (sends[step.value], step))
+            yield f"{step.value} was refused or aborted, and {step.what}", (sends[step.value], step)
             told[step.value].add(None)  # reported once
 
 
 @rule("unsent-read")
-def unsent_reads(history: History, topic: str) -> Iterator[Anomaly]:
+def unsent_reads(history: History, topic: str) -> Iterator[Found]:
     """A message was delivered that nobody has sent."""
     sent = {step.value for step in history.of(topic, "send")}
     for step in history.of(topic, "receive", "read"):
         if step.value not in sent:
-            yield Anomaly("unsent-read", topic, f"nobody has sent {step.value}", (step,))
+            yield f"nobody has sent {step.value}", (step,)
             sent.add(step.value)
 
 
 @rule("inconsistent-position")
-def inconsistent_positions(history: History, topic: str) -> Iterator[Anomaly]:
+def inconsistent_positions(history: History, topic: str) -> Iterator[Found]:
     """One position had two messages, as seen by two steps."""
     at: dict[Place, Step] = {}
     for step in history.of(topic, "send", "receive", "read"):
@@ -305,12 +305,11 @@ def inconsistent_positions(history: History, topic: str) -> Iterator[Anomaly]:
             continue
         first = at.setdefault(step.place, step)
         if first.value != step.value:
-            text = f"{step.position} has {first.value} and {step.value}"
-            yield Anomaly("inconsistent-position", topic, text, (first, step))
+            yield f"{step.position} has {first.value} and {step.value}", (first, step)
 
 
 @rule("nonmonotonic-send")
-def nonmonotonic_sends(history: History, topic: str) -> Iterator[Anomaly]:
+def nonmonotonic_sends(history: History, topic: str) -> Iterator[Found]:
     """A producer's later message stands before its earlier one."""
     last: dict[str, Step] = {}
     for step in history.of(topic, "send"):
@@ -318,22 +317,20 @@ def nonmonotonic_sends(history: History, topic: str) -> Iterator[Anomaly]:
             continue
         before = last.get(step.client)
         if before is not None and step.place <= before.place:
-            text = f"{step.value} was sent after {before.value} and stands before it"
-            yield Anomaly("nonmonotonic-send", topic, text, (before, step))
+            yield f"{step.value} was sent after {before.value} and stands before it", (before, step)
         last[step.client] = step
 
 
 @rule("index-gap")
-def index_gaps(history: History, topic: str) -> Iterator[Anomaly]:
+def index_gaps(history: History, topic: str) -> Iterator[Found]:
     """The index of a message does not follow that of the message before it (PIP-70)."""
     for before, step in pairwise(history.log(topic)):
         if before.index is not None and step.index is not None and step.index != before.index + 1:
-            text = f"index {step.index} comes after {before.index}"
-            yield Anomaly("index-gap", topic, text, (before, step))
+            yield f"index {step.index} comes after {before.index}", (before, step)
 
 
 @rule("time-falls")
-def falling_times(history: History, topic: str) -> Iterator[Anomaly]:
+def falling_times(history: History, topic: str) -> Iterator[Found]:
     """The broker's time of a message is before that of the message before it."""
     for before, step in pairwise(history.log(topic)):
         if (
@@ -341,12 +338,11 @@ def falling_times(history: History, topic: str) -> Iterator[Anomaly]:
             and step.time_ms is not None
             and step.time_ms < before.time_ms
         ):
-            text = f"{step.time_ms} comes after {before.time_ms}"
-            yield Anomaly("time-falls", topic, text, (before, step))
+            yield f"{step.time_ms} comes after {before.time_ms}", (before, step)
 
 
 @rule("lost-change")
-def lost_changes(history: History, topic: str) -> Iterator[Anomaly]:
+def lost_changes(history: History, topic: str) -> Iterator[Found]:
     """A value read of a setting is neither the last acknowledged one nor a later one that was
     requested or of unknown result.
     """
@@ -363,8 +359,7 @@ def lost_changes(history: History, topic: str) -> Iterator[Anomaly]:
             and max(step.begin_ns, step.end_ns - 1 + (0 if step.ok else CALM_NS)) >= last_ns
         ]
         if get.value not in {step.value for step in possible}:
-            text = f"{get.value} was read after a change to {possible[-1].value}"
-            yield Anomaly("lost-change", topic, text, (*possible, get))
+            yield f"{get.value} was read after a change to {possible[-1].value}", (*possible, get)
 
 
 #: A client that had to connect again since may not have gone on where it had asked for.
@@ -372,7 +367,7 @@ SEEK_NS = 2 * S_NS
 
 
 @rule("seek-not-first")
-def wrong_seeks(history: History, topic: str) -> Iterator[Anomaly]:
+def wrong_seeks(history: History, topic: str) -> Iterator[Found]:
     """The first message after a seek by time is not the first one with that time or a later one."""
     log = [step for step in history.log(topic) if step.time_ms is not None]
     times = [step.time_ms or 0 for step in log]
@@ -385,7 +380,7 @@ def wrong_seeks(history: History, topic: str) -> Iterator[Anomaly]:
         expected = log[at].value if at < len(log) else None
         if expected != seek.value:
             text = f"from {seek.time_ms} the first message is {expected}, not {seek.value}"
-            yield Anomaly("seek-not-first", topic, text, (seek, *log[at : at + 1]))
+            yield text, (seek, *log[at : at + 1])
 
 
 #: For this time before an acknowledgement a fault may have kept it from the broker, and after it
@@ -413,7 +408,7 @@ def _is_surely_before(step: Step, other: Step) -> bool:
 
 
 @rule("skipped")
-def skipped(history: History, topic: str) -> Iterator[Anomaly]:
+def skipped(history: History, topic: str) -> Iterator[Found]:
     """A consumer in order got a later message before one that it never got."""
     log = history.log(topic)
     places = [step.place for step in log]
@@ -431,13 +426,13 @@ def skipped(history: History, topic: str) -> Iterator[Anomaly]:
                 missed = next((each for each in between if each.value not in had), None)
                 if missed is not None and _is_surely_before(before, step):
                     text = f"{step.value} came after {before.value}, without {missed.value}"
-                    yield Anomaly("skipped", topic, text, (before, missed, step))
+                    yield text, (before, missed, step)
             had.add(step.value)
             before = step
 
 
 @rule("nonmonotonic-poll")
-def nonmonotonic_polls(history: History, topic: str) -> Iterator[Anomaly]:
+def nonmonotonic_polls(history: History, topic: str) -> Iterator[Found]:
     """A consumer in order got an earlier message again, without a reason."""
     for steps in _by_subscription(history, topic, "receive", *CHANGES).values():
         before: Step | None = None
@@ -452,12 +447,12 @@ def nonmonotonic_polls(history: History, topic: str) -> Iterator[Anomaly]:
                 and not history.was_disturbed(before.begin_ns - BEFORE_FAULT_NS, step.end_ns)
             ):
                 text = f"{step.value} came after {before.value}, and stands before it"
-                yield Anomaly("nonmonotonic-poll", topic, text, (before, step))
+                yield text, (before, step)
             before = step
 
 
 @rule("unseen")
-def unseen(history: History, topic: str) -> Iterator[Anomaly]:
+def unseen(history: History, topic: str) -> Iterator[Found]:
     """A subscription never got an acknowledged message that was sent while it was there."""
     made = _by_subscription(history, topic, "subscribe")
     got = _by_subscription(history, topic, "receive")
@@ -471,12 +466,11 @@ def unseen(history: History, topic: str) -> Iterator[Anomaly]:
             if send.end_ns > steps[-1].begin_ns:
                 continue
             if send.value not in received and send.value in stored:
-                text = f"{name} never got {send.value}"
-                yield Anomaly("unseen", topic, text, (send, steps[-1]))
+                yield f"{name} never got {send.value}", (send, steps[-1])
 
 
 @rule("redelivered")
-def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
+def redelivered(history: History, topic: str) -> Iterator[Found]:
     """A message came again although its acknowledgement was durable, or could not be lost."""
     for steps in _by_subscription(history, topic, "receive", "acknowledge", *CHANGES).values():
         acknowledged: dict[Message, Step] = {}
@@ -498,24 +492,22 @@ def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
                     ack.begin_ns - BEFORE_FAULT_NS, ack.end_ns + AFTER_FAULT_NS
                 )
                 if is_new and is_safe and step.begin_ns > ack.end_ns:
-                    text = f"{step.value} came again after its acknowledgement"
-                    yield Anomaly("redelivered", topic, text, (ack, step))
+                    yield f"{step.value} came again after its acknowledgement", (ack, step)
 
 
 @rule("too-early")
-def too_early(history: History, topic: str) -> Iterator[Anomaly]:
+def too_early(history: History, topic: str) -> Iterator[Found]:
     """A delayed message came before its time."""
     due = {step.value: step for step in history.of(topic, "send") if step.due_ns is not None}
     for step in history.of(topic, "receive"):
         send = due.get(step.value)
         if send is not None and send.due_ns is not None and step.end_ns < send.due_ns:
             early_s = (send.due_ns - step.end_ns) / S_NS
-            text = f"{step.value} came {early_s:.3f} s too early"
-            yield Anomaly("too-early", topic, text, (send, step))
+            yield f"{step.value} came {early_s:.3f} s too early", (send, step)
 
 
 @rule("key-order")
-def key_orders(history: History, topic: str) -> Iterator[Anomaly]:
+def key_orders(history: History, topic: str) -> Iterator[Found]:
     """On a Key_Shared subscription the messages of a key came out of order, for the first time."""
     for steps in _by_subscription(history, topic, "receive").values():
         had: set[str | None] = set()
@@ -528,12 +520,11 @@ def key_orders(history: History, topic: str) -> Iterator[Anomaly]:
             if before is None or step.place > before.place:
                 last[step.key] = step
             elif _is_surely_before(before, step):
-                text = f"{step.value} of key {step.key} came after {before.value}"
-                yield Anomaly("key-order", topic, text, (before, step))
+                yield f"{step.value} of key {step.key} came after {before.value}", (before, step)
 
 
 @rule("two-consumers")
-def two_consumers(history: History, topic: str) -> Iterator[Anomaly]:
+def two_consumers(history: History, topic: str) -> Iterator[Found]:
     """Two consumers of an Exclusive or Failover subscription got messages by turns."""
     for steps in _by_subscription(history, topic, "receive", *CHANGES).values():
         turns: list[Step] = []
@@ -551,11 +542,11 @@ def two_consumers(history: History, topic: str) -> Iterator[Anomaly]:
                 and not history.was_disturbed(turns[-3].begin_ns - BEFORE_FAULT_NS, step.end_ns)
             ):
                 text = f"{turns[-3].client}, {turns[-2].client} and {step.client} by turns"
-                yield Anomaly("two-consumers", topic, text, tuple(turns[-3:]))
+                yield text, tuple(turns[-3:])
 
 
 @rule("backlog")
-def wrong_backlogs(history: History, topic: str) -> Iterator[Anomaly]:
+def wrong_backlogs(history: History, topic: str) -> Iterator[Found]:
     """The broker reports a backlog although all was received, or none although not."""
     received = _by_subscription(history, topic, "receive")
     stored = {step.value for step in history.log(topic)}
@@ -563,14 +554,14 @@ def wrong_backlogs(history: History, topic: str) -> Iterator[Anomaly]:
         left = stored - {step.value for step in received.get(name, ())}
         if steps[-1].count != len(left):
             text = f"{name} has a backlog of {steps[-1].count}, and {len(left)} are left"
-            yield Anomaly("backlog", topic, text, (steps[-1],))
+            yield text, (steps[-1],)
 
 
 # -- transactions -------------------------------------------------------------------------------
 
 
 @rule("precommitted-read")
-def precommitted_reads(history: History, topic: str) -> Iterator[Anomaly]:
+def precommitted_reads(history: History, topic: str) -> Iterator[Found]:
     """A message was delivered before its client wanted to commit its transaction."""
     sends = {step.value: step for step in history.of(topic, "send") if step.transaction}
     for step in history.of(topic, "receive"):
@@ -578,19 +569,18 @@ def precommitted_reads(history: History, topic: str) -> Iterator[Anomaly]:
         commit = send and history.commits.get(send.transaction)
         if send and commit and step.end_ns < commit.begin_ns:
             text = f"{step.value} was received before {send.transaction} was committed"
-            yield Anomaly("precommitted-read", topic, text, (send, step, commit))
+            yield text, (send, step, commit)
 
 
 @rule("torn-transaction")
-def torn_transactions(history: History, topic: str) -> Iterator[Anomaly]:
+def torn_transactions(history: History, topic: str) -> Iterator[Found]:
     """Of a transaction of unknown end one message is in the log, and another one is not."""
     stored = {step.value for step in history.log(topic)}
     for send in history.of(topic, "send"):
         if send.value in stored or history.is_acknowledged(send):
             continue  # it would be a lost write
         if send.ok and send.transaction in history.shown:
-            text = f"{send.value} is not in the log, and others of {send.transaction} are"
-            yield Anomaly("torn-transaction", topic, text, (send,))
+            yield f"{send.value} is not in the log, and others of {send.transaction} are", (send,)
 
 
 def _by_transactions(
@@ -606,29 +596,28 @@ def _by_transactions(
 
 
 @rule("processed-twice")
-def processed_twice(history: History, topic: str) -> Iterator[Anomaly]:
+def processed_twice(history: History, topic: str) -> Iterator[Found]:
     """Two transactions have acknowledged the same message, and both were committed."""
     for name, acknowledged in _by_transactions(history, topic):
         for (value, _), steps in acknowledged.items():
             done = [step for step in steps if step.ok or step.transaction in history.shown]
             if len(done) > 1:
-                text = f"{value} was acknowledged by {len(done)} transactions on {name}"
-                yield Anomaly("processed-twice", topic, text, tuple(done))
+                yield f"{value} was acknowledged by {len(done)} transactions on {name}", tuple(done)
 
 
 @rule("unprocessed")
-def unprocessed(history: History, topic: str) -> Iterator[Anomaly]:
+def unprocessed(history: History, topic: str) -> Iterator[Found]:
     """A message that was acknowledged only by transactions that were aborted never came again."""
     drained = _by_subscription(history, topic, "drained")
     for name, acknowledged in _by_transactions(history, topic):
         for (value, _), steps in acknowledged.items():
             if name in drained and all(step.ok is False for step in steps):
                 text = f"{value} was acknowledged by none that was committed on {name}"
-                yield Anomaly("unprocessed", topic, text, (*steps, drained[name][-1]))
+                yield text, (*steps, drained[name][-1])
 
 
 @rule("cycle")
-def cycles(history: History, topic: str) -> Iterator[Anomaly]:
+def cycles(history: History, topic: str) -> Iterator[Found]:
     """Transactions have read from each other in a circle, one of them from one that had not ended
     (Adya's G1c). A circle of writes (G0) is no anomaly, as with Jepsen: positions in the log are
     given before the end.
@@ -651,8 +640,7 @@ def cycles(history: History, topic: str) -> Iterator[Anomaly]:
         ]
         if not free:
             steps = tuple(step for writers in reads.values() for step in writers.values())
-            text = f"{', '.join(sorted(reads))} have read from each other"
-            yield Anomaly("cycle", topic, text, steps)
+            yield f"{', '.join(sorted(reads))} have read from each other", steps
             return
         for one in free:
             del reads[one]

@@ -377,9 +377,8 @@ def subscribe(
     return frame(body)
 
 
-def flow(consumer_id: int, permits: int) -> bytes:
-    """FLOW: allow the broker to send `permits` more messages."""
-    return frame(pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
+#: Allows the broker to send so many more messages.
+flow = _builder(pb.CommandFlow, "consumer_id", "messagePermits")
 
 
 def ack(

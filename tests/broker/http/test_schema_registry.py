@@ -94,6 +94,20 @@ def registry(broker):
     return Registry(broker.schema_registry_url)
 
 
+def test_two_settings_of_a_subject_at_once_are_both_kept(registry):
+    """Its level and its mode are stored as one value."""
+    registry("POST", "/subjects/other/versions", {"schema": ONE})
+    asks = {"/config/other": {"compatibility": "FULL"}, "/mode/other": {"mode": "READONLY"}}
+    with ThreadPoolExecutor(2) as both:
+        for _ in range(30):
+            told = [both.submit(registry, "PUT", path, body) for path, body in asks.items()]
+            assert {each.result()[0] for each in told} == {200}
+            assert registry.get("/config/other") == {"compatibilityLevel": "FULL"}
+            assert registry.get("/mode/other") == {"mode": "READONLY"}
+            for path in asks:
+                registry("DELETE", path)
+
+
 def test_a_schema_has_one_id_under_every_subject(registry):
     """Versions count from 1 in each subject; an id leads to all of them."""
     assert registry.register("t-value", ONE) == 1
@@ -108,7 +122,7 @@ def test_a_schema_has_one_id_under_every_subject(registry):
     assert registry.get(f"{VALUE}/versions/latest") == shown
     assert registry.get(f"{VALUE}/versions/2/schema") == json.loads(TWO)
     assert registry("POST", VALUE, {"schema": TWO}) == (200, shown)
-    assert registry.get("/schemas/ids/1") == {"schema": ONE}
+    assert registry.get("/schemas/ids/1?fetchMaxId=true") == {"schema": ONE, "maxId": 2}
     everything = registry.get("/schemas")
     assert [(each["subject"], each["version"], each["id"]) for each in everything] == [
         ("t-key", 1, 1), ("t-value", 1, 1), ("t-value", 2, 2),
@@ -149,7 +163,9 @@ def test_refusals_have_the_registrys_codes(registry):
         ("POST", f"/subjects/{'x' * 513}/versions", {"schema": ONE}, (422, 42208)),
         ("POST", "/subjects/a%00b/versions", {"schema": ONE}, (422, 42208)),
         ("PUT", "/config", {"compatibility": "SOME"}, (422, 42203)),
+        ("PUT", "/mode", {"mode": "IMPORT"}, (422, 42204)),
         ("GET", "/config/t-value", None, (404, 40408)),
+        ("GET", "/mode/t-value", None, (404, 40409)),
         ("GET", "/subjects?limit=x", None, (400, 400)),
         ("GET", "/subjects?offset=-1", None, (400, 400)),
         ("GET", "/nothing", None, (404, 404)),
@@ -168,6 +184,7 @@ def test_what_is_deleted_comes_back_until_it_is_deleted_for_good(registry):
     assert registry.code("DELETE", one) == (404, 40406)
     assert registry.get(f"{VALUE}/versions") == [2]
     assert registry.get(f"{VALUE}/versions?deleted=true") == [1, 2]
+    assert registry.get(f"{VALUE}/versions?deletedOnly=true") == [1]
     assert registry.get("/schemas/ids/1/schema") == RECORD
     assert registry("DELETE", f"{one}?permanent=true") == (200, 1)
     assert registry.code("GET", "/schemas/ids/1") == (404, 40403)
@@ -183,7 +200,7 @@ def test_what_is_deleted_comes_back_until_it_is_deleted_for_good(registry):
     assert registry.register("t-value", ONE) == 3
 
 
-def test_compatibility_is_pulsars_policy(broker, registry):
+def test_compatibility_and_mode_are_pulsars_policies(broker, registry):
     """Of the namespace, and of a topic that exists; another subject has its own."""
     assert registry.get("/config") == {"compatibilityLevel": "FULL"}
     url = f"{broker.http_url}/admin/v2/namespaces/public/default/schemaCompatibilityStrategy"
@@ -203,20 +220,16 @@ def test_compatibility_is_pulsars_policy(broker, registry):
         assert registry("DELETE", f"/config/{subject}") == (200, {"compatibilityLevel": "FORWARD"})
         shown = {"compatibilityLevel": "FULL"}
         assert registry.get(f"/config/{subject}?defaultToGlobal=true") == shown
-
-
-def test_nothing_is_registered_where_schemas_may_not_be_added(broker, registry):
-    """By the policy `isAllowAutoUpdateSchema`; what is there already still has its id."""
-    registry.register("other", ONE)
-    url = f"{broker.http_url}/admin/v2/namespaces/public/default/isAllowAutoUpdateSchema"
-    headers = {"Content-Type": "application/json"}
-    urllib.request.urlopen(urllib.request.Request(url, b"false", headers)).close()
-    for named in ("new", "other", "t-value"):
+    for place, named in (("", "new"), ("/other", "other")):
+        read_only = {"mode": "READONLY"}
+        assert registry("PUT", f"/mode{place}", read_only) == (200, read_only)
+        assert registry.get(f"/mode{place}") == read_only
         body = {"schema": TWO}
         assert registry.code("POST", f"/subjects/{named}/versions", body) == (422, 42205)
-    assert registry.code("DELETE", "/subjects/other") == (422, 42205)
-    assert registry.code("DELETE", "/subjects/other/versions/1") == (422, 42205)
-    assert registry.register("other", ONE) == 1
+        assert registry.code("DELETE", "/subjects/other") == (422, 42205)
+        assert registry.code("DELETE", "/subjects/other/versions/1") == (422, 42205)
+        assert registry("PUT", f"/mode{place}", {"mode": "READWRITE"})[0] == 200
+        registry.register(named, TWO)
 
 
 @pytest.mark.parametrize("body", [{}, {"compatibility": None}, {"compatibilityLevel": "FULL"}])
@@ -340,11 +353,11 @@ def test_the_registry_has_the_topics_permissions():
             (reader, "POST", "/subjects/some.Record/versions"),
             (writer, "DELETE", VALUE),
             (writer, "PUT", "/config"),
-            (writer, "PUT", "/config/t-value"),
+            (writer, "PUT", "/mode/t-value"),
             (stranger, "GET", f"{VALUE}/versions"),
             (stranger, "GET", "/schemas/ids/1"),
         ):
-            given = body if method == "POST" else {"compatibility": "NONE"}
+            given = body if method == "POST" else {"compatibility": "NONE", "mode": "READONLY"}
             assert client.code(method, path, None if method == "GET" else given) == denied, path
         assert stranger.get("/subjects") == []
         assert admin("DELETE", VALUE) == (200, [1])

@@ -5,8 +5,8 @@ those of Confluent's registry. Its subjects are those of one namespace, `kafka_n
 `T-value` is the schema of the topic T, which Pulsar's clients use, too (`topics.schema_ids`).
 
 Compatibility is Pulsar's policy `schemaCompatibilityStrategy`, of the namespace and of the topic;
-NONE is ALWAYS_COMPATIBLE. A subject that is no topic's has its own under `CONFIG_KIND`. Where
-`isAllowAutoUpdateSchema` is false, nothing is registered or deleted.
+NONE is ALWAYS_COMPATIBLE. The mode READONLY is `isAllowAutoUpdateSchema` false. A subject that is
+no topic's has both under `CONFIG_KIND`.
 
 Avro is compared by Avro's rules. JSON Schema and Protobuf are not: of them the type counts.
 
@@ -20,10 +20,10 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
@@ -33,7 +33,7 @@ from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import KeyValue, Schema
 from ...wire import TopicName
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
-from ..policies.pulsar_policies import COMPATIBILITY_STRATEGY
+from ..policies.pulsar_policies import ALLOWS_AUTO_UPDATE, COMPATIBILITY_STRATEGY
 from ..security import needs
 from ..security.authentication import PeerCertificate, Principal
 from ..security.authorization import Target
@@ -57,6 +57,7 @@ from ..topics.schema_ids import (
 from ..topics.schemas import (
     MAX_DEFINITION_BYTES,
     Facts,
+    SchemaRules,
     SchemaVersion,
     examine,
     live_of,
@@ -84,6 +85,7 @@ SHOWN_LEVELS = {
     # There is no level that refuses every schema.
     "ALWAYS_INCOMPATIBLE": "FULL_TRANSITIVE",
 }
+MODES = {"READWRITE": True, "READONLY": False}
 MAX_SUBJECT_CHARACTERS = 512
 MAX_REFERENCES = 100
 MAX_VERSION = 2**31 - 1
@@ -97,7 +99,6 @@ routes = Routes()
 _SUBJECT = "/subjects/{subject}"
 _VERSION = f"{_SUBJECT}/versions/{{version}}"
 _ID = "/schemas/ids/{id}"
-_CONFIG = "/config/{subject}"
 _COMPATIBILITY = "/compatibility/subjects/{subject}/versions"
 _NEED = needs.AUTHENTICATED
 NEEDS = {
@@ -323,9 +324,10 @@ async def schemas(request: Request) -> Json:
 
 def _is_shown(facts: Facts, request: Request) -> bool:
     after = max((at for at, each in enumerate(facts) if each.get("is_deletion")), default=-1)
-    if any(each.get("id") and not each.get("is_hidden") for each in facts[after + 1 :]):
-        return True
-    return request.flag("deleted") and any(each.get("id") for each in facts)
+    live = any(each.get("id") and not each.get("is_hidden") for each in facts[after + 1 :])
+    if request.flag("deletedOnly"):
+        return not live and any(each.get("id") for each in facts)
+    return live or (request.flag("deleted") and any(each.get("id") for each in facts))
 
 
 def _asked(request: Request, most: int) -> slice:
@@ -346,7 +348,10 @@ def _count(request: Request, name: str, default: int) -> int:
 async def versions(request: Request, subject: str) -> Json:
     """The numbers of a subject's versions."""
     found = await _subject(request, "Read", subject)
-    return [one.number + 1 for one in found.shown(deleted=request.flag("deleted"))]
+    shown = found.shown(deleted=request.flag("deleted") or request.flag("deletedOnly"))
+    if request.flag("deletedOnly"):
+        shown = [one for one in shown if one not in found.live]
+    return [one.number + 1 for one in shown]
 
 
 @routes.get(_VERSION, _NEED)
@@ -564,8 +569,8 @@ async def lookup(request: Request, subject: str) -> Json:
     return _registered(subject, one)
 
 
-def _check_writable(request: Request, found: _Subject) -> None:
-    if not request.services.schemas.rules.allows_update(found.topic or found.place):
+async def _check_writable(request: Request, found: _Subject) -> None:
+    if not await MODE.in_force(request, found):
         raise RegistryError(42205, f"Subject {found.name} is in read-only mode")
 
 
@@ -577,8 +582,8 @@ async def register(request: Request, subject: str) -> Json:
     known = await _find(request, posted, found.live)
     if known is not None:
         return {"id": known.id}
-    _check_writable(request, found)
-    strategy = await _strategy(request, found)
+    await _check_writable(request, found)
+    strategy = await COMPATIBILITY.in_force(request, found)
     _check_types(found, posted, strategy)
     schemas = request.services.schemas
     number = await schemas.register(
@@ -602,91 +607,118 @@ def _check_types(found: _Subject, posted: SchemaVersion, strategy: str) -> None:
         raise IncompatibleSchemaError(f"{found.name} has schemas of the type {before}, not {kind}")
 
 
-# -- compatibility --------------------------------------------------------------------------------
+# -- compatibility and mode -----------------------------------------------------------------------
 
 
-async def _own_strategy(request: Request, found: _Subject | None) -> str | None:
-    """The strategy of the namespace (None), or that of a subject; None: it has none of its own."""
-    services = request.services
-    if found is None:
-        return services.schemas.rules.strategy(subject_place(_namespace(request), "-"))
+async def _own(request: Request, found: _Subject) -> dict[str, Any]:
+    """The policies set for a subject itself, by Pulsar's names."""
     if found.topic is not None:
-        own = request.topics.policies.policies_of_topic(found.topic)
-    else:
-        writer, place = request.topics.catalog_writer, str(found.place)
-        stored = await writer.in_turn(lambda: writer.read(CONFIG_KIND, place))
-        own = json.loads(stored or b"{}")
-    return cast("str | None", own.get(COMPATIBILITY_STRATEGY.key))
+        return dict(request.topics.policies.policies_of_topic(found.topic))
+    writer = request.topics.catalog_writer
+    stored = await writer.in_turn(lambda: writer.read(CONFIG_KIND, str(found.place)))
+    return cast("dict[str, Any]", json.loads(stored or b"{}"))
 
 
-async def _strategy(request: Request, found: _Subject) -> str:
-    """The strategy that applies to a subject."""
-    own = await _own_strategy(request, found) or await _own_strategy(request, None)
-    assert own is not None, "a namespace has one"
-    return own
-
-
-async def _set_strategy(request: Request, found: _Subject | None, strategy: str | None) -> None:
-    """Set the strategy of a subject, or of the namespace. Raises RegistryError."""
-    services, policy = request.services, COMPATIBILITY_STRATEGY.key
+async def _set(request: Request, found: _Subject | None, policy: str, value: Any) -> None:
+    """Set a policy of a subject, or of the namespace. Raises RegistryError."""
+    services = request.services
     if found is None:
         namespace, need = _namespace(request), NEEDS["Administer"]
         if not services.authorizer.allows(request.principal, need, Target.of_namespace(namespace)):
             raise RegistryError(40301, "User is denied operation Administer on all subjects")
-        await request.topics.policies.set(namespace, policy, strategy)
+        await request.topics.policies.set(namespace, policy, value)
     elif found.topic is not None:
         try:
-            await request.topics.policies.set(found.topic, policy, strategy)
+            await request.topics.policies.set(found.topic, policy, value)
         except RefusedError as error:
             raise RegistryError(40401, f"Subject '{found.name}': {error.message}") from error
     else:
         found.shown(deleted=True)
-        text = None if strategy is None else json.dumps({policy: strategy}).encode()
-        await request.topics.catalog_writer.put(CONFIG_KIND, str(found.place), text)
+        catalog_writer, place = request.topics.catalog_writer, str(found.place)
+
+        async def revise() -> None:
+            own = json.loads(await catalog_writer.read(CONFIG_KIND, place) or b"{}")
+            left = {k: each for k, each in {**own, policy: value}.items() if each is not None}
+            text = json.dumps(left).encode() if left else None
+            await catalog_writer.write((CONFIG_KIND, place, text))
+
+        await catalog_writer.revising(revise)
 
 
-async def _configured(request: Request, operation: str, subject: str | None) -> _Subject | None:
-    return None if subject is None else await _subject(request, operation, subject)
+class _Setting(NamedTuple):
+    """A policy of Pulsar's that the namespace has, and each subject may override."""
+
+    policy: str
+    in_namespace: Callable[[SchemaRules, TopicName], Any]
+    #: The field of an answer, and of a request and the answer to that.
+    shown_as: str
+    posted_as: str
+    #: The policy's values by the registry's names, and the reverse.
+    values: Mapping[str, Any]
+    names: Mapping[Any, str]
+    invalid_code: int
+    absent_code: int
+
+    async def of(self, request: Request, found: _Subject | None) -> Any:
+        """The value of a subject, or of the namespace; None: it is not set there."""
+        if found is not None:
+            return (await _own(request, found)).get(self.policy)
+        place = subject_place(_namespace(request), "-")
+        return self.in_namespace(request.services.schemas.rules, place)
+
+    async def in_force(self, request: Request, found: _Subject) -> Any:
+        """The value that applies to a subject."""
+        own = await self.of(request, found)
+        return await self.of(request, None) if own is None else own
+
+    async def show(self, request: Request, subject: str | None = None) -> Json:
+        """The value of a subject, or of the namespace for subjects without one."""
+        found = None if subject is None else await _subject(request, "Read", subject)
+        own = await self.of(request, found)
+        if own is None:
+            if not request.flag("defaultToGlobal"):
+                what = f"subject-level {self.posted_as}"
+                reason = f"Subject '{subject}' does not have {what} configured"
+                raise RegistryError(self.absent_code, reason)
+            own = await self.of(request, None)
+        return {self.shown_as: self.names[own]}
+
+    async def set(self, request: Request, subject: str | None = None) -> Json:
+        """Set it for a subject, or for the namespace."""
+        given = (await _body(request)).get(self.posted_as)
+        name = given.upper() if isinstance(given, str) else ""
+        if name not in self.values:
+            reason = f"Invalid {self.posted_as}. Valid values are {', '.join(self.values)}"
+            raise RegistryError(self.invalid_code, reason)
+        found = None if subject is None else await _subject(request, "Administer", subject)
+        await _set(request, found, self.policy, self.values[name])
+        return {self.posted_as: name}
+
+    async def unset(self, request: Request, subject: str | None = None) -> Json:
+        """Unset it; the answer has what was set, or in force in the namespace."""
+        found = None if subject is None else await _subject(request, "Administer", subject)
+        before = await self.of(request, found)
+        if before is None:
+            raise RegistryError(40401, f"Subject '{subject}' not found.")
+        await _set(request, found, self.policy, None)
+        return {self.shown_as: self.names[before]}
 
 
-@routes.get("/config", _NEED)
-@routes.get(_CONFIG, _NEED)
-async def show_level(request: Request, subject: str | None = None) -> Json:
-    """The compatibility level of a subject, or of the namespace for subjects without one."""
-    found = await _configured(request, "Read", subject)
-    own = await _own_strategy(request, found)
-    if own is None and request.flag("defaultToGlobal"):
-        own = await _own_strategy(request, None)
-    if own is None:
-        what = "subject-level compatibility"
-        raise RegistryError(40408, f"Subject '{subject}' does not have {what} configured")
-    return {"compatibilityLevel": SHOWN_LEVELS[own]}
-
-
-@routes.put("/config", _NEED)
-@routes.put(_CONFIG, _NEED)
-async def set_level(request: Request, subject: str | None = None) -> Json:
-    """Set the level of a subject, or of the namespace."""
-    given = (await _body(request)).get("compatibility")
-    level = given.upper() if isinstance(given, str) else ""
-    if level not in LEVELS:
-        reason = f"Invalid compatibility. Valid values are {', '.join(LEVELS)}"
-        raise RegistryError(42203, reason)
-    found = await _configured(request, "Administer", subject)
-    await _set_strategy(request, found, LEVELS[level])
-    return {"compatibility": level}
-
-
-@routes.delete("/config", _NEED)
-@routes.delete(_CONFIG, _NEED)
-async def unset_level(request: Request, subject: str | None = None) -> Json:
-    """Unset the level; the answer has what was set, or in force in the namespace."""
-    found = await _configured(request, "Administer", subject)
-    before = await _own_strategy(request, found)
-    if before is None:
-        raise RegistryError(40401, f"Subject '{subject}' not found.")
-    await _set_strategy(request, found, None)
-    return {"compatibilityLevel": SHOWN_LEVELS[before]}
+COMPATIBILITY = _Setting(
+    COMPATIBILITY_STRATEGY.key, SchemaRules.strategy, "compatibilityLevel", "compatibility",
+    LEVELS, SHOWN_LEVELS,
+    invalid_code=42203, absent_code=40408,
+)  # fmt: skip
+MODE = _Setting(
+    ALLOWS_AUTO_UPDATE.key, SchemaRules.allows_update, "mode", "mode", MODES,
+    {allowed: name for name, allowed in MODES.items()}, invalid_code=42204, absent_code=40409,
+)  # fmt: skip
+for _path, _setting in (("/config", COMPATIBILITY), ("/mode", MODE)):
+    for _place in (_path, f"{_path}/{{subject}}"):
+        routes.get(_place, _NEED)(_setting.show)
+        routes.put(_place, _NEED)(_setting.set)
+        if _place != "/mode":
+            routes.delete(_place, _NEED)(_setting.unset)
 
 
 @routes.post(f"{_COMPATIBILITY}/{{version}}", _NEED)
@@ -696,7 +728,7 @@ async def compatibility(request: Request, subject: str, version: str = "") -> Js
     posted = await _posted(request)
     found = await _subject(request, "Read", subject)
     among = [found.version(version, deleted=False)] if version else found.live
-    strategy = await _strategy(request, found)
+    strategy = await COMPATIBILITY.in_force(request, found)
     existing = [one.schema for one in among]
     messages: list[str] = []
     try:
@@ -716,7 +748,7 @@ async def compatibility(request: Request, subject: str, version: str = "") -> Js
 async def delete(request: Request, subject: str) -> Json:
     """Delete all versions of a subject, and answer with their numbers."""
     found = await _subject(request, "Administer", subject)
-    _check_writable(request, found)
+    await _check_writable(request, found)
     schemas = request.services.schemas
     gone = found.shown(deleted=True)
     if request.flag("permanent"):
@@ -741,7 +773,7 @@ async def delete(request: Request, subject: str) -> Json:
 async def delete_version(request: Request, subject: str, version: str) -> Json:
     """Delete one version, and answer with its number."""
     found = await _subject(request, "Administer", subject)
-    _check_writable(request, found)
+    await _check_writable(request, found)
     one = found.version(version, deleted=_number(version) is not None)
     is_live = one in found.live
     what = f"Subject '{subject}' Version {one.number + 1} was"
@@ -818,7 +850,11 @@ async def _with_id(request: Request, text: str) -> list[tuple[str, SchemaVersion
 async def by_id(request: Request, number: str) -> Json:
     """The schema with an id."""
     found = await _with_id(request, number)
-    return _definition(found[0][1])
+    shown = _definition(found[0][1])
+    schemas = request.services.schemas
+    if request.flag("fetchMaxId") and schemas.ids is not None:
+        shown["maxId"] = await request.topics.catalog_writer.in_turn(schemas.ids.highest)
+    return shown
 
 
 @routes.get(f"{_ID}/schema", _NEED)

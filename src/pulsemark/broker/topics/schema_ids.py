@@ -143,6 +143,10 @@ class SchemaIds:
         stored = await self._read(str(number), {}) or "[]"
         return [(key, version) for key, version in json.loads(stored)]
 
+    async def highest(self) -> int:
+        """The highest id that was given."""
+        return int(json.loads(await self._read(NEXT, {}) or "[1, 0]")[0]) - 1
+
     async def _read(self, name: str, changes: dict[str, str | None]) -> str | None:
         if name in changes:
             return changes[name]
