@@ -281,7 +281,7 @@ async def forget_all(broker: Broker) -> None:
         await _gone(topics.delete(TopicName.parse(text), force=True))
     if kafka is not None:
         await asyncio.gather(
-            *(kafka.offsets.dropping(name, None) for name in kafka.offsets.groups())
+            *(kafka.offsets.drop(name, None) for name in kafka.offsets.groups())
         )
 
 
