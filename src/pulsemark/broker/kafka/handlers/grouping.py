@@ -8,7 +8,7 @@ protocol's ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any
@@ -176,19 +176,30 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
 
 async def describe_groups(session: KafkaSession, request: Request) -> None:
     """Answer with the state of groups and their members."""
-    coordinator, total_bytes = session.endpoint.groups, 0
+    await _describe(session, request, request.body.groups, _description, DescribeGroupsResponse)
+
+
+async def _describe(
+    session: KafkaSession,
+    request: Request,
+    asked: Iterable[str | None] | None,
+    describe: Callable[[KafkaSession, str], Any],
+    response: Any,
+) -> None:
+    groups, total_bytes = session.endpoint.groups.groups, 0
 
     def answer_bytes(name: str | None) -> int:
         nonlocal total_bytes
-        group = coordinator.groups.get(name or "")
-        size_bytes = PART_BYTES + len(name or "") + (0 if group is None else group.size_bytes)
+        group = groups.get(name or "")
+        copies = 1 + isinstance(group, ConsumerGroup)  # assigned, and the target
+        group_bytes = 0 if group is None else copies * group.size_bytes
+        size_bytes = PART_BYTES + len(name or "") + group_bytes
         total_bytes += size_bytes
         return size_bytes
 
-    names = session.named(request.body.groups or (), answer_bytes)
-    groups = [_description(session, name or "") async for name in names]
-    response = DescribeGroupsResponse(groups=groups)
-    await session.answer_by_size(request, response, total_bytes // PART_BYTES)
+    names = session.named(asked or (), answer_bytes)
+    described = [describe(session, name or "") async for name in names]
+    await session.answer_by_size(request, response(groups=described), total_bytes // PART_BYTES)
 
 
 def _description(session: KafkaSession, name: str) -> Any:
@@ -624,19 +635,8 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
 
 async def consumer_group_describe(session: KafkaSession, request: Request) -> None:
     """Answer with the state and members of groups of the consumer protocol."""
-    coordinator, total_bytes = session.endpoint.groups, 0
-
-    def answer_bytes(name: str | None) -> int:
-        nonlocal total_bytes
-        group = coordinator.groups.get(name or "")
-        size_bytes = PART_BYTES + len(name or "") + (0 if group is None else 2 * group.size_bytes)
-        total_bytes += size_bytes
-        return size_bytes
-
-    names = session.named(request.body.group_ids or (), answer_bytes)
-    groups = [_consumer_group(session, name or "") async for name in names]
-    response = ConsumerGroupDescribeResponse(groups=groups)
-    await session.answer_by_size(request, response, total_bytes // PART_BYTES)
+    asked = request.body.group_ids
+    await _describe(session, request, asked, _consumer_group, ConsumerGroupDescribeResponse)
 
 
 def _consumer_group(session: KafkaSession, name: str) -> Any:
