@@ -165,16 +165,9 @@ def offload(
     rejects = mode is not None and mode.upper() == DecodeMode.PERMISSIVE.value
     if write_mode == "upsert" and value_schema is None:
         mode = None  # without types only keys can be missing, of which a read knows nothing
-    texts = option_texts(
-        path,
-        topics,
-        ending_time=ending_time,
-        columns=",".join(columns),
-        fail_on_data_loss=fail_on_data_loss,
-        value_schema=value_schema,
-        registry_schemas=registry_schemas,
-        mode=mode,
-    )
+    typed = {"value_schema": value_schema, "registry_schemas": registry_schemas, "mode": mode}
+    read = {"columns": ",".join(columns), "fail_on_data_loss": fail_on_data_loss}
+    texts = option_texts(path, topics, ending_time=ending_time, **read, **typed)
     options = checked_options(texts)
     table = table_of(target)
     layout = layout_of(options, write_mode, partition_by)
