@@ -30,7 +30,7 @@ from ...ledger import FolderLog, FolderReader
 from ...maintenance.expected import Expected, expected_of
 from ..arguments import check_folder, checked_options, option_texts
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
-from ..errors import DataLossError, JobFailedError, OptionError
+from ..errors import DataLossError, JobFailedError, OptionError, TableChangedError
 from ..marks import check_place
 from ..options import Bound, BoundKind, DecodeMode, ReadOptions
 from ..plan import existing, packed, report, selected, slice_of
@@ -41,7 +41,6 @@ from .places import LocalPlace
 from .table import (
     OffloadTable,
     ParquetFolder,
-    TableChangedError,
     format_of,
     packed_schema,
     table_of,
