@@ -96,7 +96,7 @@ def _checked(rows: DataFrame, path: str) -> DataFrame:
     lost = [row[0] for row in lacking.select("loss").distinct().collect() if row[0] is not None]
     reasons = "".join(f"; {reason}" for reason in lost)
     reason = f"{messages} messages of {path} are missing, in {places} places{reasons}"
-    raise ProblemsFoundError(rows, reason)
+    raise ProblemsFoundError(reason, rows)
 
 
 OFFLOAD = f"""{TOPICS}{LOSSES}
