@@ -97,9 +97,6 @@ _NOT_TEXT = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 class InvalidPolicyError(PolicyValueError):
     """A value that the policy cannot have; `reason` names the stamper if one is the cause."""
 
-    def __init__(self, value: object, reason: str) -> None:
-        super().__init__(POLICY_NAME, value, reason)
-
 
 @lru_cache(maxsize=256)
 def _chain(names: tuple[str, ...]) -> StamperChain:
@@ -123,7 +120,7 @@ class StampPolicy:
         try:
             return cls(names, _chain(names), delivered)
         except StampError as error:
-            raise InvalidPolicyError(value, str(error)) from error
+            raise InvalidPolicyError(POLICY_NAME, value, str(error)) from error
 
     @classmethod
     def stored(cls, value: Any) -> StampPolicy:
@@ -150,33 +147,35 @@ class StampPolicy:
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, dict) or set(value) - {"delivered"} != {"stampers"}:
         reason = 'must be an object {"stampers": [names]}, and may have "delivered": [fields]'
-        raise InvalidPolicyError(value, reason)
+        raise InvalidPolicyError(POLICY_NAME, value, reason)
     names = value["stampers"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidPolicyError(value, "stampers must be a list of names")
+        raise InvalidPolicyError(POLICY_NAME, value, "stampers must be a list of names")
     if (count := len(names)) > MAX_STAMPERS:
         reason = f"it has {count} stampers; at most {MAX_STAMPERS} are allowed"
-        raise InvalidPolicyError(value, reason)
+        raise InvalidPolicyError(POLICY_NAME, value, reason)
     for name in names:
         if len(name) > MAX_NAME_LENGTH:
             reason = f"the stamper name {name[:40]!r}... has more than {MAX_NAME_LENGTH} characters"
-            raise InvalidPolicyError(value, reason)
+            raise InvalidPolicyError(POLICY_NAME, value, reason)
         if re.search(_NOT_TEXT, name):
             reason = f"the stamper name {ascii(name)[:80]} holds a control character or is not text"
-            raise InvalidPolicyError(value, reason)
+            raise InvalidPolicyError(POLICY_NAME, value, reason)
     return tuple(names)
 
 
 def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
     fields = value.get("delivered", [])
     if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
-        raise InvalidPolicyError(value, "delivered must be a list of fields")
+        raise InvalidPolicyError(POLICY_NAME, value, "delivered must be a list of fields")
     if (count := len(fields)) > MAX_DELIVERED:
         reason = f"it has {count} delivered fields; at most {MAX_DELIVERED} are allowed"
-        raise InvalidPolicyError(value, reason)
+        raise InvalidPolicyError(POLICY_NAME, value, reason)
     for name in fields:
         if field_number_of(name) is None:
-            raise InvalidPolicyError(value, f"delivered has an unknown field {name[:40]!r}")
+            raise InvalidPolicyError(
+                POLICY_NAME, value, f"delivered has an unknown field {name[:40]!r}"
+            )
     return tuple(fields)
 
 

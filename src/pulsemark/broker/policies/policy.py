@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ...records import record
+from ...records import FactsError, record
 from ..configuration.config import BrokerConfig
 from ..errors import BrokerError
 
@@ -119,31 +119,23 @@ def not_negative(policy: str, highest: int = INT_MAX) -> Callable[[Any], int]:
     return read
 
 
-class PolicyValueError(BrokerError, ValueError):
+class PolicyValueError(FactsError, BrokerError, ValueError, text="{policy}: {reason}"):
     """A value that a policy cannot have. `status` is the HTTP status of the answer."""
 
-    def __init__(
-        self, policy: str, value: object, reason: str, *, status: int = 400, text: str = ""
-    ) -> None:
-        super().__init__(text or f"{policy}: {reason}")
-        self.policy = policy
-        self.value = value
-        self.reason = reason
-        self.status = status
+    policy: str
+    value: object
+    reason: str
+    status: int = 400
 
 
-class UnreadableValueError(PolicyValueError):
+class UnreadableValueError(PolicyValueError, text="{policy}: {reason}, not {value!s:.80}"):
     """A JSON value of the wrong type or out of range."""
 
-    def __init__(self, policy: str, value: object, reason: str) -> None:
-        super().__init__(policy, value, reason, text=f"{policy}: {reason}, not {str(value)[:80]}")
 
-
-class InvalidValueError(PolicyValueError):
+class InvalidValueError(PolicyValueError, text="{reason}"):
     """A value that the policy cannot have, with Pulsar's text."""
 
-    def __init__(self, policy: str, value: object, reason: str, *, status: int = 412) -> None:
-        super().__init__(policy, value, reason, status=status, text=reason)
+    status: int = 412
 
 
 @record(frozen=True)
