@@ -27,18 +27,16 @@ MIRROR_SOURCES = "mirrorSources"
 MAX_SOURCES = 100
 
 
-def check_sources(value: Any) -> list[str]:
+def _read_sources(name: str, value: Any) -> list[str]:
     """The policy's value, sorted and without doubles. Raises `PolicyValueError`."""
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise PolicyValueError(MIRROR_SOURCES, value, "must be a list of cluster names")
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise PolicyValueError(name, value, "must be a list of cluster names")
     if len(value) > MAX_SOURCES:
-        raise PolicyValueError(
-            MIRROR_SOURCES, value, f"{len(value)} clusters; at most {MAX_SOURCES}"
-        )
-    for name in value:
-        if not 0 < len(name.encode(errors="replace")) <= CLUSTER_SIZE_MAX_BYTES:
-            reason = f"{name[:40]!r} must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes"
-            raise PolicyValueError(MIRROR_SOURCES, value, reason)
+        raise PolicyValueError(name, value, f"{len(value)} clusters; at most {MAX_SOURCES}")
+    for each in value:
+        if not 0 < len(each.encode(errors="replace")) <= CLUSTER_SIZE_MAX_BYTES:
+            reason = f"{each[:40]!r} must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes"
+            raise PolicyValueError(name, value, reason)
     return sorted(set(value))
 
 
@@ -47,7 +45,7 @@ MIRRORS = Policy(
     right="MIRROR_SOURCES",
     key=MIRROR_SOURCES,
     what="the clusters from which mirrors may publish",
-    read=check_sources,
+    reader=_read_sources,
     default=lambda config: list(config.mirror_sources),
     namespace=Place(MIRROR_SOURCES, empty="null"),
     topic=Place(MIRROR_SOURCES, empty="null"),
@@ -60,11 +58,10 @@ MIRRORS = Policy(
 LEADER_EPOCHS = "leaderEpochs"
 
 
-def check_leader_epochs(value: Any) -> bool:
+def _read_leader_epochs(name: str, value: Any) -> bool:
     """The policy from its JSON value. Raises `PolicyValueError`."""
     if not isinstance(value, bool):
-        reason = f"must be true or false, not {ascii(value)[:80]}"
-        raise PolicyValueError(LEADER_EPOCHS, value, reason)
+        raise PolicyValueError(name, value, f"must be true or false, not {ascii(value)[:80]}")
     return value
 
 
@@ -73,7 +70,7 @@ EPOCHS = Policy(
     right="LEADER_EPOCHS",
     key=LEADER_EPOCHS,
     what="whether a leader epoch begins when a broker takes a topic over",
-    read=check_leader_epochs,
+    reader=_read_leader_epochs,
     default=lambda config: config.leader_epochs_enabled,
     default_of_kafkas=True,
     namespace=Place(LEADER_EPOCHS, empty="null"),
@@ -179,25 +176,28 @@ def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
     return tuple(fields)
 
 
+class LostStamperError(
+    StampError,
+    text="a stamper of the topic's policy cannot be loaded: {reason}; install it or change the "
+    "policy",
+):
+    """A stamper of a stored policy is not installed any more."""
+
+    reason: str
+
+
+@record(frozen=True)
 class _Unavailable:
     """Replaces stampers that cannot be loaded. Refuses to stamp producers' entries.
 
     The broker's control entries are stored without stamps then, since they must not fail.
     """
 
-    __slots__ = ("_reason",)
+    reason: str
     name = "unavailable"
 
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        reason = f"a stamper of the topic's policy cannot be loaded: {self._reason}; "
-        raise StampError(f"{reason}install it or change the policy")
-
-
-def _read(value: Any) -> Any:
-    return StampPolicy.from_json(value).to_json()
+        raise LostStamperError(self.reason)
 
 
 STAMPS = Policy(
@@ -205,7 +205,7 @@ STAMPS = Policy(
     right="ENTRY_METADATA",
     key=POLICY_NAME,
     what="the stampers of the entries, and the stamps that consumers get",
-    read=_read,
+    reader=lambda _, value: StampPolicy.from_json(value).to_json(),
     default=lambda config: {"stampers": list(config.stampers)},
     namespace=Place(POLICY_NAME, empty="null"),
     topic=Place(POLICY_NAME, empty="null"),
