@@ -610,8 +610,10 @@ class Connection(FrameBuffer):
             if parse is not None and command[0] == 0x08 and command[2] == kind << 3 | 2:
                 body = parse(command[4:])
                 if body is not None:
+                    if kind == _MESSAGE:  # it has neither text nor such values
+                        return Message(body, payload)
                     self._check_values(kind, body)
-                    return Message(body, payload) if kind == _MESSAGE else Command(kind, body)
+                    return Command(kind, body)
         return self._decode_any(command, payload)
 
     def _decode_any(self, command: bytearray, payload: memoryview) -> Event:
