@@ -213,10 +213,10 @@ def test_a_provider_that_cannot_be_used_stops_the_start(
 def test_a_file_names_providers_too() -> None:
     """Pulsar's names of the settings take an installed provider, and nothing else."""
     found = parse_settings({"authenticationProviders": "door", "authorizationProvider": "rules"})
-    assert found.parts["security"]["authorization_provider"] == "rules"
-    assert found.parts["security"]["authentication_providers"] == ("door",)
+    assert found.values["authorization_provider"] == "rules"
+    assert found.values["authentication_providers"] == ("door",)
     pulsars = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
-    assert parse_settings({"authorizationProvider": pulsars}).parts["security"] == {
+    assert parse_settings({"authorizationProvider": pulsars}).values == {
         "authorization_provider": None
     }
     with pytest.raises(SettingError, match="rules"):

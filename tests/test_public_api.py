@@ -119,6 +119,8 @@ def test_the_face_has_every_error_of_the_ledger() -> None:
     from pulsemark.ledger import errors as module
 
     all_errors = {
-        name for name, value in vars(module).items() if inspect.isclass(value) and name[0] != "_"
+        name
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__
     }
-    assert {name for name in all_errors if name.endswith("Error")} == errors
+    assert all_errors == errors

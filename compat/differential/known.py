@@ -41,6 +41,7 @@ SERVLET = "there is no servlet"
 PAGE = "the broker has a page there"
 ONE_TEXT = "one text for each: what is absent, what is not permitted, what a value lacks"
 ONE_FORM = "each error is JSON with a reason, where the peer's web server sends a page"
+PLAIN_JSON = "a refusal shows both definitions of a schema as plain JSON"
 UNSET = "it is not set"
 ABSENT_PARTS = "policies of what the broker does not have are absent"
 VIEW = "a compacted cursor begins at the first entry of the view"
@@ -153,6 +154,13 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     *(("rest_partitions", step, BASE) for step in ("producer", "send", "delete again")),
     ("topic_auto_partitioned", "producer", BASE),
     ("topic_auto_partitioned", "list", UNLOADED),
+    ("sticky_ranges", "subscribe", JAVA),
+    ("schemas", "incompatible", PLAIN_JSON),
+    ("schema_strategies_key_value", "producer * key required", PLAIN_JSON),
+    ("schema_strategies_key_value", "producer ALWAYS_INCOMPATIBLE value grows", PLAIN_JSON),
+    ("schema_wire", "consumer avro int", PLAIN_JSON),
+    ("schema_wire", "get or create new", PLAIN_JSON),
+    ("schema_topic_policies", "producer required", PLAIN_JSON),
     ("schemas", "broken", JAVA),
     ("schema_wire", "consumer avro broken", JAVA),
     ("schema_wire", "producer avro broken", JAVA),

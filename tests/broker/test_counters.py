@@ -117,9 +117,7 @@ def test_consumers_at_the_end_are_served_from_memory(topic):
 
 def test_the_setting_switches_it_off(topic):
     """managedLedgerCacheSizeMB=0: all is read from the disk, and delivered."""
-    options = StoreOptions(
-        **parse_settings({"managedLedgerCacheSizeMB": "0"}).parts["store_options"]
-    )
+    options = StoreOptions(**parse_settings({"managedLedgerCacheSizeMB": "0"}).of("store_options"))
     with (
         running_broker(store_options=options) as broker,
         RawClient.from_url(broker.service_url) as client,

@@ -23,9 +23,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..ledger import LedgerError
@@ -46,12 +46,19 @@ LONG_ANSWERS_AT_ONCE = 4
 
 
 class Due:
-    """A call that waits for its turn, and can be cancelled."""
+    """A call that waits for its turn or for a future, and can be cancelled."""
 
     __slots__ = ("_call",)
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call: Callable[[], None] | None = call
+
+    @classmethod
+    def after(cls, done: asyncio.Future[Any], call: Callable[[], None]) -> Self:
+        """A call that comes when a future is done, however it ends."""
+        due = cls(call)
+        done.add_done_callback(lambda _: due.run())
+        return due
 
     def cancel(self) -> None:
         """Cancel the call."""
@@ -215,48 +222,44 @@ class LongWork:
 
 
 class Turns:
-    """Time slices, one in each turn of the loop, that many callers share."""
+    """Time slices, at most one in each turn of the loop, that many callers share."""
 
     def __init__(self) -> None:
         self._long_answers = asyncio.Semaphore(LONG_ANSWERS_AT_ONCE)
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._end: asyncio.Handle | None = None
-        #: When this turn's slice ends; None: it has not begun; 0: it belongs to a waiting caller.
+        #: Held by the caller that gets the next slice.
+        self._place = asyncio.Lock()
+        #: When this turn's slice ends; None: it has not begun.
         self._until_s: float | None = None
 
     def has_time(self) -> bool:
         """Whether the slice of this turn has time left for another piece."""
-        if self._until_s is None:
-            self._begin(time.monotonic() + SLICE_S)
-            return True
-        return time.monotonic() < self._until_s
+        if self._until_s is not None:
+            return time.monotonic() < self._until_s
+        if self._place.locked():
+            return False  # the slice is for those that wait
+        self._begin()
+        return True
 
     async def next(self) -> None:
-        """Wait for a later turn, after all waiting callers. Its slice is the caller's."""
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(mine)
-        self._begin(self._until_s)
-        try:
-            await mine
-        except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():
-                self._begin(0.0)  # the next one gets the turn
-            raise
-        self._begin(time.monotonic() + SLICE_S)
+        """Wait for a slice of the caller's own, after all waiting callers."""
+        async with self._place:
+            while self._until_s is not None:  # noqa: ASYNC110 - it is for one turn
+                await asyncio.sleep(0)
+            self._begin()
 
-    def _begin(self, until_s: float | None) -> None:
-        self._until_s = until_s
-        if self._end is None:
-            self._end = asyncio.get_running_loop().call_soon(self._ended)
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Yield the items, maybe very many, giving way to other work on the loop."""
+        for item in items:
+            if not self.has_time():
+                await self.next()
+            yield item
 
-    def _ended(self) -> None:
-        self._end = self._until_s = None
-        while self._waiting:
-            first = self._waiting.popleft()
-            if not first.done():
-                self._until_s = 0.0
-                first.set_result(None)
-                return
+    def _begin(self) -> None:
+        self._until_s = time.monotonic() + SLICE_S
+        asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        self._until_s = None
 
     def run_now(self, pieces: Iterator[object]) -> bool:
         """Run pieces in what this turn's slice has left. Return whether all are done.
@@ -287,10 +290,13 @@ class Turns:
     async def _one_slice(self, remaining: Iterator[object]) -> bool:
         """Run one slice. Return whether all pieces are done; wait for a piece's future."""
         await self.next()
-        is_over, awaited = _slice(remaining)
-        if awaited is not None:
-            await asyncio.wait([awaited])
-        return is_over
+        for piece in remaining:
+            if isinstance(piece, asyncio.Future):
+                await asyncio.wait([piece])
+                return False
+            if not self.has_time():
+                return False
+        return True
 
     async def answer(self, pieces: Iterable[object]) -> None:
         """As `work`, for an answer, which can take many times its size while it is made.
@@ -313,20 +319,6 @@ class Turns:
 
         await self.work(keeping())
         return found[0]
-
-
-def _slice(remaining: Iterator[object]) -> tuple[bool, asyncio.Future[object] | None]:
-    """Run pieces until the slice's time is over, or one gives a future to wait for.
-
-    Return whether all pieces are done, and that future.
-    """
-    until_s = time.monotonic() + SLICE_S
-    for piece in remaining:
-        if isinstance(piece, asyncio.Future):
-            return False, piece
-        if time.monotonic() >= until_s:
-            return False, None
-    return True, None
 
 
 def at_once(pieces: Iterable[object]) -> None:

@@ -68,6 +68,23 @@ class GrpcPlace:
     tls_target: str
 
 
+NO_GRPC = GrpcPlace("", "")
+
+
+@record(frozen=True)
+class Registered:
+    """A broker that runs."""
+
+    found: Found
+    #: The bundles that it owns, as `tenant/namespace/range`.
+    bundles: tuple[str, ...] = ()
+    #: Its number among the workers of one command.
+    worker: int | None = None
+    #: Its address for Kafka's clients; None: it has none.
+    kafka: KafkaPlace | None = None
+    grpc: GrpcPlace = NO_GRPC
+
+
 class Cluster(Protocol):
     """The brokers that share the topics, as one of them sees them."""
 
@@ -104,14 +121,11 @@ class Cluster(Protocol):
     def kafka_node(self) -> int:
         """This broker's number in Kafka's protocol."""
 
-    async def kafka_places(self) -> dict[str, KafkaPlace]:
-        """The addresses of all brokers for Kafka's clients, by id. Raises RefusedError."""
-
     async def kafka_nodes(self) -> dict[int, KafkaPlace]:
-        """The same by number, including brokers that have just left. Raises RefusedError."""
+        """The brokers' addresses for Kafka's clients by number, also of those that have just left.
 
-    async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
-        """The address of a broker's seek service; None: no such broker. Raises RefusedError."""
+        Raises RefusedError.
+        """
 
     def problems(self) -> list[str]:
         """The reasons why brokers of the same command do not serve, a sentence each."""
@@ -128,17 +142,11 @@ class Cluster(Protocol):
     def check_owned(self, name: TopicName) -> None:
         """Raise NotOwnedError unless this broker serves the topic."""
 
-    async def brokers(self) -> list[str]:
-        """The ids of the brokers that live, sorted. Raises RefusedError."""
+    async def brokers(self) -> dict[str, Registered]:
+        """The brokers that live, by id. Raises RefusedError."""
 
     async def leader(self) -> Found | None:
         """The broker that chooses owners; None while there is none. Raises RefusedError."""
-
-    async def bundles_of(self, broker_id: str) -> list[str] | None:
-        """The bundles that a broker owns, as `tenant/namespace/range`; None: no such broker.
-
-        Raises RefusedError.
-        """
 
     async def owner_of(self, bundle: str) -> Found | None:
         """The broker that owns a bundle; None: no broker does. Raises RefusedError."""

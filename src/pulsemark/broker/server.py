@@ -47,7 +47,7 @@ from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
-from .connection.accepting import Listening, connections_affordable
+from .connection.accepting import Listening, Service, connections_affordable
 from .connection.closing import Ending, Revoking
 from .connection.services import Services
 from .counters import CacheMeter
@@ -62,6 +62,7 @@ from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .security.providers import authorization_plugin, make_authenticator
+from .security.tls import make_context, make_http_context
 from .storage import Storage, StorageHealth, executor_threads, is_in_files, open_store, opened
 from .topics.catalog_writer import CatalogWriter
 from .topics.participants import Participants
@@ -162,8 +163,7 @@ class Addresses(ABC):
 
     def _url(self, scheme: str, which: str) -> str:
         broker = self._addressed()
-        listening = broker.listening
-        return listening.url(scheme, getattr(listening, which), broker.advertised_host())
+        return broker.listening.url(scheme, which, broker.advertised_host())
 
 
 PORTS = {
@@ -243,7 +243,7 @@ class Broker(Addresses):
     @property
     def port(self) -> int:
         """The port of the binary protocol without TLS."""
-        return _running(self.listening.binary, "serving TLS only").port
+        return _running(self.listening.port("binary"), "serving TLS only")
 
     @property
     def store(self) -> Storage:
@@ -316,7 +316,7 @@ class Broker(Addresses):
         if services.transactions is not None and self._membership is None:
             await services.transactions.load()
         self._housekeeping = _started_work(services)
-        self.listening.start()
+        self.listening.start(kafka=False)
         if self._membership is not None:
             await self._membership.join(services)
             if services.transactions is not None and services.cluster is not None:
@@ -329,7 +329,7 @@ class Broker(Addresses):
         host, handlers = self.advertised_host(), self.kafka_handlers()
         self.kafka = self._endpoint_class(services, host, handlers)
         await self.kafka.start()
-        self.listening.start_kafka()
+        self.listening.start(kafka=True)
 
     def _open_store(self, notify: Notify) -> Storage:
         if is_in_files(self.config) and self.config.data_dir is None:
@@ -355,18 +355,24 @@ class Broker(Addresses):
         def connections_from(host: str) -> int:
             return self.services.connections_from(host)
 
-        self._listening = Listening(
-            config,
-            self.make_session,
-            self._http_protocol,
-            has_room,
-            connections_from,
-            prepare=partial(_import, "handlers", "connection.session"),
-            prepare_http=partial(_import, "http.connection"),
-            prepare_registry=partial(_import, "http.schema_registry"),
-            make_registry=self._registry_protocol,
-            make_kafka=self._kafka_protocol,
-        )
+        self._listening = Listening(config, self._ports(), has_room, connections_from)
+
+    def _ports(self) -> dict[str, Service]:
+        config, security = self.config, self.config.security
+        session = partial(_import, "handlers", "connection.session")
+        http = partial(_import, "http.connection")
+        registry = partial(_import, "http.schema_registry")
+        make_session, make_http = self.make_session, self._http_protocol
+        kafka, kafka_tls = (partial(self._kafka_protocol, name) for name in ("kafka", "kafka_tls"))
+        return {
+            "binary": Service(config.port, make_session, session),
+            "binary_tls": Service(security.tls_port, make_session, session, make_context),
+            "http": Service(config.http_port, make_http, http),
+            "http_tls": Service(security.http_tls_port, make_http, http, make_http_context),
+            "registry": Service(config.schema_registry_port, self._registry_protocol, registry),
+            "kafka": Service(config.kafka_port, kafka),
+            "kafka_tls": Service(security.kafka_tls_port, kafka_tls, None, make_context),
+        }
 
     def make_session(self) -> Session:
         """The protocol of a new connection. The test kit's broker makes one with faults."""
@@ -385,8 +391,11 @@ class Broker(Addresses):
 
         return RegistryConnection(self.services)
 
-    def _kafka_protocol(self, told_port: int) -> asyncio.BaseProtocol:
-        return _running(self.kafka, self._state).session(told_port)
+    def _kafka_protocol(self, name: str) -> asyncio.BaseProtocol:
+        """A connection of the service `name`; its client is told the advertised port, if any."""
+        told = self.config.kafka_advertised_port if name == "kafka" else None
+        port = told or self.listening.port(name)
+        return _running(self.kafka, self._state).session(_running(port, self._state))
 
     def kafka_handlers(self) -> Mapping[int, Handler]:
         """The handlers of Kafka's requests. The test kit's broker adds faults."""

@@ -135,11 +135,11 @@ def load_settings(path: Path | None) -> Loaded:
 
 def with_default_folder(loaded: Loaded, overrides: dict[str, Any]) -> BrokerConfig:
     """The configuration, by default with ./pulsemark-data. Raises BrokerError, CliError."""
-    if loaded.parts["bookkeeper"].get("store_address") is not None:
+    if loaded.values.get("store_address") is not None:
         overrides.setdefault("data_dir", None)  # likewise
-    elif (overrides.get("storage") or loaded.broker.get("storage")) == "memory":
+    elif (overrides.get("storage") or loaded.values.get("storage")) == "memory":
         overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
-    elif loaded.broker.get("data_dir") is None:
+    elif loaded.values.get("data_dir") is None:
         overrides.setdefault("data_dir", DEFAULT_DATA_DIR)
     config = loaded.config(**overrides)
     folder = None if config.data_dir is None else Path(config.data_dir)

@@ -185,7 +185,7 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
     if "audit_tags" in overrides:
         overrides["audit_enabled"] = True
     if security:
-        overrides["security"] = SecurityConfig(**{**found.parts["security"], **security})
+        overrides["security"] = SecurityConfig(**{**found.of("security"), **security})
     config = with_default_folder(found, overrides)
     if found.ignored:
         names = ", ".join(found.ignored)

@@ -16,7 +16,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
@@ -27,6 +27,13 @@ from ..ledger import LedgerError, TopicStore
 from ..proto.pulsar_api_pb2 import ServerError
 
 ROOT = "/namespace"
+#: Names in the nodes (Pulsar's NamespaceEphemeralData) and what they are in `Found`.
+FIELDS = {
+    "nativeUrl": "service_url",
+    "nativeUrlTls": "service_url_tls",
+    "httpUrl": "http_url",
+    "httpUrlTls": "http_url_tls",
+}
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +117,9 @@ class BundleOwnership:
         if stat.ephemeral_owner == self._session.session_id:
             # This broker's node, without an open store: a takeover runs, or has failed.
             return self.me
-        url = node.get("httpUrl") or node.get("nativeUrl") or ""
-        return Found(
-            node.get("brokerId") or url.partition("://")[2],
-            node.get("nativeUrl") or "",
-            node.get("nativeUrlTls") or "",
-            node.get("httpUrl") or "",
-            node.get("httpUrlTls") or "",
-        )
+        urls: dict[str, Any] = {value: node.get(name) or "" for name, value in FIELDS.items()}
+        url = urls["http_url"] or urls["service_url"]
+        return Found(node.get("brokerId") or url.partition("://")[2], **urls)
 
     # -- taking -----------------------------------------------------------------------------------
 
@@ -162,18 +164,9 @@ class BundleOwnership:
             await self._session.create(path, data, ephemeral=True, make_parents=True)
 
     def _node(self, *, disabled: bool = False) -> bytes:
-        me = self.me
-        return json.dumps(
-            {
-                "nativeUrl": me.service_url or None,
-                "nativeUrlTls": me.service_url_tls or None,
-                "httpUrl": me.http_url or None,
-                "httpUrlTls": me.http_url_tls or None,
-                "disabled": disabled,
-                "advertisedListeners": {},
-                "brokerId": me.broker_id,
-            }
-        ).encode()
+        urls = {name: getattr(self.me, value) or None for name, value in FIELDS.items()}
+        others = {"advertisedListeners": {}, "brokerId": self.me.broker_id}
+        return json.dumps({**urls, "disabled": disabled, **others}).encode()
 
     async def _open_store(self, bundle: str) -> None:
         try:

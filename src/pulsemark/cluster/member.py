@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
 from ..broker.http.paths import boundaries_of, bundle_of
-from ..broker.ownership import Cluster, Found, GrpcPlace, KafkaPlace, NotOwnedError
+from ..broker.ownership import Cluster, Found, KafkaPlace, NotOwnedError, Registered
 from ..broker.server import Membership
 from ..broker.storage import open_store
 from ..broker.topics.partitioned_topics import RETIRED_KIND
-from ..broker.topics.registry import Refreshing, unload
+from ..broker.topics.registry import takers_of, unload
 from ..coordination import Coordination, CoordinationError, State, Watch, connect
 from ..coordination.local import LocalCoordination
 from ..ledger import CatalogError, LedgerError, TopicStore
@@ -99,11 +99,9 @@ class ClusterMember(Membership, Cluster):
     async def join(self, services: Services) -> None:
         """Register the broker: from now on it may own bundles."""
         self._services = services
-        services.cluster = services.inner.cluster = self
-        topics = services.topics
-        topics.check_owned = self.check_owned
-        topics.delete_elsewhere = self.delete_topic
-        self.catalog.on_change.append(Refreshing(topics, services.schemas).changed)
+        services.cluster = services.inner.cluster = services.topics.cluster = self
+        for kind, taker in takers_of(services.topics, services.schemas).items():
+            self.hear(kind, taker)
         self.hear(RETIRED_KIND, self._partitions_retired)
         self.ownership.on_change.append(
             lambda: self._background.start(
@@ -131,17 +129,13 @@ class ClusterMember(Membership, Cluster):
         bundle = self.bundle_of(name)
         if problem := self.placement.problem_of(bundle):
             raise RefusedError(ServerError.ServiceNotReady, problem)
-        try:
+        with _as_refusal():
             owner = await self._living_owner(bundle)
-            if owner is not None:
-                is_served = owner is not self.me or self.ownership.owns(bundle)
-                return owner if is_served else await self.ownership.take(bundle)
-            candidate = await self.placement.candidate(self, bundle, authoritative=authoritative)
-            if candidate.broker_id == self.broker_id:
-                return await self.ownership.take(bundle)
-            return candidate
-        except CoordinationError as error:
-            raise _refusal(error) from error
+            if owner is None:
+                owner = await self.placement.candidate(self, bundle, authoritative=authoritative)
+            if owner.broker_id != self.broker_id or self.ownership.owns(bundle):
+                return owner
+            return await self.ownership.take(bundle)
 
     async def _living_owner(self, bundle: str) -> Found | None:
         """The owner of a bundle. If the owner has died, wait until its session has ended."""
@@ -192,19 +186,9 @@ class ClusterMember(Membership, Cluster):
         kafka = self.registration.kafka
         return -1 if kafka is None else kafka.node_id
 
-    async def kafka_places(self) -> dict[str, KafkaPlace]:
-        with _as_refusal():
-            brokers = await self.registration.brokers()
-        return {name: one.kafka for name, one in brokers.items() if one.kafka is not None}
-
     async def kafka_nodes(self) -> dict[int, KafkaPlace]:
         with _as_refusal():
             return await self.registration.kafka_nodes()
-
-    async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
-        with _as_refusal():
-            found = (await self.registration.brokers()).get(broker_id)
-        return None if found is None else found.grpc
 
     def problems(self) -> list[str]:
         return list(self.placement.problems().values())
@@ -222,18 +206,13 @@ class ClusterMember(Membership, Cluster):
 
         self.catalog.on_change.append(heard)
 
-    async def brokers(self) -> list[str]:
+    async def brokers(self) -> dict[str, Registered]:
         with _as_refusal():
-            return sorted(await self.registration.brokers())
+            return await self.registration.brokers()
 
     async def leader(self) -> Found | None:
         with _as_refusal():
             return await self.registration.leader()
-
-    async def bundles_of(self, broker_id: str) -> list[str] | None:
-        with _as_refusal():
-            found = (await self.registration.brokers()).get(broker_id)
-        return None if found is None else sorted(found.bundles)
 
     async def owner_of(self, bundle: str) -> Found | None:
         with _as_refusal():
@@ -365,18 +344,14 @@ class ClusterMember(Membership, Cluster):
             await self.session.close()
 
 
-def _refusal(error: CoordinationError) -> RefusedError:
-    text = f"the cluster's metadata cannot be reached: {error}"
-    return RefusedError(ServerError.ServiceNotReady, text)
-
-
 @contextmanager
 def _as_refusal() -> Iterator[None]:
     """Turn CoordinationError into RefusedError."""
     try:
         yield
     except CoordinationError as error:
-        raise _refusal(error) from error
+        text = f"the cluster's metadata cannot be reached: {error}"
+        raise RefusedError(ServerError.ServiceNotReady, text) from error
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:

@@ -1,8 +1,8 @@
 """The choice of the broker that gets a bundle without an owner, and of bundles to give away.
 
 `Balanced`: the leader gives a bundle to the broker with the fewest, as Pulsar's simple placement
-does. While one broker has at least two more than another, it is asked to give one away. `Fixed`:
-each bundle stays with one worker, because its data are in that worker's folder.
+does. The broker with the most gives one away while another has at least two fewer. `Fixed`: each
+bundle stays with one worker, because its data are in that worker's folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
 from ..broker.ownership import Found
 from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch
@@ -24,7 +23,6 @@ from .bundle_ownership import with_redirect
 if TYPE_CHECKING:
     from .member import ClusterMember
 
-SHED = "/pulsemark/shed"
 AWAY = "/pulsemark/away"
 """Below it are the numbers of workers that hang or do not run, each with the reason."""
 PROMISED_S = 10.0
@@ -42,26 +40,13 @@ class Balanced:
         self._interval_s = shedding_interval_ms / 1000
         self._promised: dict[str, tuple[str, float]] = {}
         self._shedding: asyncio.Task[None] | None = None
-        self._watch: Watch | None = None
-        self._asked = Background()
 
     async def start(self, member: ClusterMember) -> None:
         """Begin to balance."""
-        session = member.session
-        mine = f"{SHED}/{member.broker_id}"
-        with suppress(NodeExistsError):
-            await session.create(mine, make_parents=True)
-
-        def look() -> None:
-            self._asked.start(_give_asked(member, mine))
-
-        self._watch = await session.watch(mine, look, children=True)
         self._shedding = asyncio.get_running_loop().create_task(self._shed_for_ever(member))
 
     async def stop(self) -> None:
         """Stop balancing."""
-        if self._watch is not None:
-            self._watch.close()
         if self._shedding is not None:
             self._shedding.cancel()
 
@@ -118,38 +103,24 @@ class Balanced:
                 await self.shed(member)
             except CoordinationError as error:
                 log.warning("bundles could not be balanced; the next round tries again: %s", error)
+            except Exception:
+                log.exception("a bundle could not be given away")
 
     async def shed(self, member: ClusterMember) -> str | None:
-        """As leader: ask the broker with the most bundles to give one away. Return the bundle."""
-        if not member.registration.is_leader:
-            return None
+        """Give a bundle away and return it, if this broker has the most, and two more than another.
+
+        The broker with the fewest gets it at its next lookup.
+        """
         brokers = await member.registration.brokers()
-        if len(brokers) < 2:
+        mine = member.ownership.bundles()
+        counts = {name: len(one.bundles) for name, one in brokers.items()}
+        counts[member.broker_id] = len(mine)
+        most = max(counts, key=lambda name: (counts[name], name))
+        if most != member.broker_id or len(mine) - min(counts.values()) < 2:
             return None
-        ordered = sorted(brokers, key=lambda name: (len(brokers[name].bundles), name))
-        least, most = brokers[ordered[0]], brokers[ordered[-1]]
-        if len(most.bundles) - len(least.bundles) < 2:
-            return None
-        bundle = most.bundles[0]
-        self._promised[bundle] = (ordered[0], time.monotonic() + PROMISED_S)
-        path = f"{SHED}/{ordered[-1]}/b-"
-        await member.session.create(path, bundle.encode(), sequence=True, make_parents=True)
-        log.info("%s is asked to give bundle %s away", ordered[-1], bundle)
-        return bundle
-
-
-async def _give_asked(member: ClusterMember, path: str) -> None:
-    """Give away the bundle that the leader's request names."""
-    session: Coordination = member.session
-    try:
-        for name in await session.children(path):
-            data, _ = await session.get(f"{path}/{name}")
-            await session.delete(f"{path}/{name}")
-            await member.ownership.give(data.decode())
-    except NodeMissingError:
-        return
-    except CoordinationError as error:
-        log.warning("a bundle could not be given away: %s", error)
+        log.info("%s gives bundle %s away: others have fewer", most, mine[0])
+        await member.ownership.give(mine[0])
+        return mine[0]
 
 
 class Fixed:

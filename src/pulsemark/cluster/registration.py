@@ -14,11 +14,11 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .. import coordination
-from ..broker.ownership import Found, GrpcPlace, KafkaPlace
+from ..broker.ownership import NO_GRPC, Found, GrpcPlace, KafkaPlace, Registered
 
 if TYPE_CHECKING:
     from ..broker.connection.services import Services
@@ -94,19 +94,6 @@ LEFT_LIMIT_S = 30.0
 LOOK_S = 0.1
 
 OTHER_BROKER = "another broker runs that advertises the same address"
-
-NO_GRPC = GrpcPlace("", "")
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A broker that runs."""
-
-    found: Found
-    bundles: tuple[str, ...] = ()
-    worker: int | None = None
-    kafka: KafkaPlace | None = None
-    grpc: GrpcPlace = NO_GRPC
 
 
 class Registration:

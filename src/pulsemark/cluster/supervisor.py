@@ -27,7 +27,7 @@ from ..broker.server import PORTS, TLS_PORTS, with_ports, with_used_ports
 from ..coordination import Create, Delete
 from ..coordination.local import LOOKS, SESSION_TIMEOUT_MS, SILENT_LOOKS, LocalServer, Silence
 from ..coordination.memory import DurableTree, MemoryCoordination
-from ..ledger.local.io.files import Files
+from ..ledger.local.io.files import Files, write_file_durably
 from ..ledger.local.io.folder import make_folder_durably
 from .placement import AWAY
 from .worker import WorkerSpec
@@ -92,18 +92,7 @@ class WorkersFolder:
                     f"{workers}: start it with --workers {stored}"
                 )
             return
-        part = facts.with_suffix(".part")
-        part.touch(0o600)
-        with part.open("w") as file:
-            json.dump({"workers": workers}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(facts)
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_file_durably(Files(), facts, json.dumps({"workers": workers}).encode())
 
     @property
     def shared(self) -> Path:

@@ -19,6 +19,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
@@ -120,8 +121,32 @@ def compact(
             horizon = old.horizon if again else None
         if horizon is None:
             return _unchanged(ledger.name, old)
-        lost = state_of(ledger).view_lost
-        return _Compaction(ledger, old, horizon, limits, check, spent, lost).run(ledger)
+        run = _Compaction(ledger, old, horizon, limits, check, spent, state_of(ledger).view_lost)
+        run.read()
+        generation = state_of(ledger).generation + 1
+        writer = _written(ledger, run, generation)
+        remove_other_views(store_of(ledger), ledger.topic_id, generation)
+        return run.report(writer, generation)
+
+
+def _written(ledger: ManagedLedger, run: _Compaction, generation: int) -> ViewWriter:
+    """Write the view, and make it current."""
+    store = store_of(ledger)
+    log = store.open_view(view_name(ledger.topic_id, generation))
+    try:
+        writer = ViewWriter(log, store.options.max_entry_size_bytes)
+        run.copy(writer)
+        summary = run.finish(writer)
+        log.close()
+        # The catalog is durable at once, entries may be later: so entries come first.
+        store.sync_acknowledged()
+        switch_view(ledger, CompactedView(log, ledger.name, generation, summary))
+    except BaseException:
+        if state_of(ledger).generation != generation:
+            with suppress(Exception):
+                store.delete_view(log.name)
+        raise
+    return writer
 
 
 def estimate(
@@ -136,7 +161,10 @@ def estimate(
     if horizon is None or (view is not None and horizon <= view.horizon):
         return _unchanged(log.name, view)
     run = _Compaction(log, view, horizon, limits, lambda: None, lambda _: None, view_lost=False)
-    return run.estimate()
+    run.read()
+    writer = CountingWriter()
+    run.copy(writer)
+    return run.report(writer, 0)
 
 
 def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
@@ -178,85 +206,41 @@ class _Compaction:
         self._log = log
         self._old = old
         self._horizon = horizon
-        self._limits = limits
         self._check = check
         self._spent = spent
+        self._view_lost = view_lost
+        self._started_s = time.perf_counter()
         self._source = CompactedLog(log, lambda: old)
         self._segments = log.segments()
+        self._latest = LatestPerKey(limits)
+        self._max_bytes = limits.max_uncompressed_bytes
+        self._keys = 0
         self._rewritten = 0
         self._damaged: list[Position] = []
-        self._view_lost = view_lost
         self._missing = 0 if old is None else old.summary.message_count
         self._next_index = log.first_index if old is None else old.summary.next_index
 
-    def estimate(self) -> CompactionReport:
-        """Run the compaction without writing."""
-        started = time.perf_counter()
-        latest = self._latest()
-        keys = latest.key_count
-        writer = CountingWriter()
-        self._copy(latest, writer)
-        return self._report(latest, keys, writer, 0, time.perf_counter() - started)
-
-    def run(self, ledger: ManagedLedger) -> CompactionReport:
-        """Make the view and make it current."""
-        started = time.perf_counter()
-        store = store_of(ledger)
-        latest = self._latest()
-        # Counted now: chunked messages are dropped while they are copied.
-        keys = latest.key_count
-        generation = state_of(ledger).generation + 1
-        log = store.open_view(view_name(ledger.topic_id, generation))
-        try:
-            writer = ViewWriter(log, store.options.max_entry_size_bytes)
-            self._copy(latest, writer)
-            summary = self._finish(writer)
-            log.close()
-            # The catalog is durable at once, entries may be later: so entries come first.
-            store.sync_acknowledged()
-            switch_view(ledger, CompactedView(log, ledger.name, generation, summary))
-        except BaseException:
-            if state_of(ledger).generation != generation:
-                with suppress(Exception):
-                    store.delete_view(log.name)
-            raise
-        remove_other_views(store, ledger.topic_id, generation)
-        return self._report(latest, keys, writer, generation, time.perf_counter() - started)
-
-    def _report(
-        self,
-        latest: LatestPerKey,
-        keys: int,
-        writer: ViewWriter | CountingWriter,
-        generation: int,
-        duration_s: float,
-    ) -> CompactionReport:
-        counts = latest.counts
+    def report(self, writer: ViewWriter | CountingWriter, generation: int) -> CompactionReport:
+        """The result, after both passes."""
         return CompactionReport(
             self._log.name,
             changed=True,
             horizon=self._horizon,
             generation=generation,
-            first_index=latest.first_index,
+            first_index=self._latest.first_index,
             entries_kept=writer.entry_count,
             entries_rewritten=self._rewritten,
-            keys=keys,
-            entries_read=counts.entries,
-            messages_read=counts.messages,
-            tombstones=counts.tombstones,
-            unkeyed=counts.unkeyed,
-            unreadable=counts.unreadable,
+            keys=self._keys,
+            **asdict(self._latest.counts),
             damaged=tuple(self._damaged),
             messages_missing=self._missing,
             view_lost=self._view_lost,
-            bytes_read=counts.bytes_read,
             bytes_written=writer.bytes_written,
-            duration_s=duration_s,
+            duration_s=time.perf_counter() - self._started_s,
         )
 
-    def _latest(self) -> LatestPerKey:
+    def read(self) -> None:
         """The first pass."""
-        latest = LatestPerKey(self._limits)
         position = EARLIEST
         while position <= self._horizon:
             self._check()
@@ -276,9 +260,10 @@ class _Compaction:
             for entry in entries:
                 if entry.position <= self._horizon:
                     self._count_missing(entry)
-                    latest.take(entry)
+                    self._latest.take(entry)
             position = entries[-1].position.following
-        return latest
+        # Counted now: chunked messages are dropped while they are copied.
+        self._keys = self._latest.key_count
 
     def _count_missing(self, entry: Entry) -> None:
         """Count missing messages: gaps in the log, and what the old view should have."""
@@ -288,10 +273,10 @@ class _Compaction:
             self._missing += max(0, entry.first_index - self._next_index)
             self._next_index = entry.index + 1
 
-    def _copy(self, latest: LatestPerKey, writer: ViewWriter | CountingWriter) -> None:
+    def copy(self, writer: ViewWriter | CountingWriter) -> None:
         """The second pass."""
         window = _Window(self._source, self._check, self._spent)
-        for kept in latest.kept():
+        for kept in self._latest.kept():
             before_bytes = writer.bytes_written
             entry = window.entry(kept.position)
             body = self._with_holes(entry, kept.places) if kept.places is not None else None
@@ -302,13 +287,13 @@ class _Compaction:
     def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
         """A batch with holes for the members not in ``places``; None: it stays as it is."""
         if is_record_set(peek(entry.prefix)):
-            body = with_holes(entry, places, self._limits.max_uncompressed_bytes)
+            body = with_holes(entry, places, self._max_bytes)
             self._rewritten += body is not None
             return body
         metadata = read_message_metadata(entry.body)
         if not is_batch(metadata):
             return None
-        batch = open_batch(metadata, entry.body, self._limits.max_uncompressed_bytes)
+        batch = open_batch(metadata, entry.body, self._max_bytes)
         kept = set(places)
         if all(member.hole or place in kept for place, member in enumerate(batch.members)):
             return None
@@ -331,7 +316,8 @@ class _Compaction:
         segment = self._segments[number]
         return segment.row(position.entry_id - segment.first_entry_id).time_ms
 
-    def _finish(self, writer: ViewWriter) -> ViewSummary:
+    def finish(self, writer: ViewWriter) -> ViewSummary:
+        """End the view."""
         old, horizon = self._old, self._horizon
         if old is not None and horizon == old.horizon:
             return writer.finish(horizon, old.summary.next_index, old.summary.time_max_ms)

@@ -286,6 +286,7 @@ class FolderForm(CompactedLog):
     """
 
     log: FolderLog
+    has_holes = True
 
     def __init__(self, folder: FolderReader, log: FolderLog, state: CleanerState) -> None:
         super().__init__(log, lambda: self._view)

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import merge
+from itertools import groupby
 
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.position import LATEST, Position
@@ -91,16 +92,15 @@ class _Chunks:
 
 @dataclass(slots=True)
 class PassCounts:
-    """Counts of the first pass."""
+    """Counts of the first pass, as in `CompactionReport`."""
 
-    entries: int = 0
-    messages: int = 0
+    entries_read: int = 0
+    messages_read: int = 0
     """Messages, without those that an earlier compaction removed."""
     bytes_read: int = 0
     tombstones: int = 0
     unkeyed: int = 0
     unreadable: int = 0
-    """Entries kept whole because they could not be parsed."""
 
 
 class LatestPerKey:
@@ -128,7 +128,7 @@ class LatestPerKey:
     def take(self, entry: Entry) -> None:
         """Take the next entry of the log."""
         counts = self.counts
-        counts.entries += 1
+        counts.entries_read += 1
         counts.bytes_read += len(entry.stored)
         self._now_ms = entry.append_time_ms
         limits = self._limits
@@ -167,7 +167,7 @@ class LatestPerKey:
 
     def _take_batch(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
         if metadata.encryption_keys:
-            self.counts.messages += entry.message_count
+            self.counts.messages_read += entry.message_count
             self._whole.add(entry.position)
             return
         batch = open_batch(metadata, entry.body, self._max_bytes, self._property)
@@ -181,7 +181,7 @@ class LatestPerKey:
         self._put(partition_key_of(metadata), _number(entry.position, 0), deletes)
 
     def _put(self, key: bytes | None, message: int | tuple[int, ...], deletes: bool) -> None:
-        self.counts.messages += 1
+        self.counts.messages_read += 1
         if key is None:
             self.counts.unkeyed += 1
             return
@@ -242,20 +242,9 @@ def _walk(numbers: list[int], whole: _PositionRuns) -> Iterator[Kept]:
 
 
 def _by_entry(numbers: list[int]) -> Iterator[Kept]:
-    kept: Kept | None = None
-    for number in numbers:
-        position = Position(
-            number >> _PLACE_BITS + _ENTRY_BITS, number >> _PLACE_BITS & _ENTRY_MASK
-        )
-        if kept is not None and kept.position == position:
-            assert kept.places is not None
-            kept.places.append(number & _PLACE_MASK)
-            continue
-        if kept is not None:
-            yield kept
-        kept = Kept(position, [number & _PLACE_MASK])
-    if kept is not None:
-        yield kept
+    for entry, places in groupby(numbers, key=lambda number: number >> _PLACE_BITS):
+        position = Position(entry >> _ENTRY_BITS, entry & _ENTRY_MASK)
+        yield Kept(position, [number & _PLACE_MASK for number in places])
 
 
 def _number(position: Position, place: int) -> int:

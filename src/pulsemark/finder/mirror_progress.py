@@ -34,13 +34,13 @@ _SLICE_ROWS = 256
 _Progress: TypeAlias = dict[str, list[int | None] | None]
 
 
-class TooManyMirrorsError(LedgerError):
+class TooManyMirrorsError(
+    LedgerError, text=f"{{topic}} has had mirrors from {MAX_CLUSTERS} clusters; not {{cluster!r}}"
+):
     """A topic already has mirrors from `MAX_CLUSTERS` clusters."""
 
-    def __init__(self, topic: str, cluster: str) -> None:
-        super().__init__(f"{topic} has had mirrors from {MAX_CLUSTERS} clusters; not {cluster!r}")
-        self.topic = topic
-        self.cluster = cluster
+    topic: str
+    cluster: str
 
 
 class MirrorProgress:

@@ -6,7 +6,9 @@ client that breaks the protocol itself raises `ProtocolError`: its connection is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 
 class Code(IntEnum):
@@ -60,7 +62,6 @@ class Code(IntEnum):
     SECURITY_DISABLED = 54
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
-    LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
@@ -73,7 +74,6 @@ class Code(IntEnum):
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     ELECTION_NOT_NEEDED = 84
-    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
@@ -101,6 +101,21 @@ class KafkaError(Exception):
         super().__init__(message[:MESSAGE_LENGTH])
         self.code = code
         self.message = message[:MESSAGE_LENGTH]
+
+
+def failure_of(check: Callable[..., None], *args: Any, **named: Any) -> KafkaError | None:
+    """The error with which a call is refused; None: it is not."""
+    try:
+        check(*args, **named)
+    except KafkaError as refusal:
+        return refusal
+    return None
+
+
+def code_of(check: Callable[..., None], *args: Any, **named: Any) -> Code:
+    """The code with which a call is refused; NONE: it is not."""
+    failure = failure_of(check, *args, **named)
+    return Code.NONE if failure is None else failure.code
 
 
 class ProtocolError(Exception):

@@ -43,7 +43,7 @@ from functools import partial
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..metadata import Buffer
-from ..records import record
+from ..records import FactsError, record
 from .entry import Entry, EntryKind, RecordHead, pack, unpack_all
 from .position import Position
 
@@ -318,13 +318,11 @@ def run_after(runs: Sequence[Run], number: int, row: int) -> tuple[int, int]:
     return next((n for n in range(number + 1, following) if runs[n].entry_count), following), 0
 
 
-class DamagedRecordError(Exception):
+class DamagedRecordError(FactsError, text="{reason}"):
     """The row's entry cannot be read; the log raises a CorruptEntryError for it."""
 
-    def __init__(self, row: int, reason: str) -> None:
-        self.row = row
-        self.reason = reason
-        super().__init__(reason)
+    row: int
+    reason: str
 
 
 @dataclass(slots=True)  # made for each search

@@ -68,16 +68,15 @@ _MAX_PASSES = 100
 _LEDGER_SUFFIXES = (".log", ".idx", ".cut")
 
 
-class RestlessFolderError(LedgerError):
+class RestlessFolderError(
+    LedgerError,
+    text="{folder}: files were removed during each of {passes} passes; try again when fewer topics "
+    "are deleted or cleaned",
+):
     """Files were removed during each of `passes` passes over `folder`."""
 
-    def __init__(self, folder: Path, passes: int) -> None:
-        super().__init__(
-            f"{folder}: files were removed during each of {passes} passes; try again when fewer"
-            " topics are deleted or cleaned"
-        )
-        self.folder = folder
-        self.passes = passes
+    folder: Path
+    passes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,13 +330,11 @@ def _measured(path: Path) -> Copy:
 _TOLERATED = frozenset({"lost+found"})
 
 
-class TargetError(LedgerError):
+class TargetError(LedgerError, text="{folder}: {reason}"):
     """The target `folder` cannot be made: `reason`."""
 
-    def __init__(self, folder: Path, reason: str) -> None:
-        super().__init__(f"{folder}: {reason}")
-        self.folder = folder
-        self.reason = reason
+    folder: Path
+    reason: str
 
 
 @contextmanager
@@ -429,13 +426,11 @@ Progress = Callable[[int], None]
 """Called with the number of bytes that were copied since the last call."""
 
 
-class BackupDamagedError(LedgerError):
+class BackupDamagedError(LedgerError, text="{path}: {reason}"):
     """A folder is no finished backup, or a file in it (`path`) is damaged (`reason`)."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
-        self.reason = reason
+    path: Path
+    reason: str
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from ..ledger.position import Position
 
@@ -26,13 +26,21 @@ class Severity(IntEnum):
     DAMAGE = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class _Kind:
+    """Makes each class a dataclass; ``text`` is what was found, with fields in braces."""
+
+    _text: ClassVar[str]
+
+    def __init_subclass__(cls, *, text: str = "") -> None:
+        cls._text = text
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Finding(_Kind):
     """One finding. ``topic`` and ``path`` are None where they are not known or do not apply."""
 
     level: ClassVar[Severity]
-    text: ClassVar[str]
-    """What was found, with the fields' names in braces."""
     topic: str | None = None
     #: A file or folder, or the address of a store.
     path: str | os.PathLike[str] | None = None
@@ -53,7 +61,7 @@ class Finding:
     @property
     def what(self) -> str:
         """What was found, as text, without topic, place and path."""
-        return self.text.format(**self._values())
+        return self._text.format(**self._values())
 
     def _values(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -86,15 +94,15 @@ def entry_range(first: Position, end: Position) -> str:
     return f"entries {first} to {Position(end.ledger_id, end.entry_id - 1)}"
 
 
-# Damage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedEntries(Finding):
-    """Entries whose records are damaged; what follows them is readable."""
+class Damage(Finding):
+    """Durable data was changed, or contradicts other data."""
 
     level = Severity.DAMAGE
-    text = "damaged at byte {offset}: {reason}"
+
+
+class DamagedEntries(Damage, text="damaged at byte {offset}: {reason}"):
+    """Entries whose records are damaged; what follows them is readable."""
+
     first: Position
     end: Position
     offset: int
@@ -102,11 +110,9 @@ class DamagedEntries(Finding):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostEntries(Finding):
+class LostEntries(Damage):
     """Entries that were durable, by a header or an index file, and whose records are missing."""
 
-    level = Severity.DAMAGE
     first: Position
     end: Position
     message_count: int | None
@@ -119,11 +125,9 @@ class LostEntries(Finding):
         return f"lost{messages}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexGap(Finding):
+class IndexGap(Damage):
     """Indexes that no message has or, if the index found is lower, that several messages have."""
 
-    level = Severity.DAMAGE
     position: Position
     """The entry after the gap."""
     expected_index: int
@@ -137,21 +141,16 @@ class IndexGap(Finding):
         return f"has index {self.found_index} where {self.expected_index} was expected: {how}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongRecord(Finding):
+class WrongRecord(Damage, text="{reason}"):
     """A record that is whole and contradicts its neighbours, or its own stamp."""
 
-    level = Severity.DAMAGE
-    text = "{reason}"
     position: Position
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedHeader(Finding):
+class DamagedHeader(Damage):
     """A segment whose header is damaged."""
 
-    level = Severity.DAMAGE
     reason: str
     salvaged: bool
     """Whether it could be salvaged: then its entries are readable."""
@@ -162,31 +161,22 @@ class DamagedHeader(Finding):
         return f"segment header: {self.reason}; {so}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostSegment(Finding):
+class LostSegment(Damage, text="segment {segment_no} of ledger {ledger_id} is lost"):
     """A segment that the catalog lists, and whose file is gone or has no usable header."""
 
-    level = Severity.DAMAGE
-    text = "segment {segment_no} of ledger {ledger_id} is lost"
     ledger_id: int
     segment_no: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnlistedSegment(Finding):
+class UnlistedSegment(Damage, text="the catalog does not list this segment"):
     """A segment that belongs to the log, and that the catalog does not list: the owner of the
     folder would not read it.
     """
 
-    level = Severity.DAMAGE
-    text = "the catalog does not list this segment"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedIndex(Finding):
+class DamagedIndex(Finding, text="index file, row {row}: {reason}"):
     """An index file that is damaged or contradicts the records. No entry is lost by that."""
 
-    text = "index file, row {row}: {reason}"
     row: int
     """The first row that is affected."""
     sealed: bool
@@ -199,138 +189,106 @@ class DamagedIndex(Finding):
         return Severity.DAMAGE if self.sealed else Severity.LEFTOVER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedCut(Finding):
+class DamagedCut(Damage, text="cut file: {reason}"):
     """A cut file that cannot be used: entries that were removed are back."""
 
-    level = Severity.DAMAGE
-    text = "cut file: {reason}"
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedJournal(Finding):
+class DamagedJournal(Damage, text="journal: no whole block from byte {offset} to {end_offset}"):
     """A block of the journal that was durable and is not whole. Its segments may have its bytes."""
 
-    level = Severity.DAMAGE
-    text = "journal: no whole block from byte {offset} to {end_offset}"
     offset: int
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedCatalog(Finding):
+class DamagedCatalog(Damage, text="catalog: {reason}"):
     """The catalog is missing, damaged, or older than the folder."""
 
-    level = Severity.DAMAGE
-    text = "catalog: {reason}"
     reason: str
 
 
-# Leftovers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TornTail(Finding):
-    """Bytes after the last whole record: a write that did not finish, or is being made."""
+class Leftover(Finding):
+    """Data that does not count and takes space."""
 
     level = Severity.LEFTOVER
-    text = "{size_bytes} bytes at byte {offset} that were never acknowledged"
+
+
+class TornTail(Leftover, text="{size_bytes} bytes at byte {offset} that were never acknowledged"):
+    """Bytes after the last whole record: a write that did not finish, or is being made."""
+
     position: Position
     """The place of the next entry."""
     offset: int
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoidEntries(Finding):
+class VoidEntries(Leftover, text="from here on the ledger's entries do not count"):
     """Whole records after the last one that counts: refused, or cut off by a new leader."""
 
-    level = Severity.LEFTOVER
-    text = "from here on the ledger's entries do not count"
     position: Position
     """The first of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoidSegment(Finding):
+class VoidSegment(Leftover, text="this segment is not part of the log: no later ledger names it"):
     """A segment that is not part of its topic's log: no later ledger names it."""
 
-    level = Severity.LEFTOVER
-    text = "this segment is not part of the log: no later ledger names it"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftoverFile(Finding):
+class LeftoverFile(Leftover, text="{reason}"):
     """A file that is no longer needed."""
 
-    level = Severity.LEFTOVER
-    text = "{reason}"
     reason: str
 
 
-# Notes
+class Note(Finding):
+    """Something worth knowing."""
+
+    level = Severity.NOTE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingIndex(Finding):
+class MissingIndex(Note, text="index file: {reason}"):
     """No usable index file; it is made again from the records when the folder is next opened."""
 
-    level = Severity.NOTE
-    text = "index file: {reason}"
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalInUse(Finding):
+class JournalInUse(
+    Note,
+    text="the journal has {blocks} blocks, {size_bytes} bytes: the folder is in use or was not "
+    "closed properly",
+):
     """The journal has blocks: the folder is open, or was not closed properly."""
 
-    level = Severity.NOTE
-    text = (
-        "the journal has {blocks} blocks, {size_bytes} bytes: the folder is in use or was not "
-        "closed properly"
-    )
     blocks: int
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoredByJournal(Finding):
+class RestoredByJournal(
+    Note, text="the journal has what this segment lacks, and the next opening restores it"
+):
     """Entries that the journal has and a segment lacks; the next opening restores them."""
 
-    level = Severity.NOTE
-    text = "the journal has what this segment lacks, and the next opening restores it"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsyncedEnd(Finding):
+class UnsyncedEnd(
+    Note,
+    text="the next opening cuts off {entries} entries ({size_bytes} bytes from byte {offset} on) "
+    "that were never acknowledged as durable",
+):
     """What a power cut left of entries that were never durable, in a folder with a sync interval:
     the next opening cuts it off.
     """
 
-    level = Severity.NOTE
-    text = (
-        "the next opening cuts off {entries} entries ({size_bytes} bytes from byte {offset} on) "
-        "that were never acknowledged as durable"
-    )
     entries: int
     """The whole ones; beside them there may be parts of others."""
     offset: int
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadCatalog(Finding):
+class UnreadCatalog(Note, text="catalog not compared: {reason}"):
     """The catalog could not be opened for reading, so its content was not compared."""
 
-    level = Severity.NOTE
-    text = "catalog not compared: {reason}"
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFile(Finding):
+class ForeignFile(Note, text="not a file of this folder"):
     """A file in the folder that does not belong there."""
-
-    level = Severity.NOTE
-    text = "not a file of this folder"

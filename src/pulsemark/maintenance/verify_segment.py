@@ -317,14 +317,14 @@ class IndexCheck:
         except FileNotFoundError:
             self.missing = "there is no such file"
             return
-        self._index = IndexFile(files, self._fd, header.segment_id)
+        self._index = IndexFile(files, self._fd, header.segment_id, self._head)
         self._size = self._index.size_bytes
         self._open()
         self._remove(cut)
 
     def _open(self) -> None:
         self.trailer = self._index.trailer()
-        if not self._index.begins_with(self._head):
+        if not self._index.begins_with_head():
             self._report(0, "it does not begin with this segment's index header")
             self.missing = "unusable"
 
@@ -428,7 +428,7 @@ class IndexCheck:
     def _chunk(self, number: int) -> Chunk | None:
         """A chunk of the file, if it is good; in a file without trailer it must be full, too."""
         try:
-            chunk = self._index.chunk(number, len(self._head))
+            chunk = self._index.chunk(number)
         except BadIndexError:
             return None
         return chunk if self.sealed or len(chunk.times) == CHUNK_ROWS else None

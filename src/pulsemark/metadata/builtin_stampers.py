@@ -373,7 +373,7 @@ def _installed_factory(name: str) -> Callable[..., Stamper]:
     plugins = _installed_plugins()
     found = plugins.select(name=name)
     if not found:
-        raise UnknownStamperError(name, sorted({*BUILT_IN, *plugins.names}))
+        raise UnknownStamperError(name, tuple(sorted({*BUILT_IN, *plugins.names})))
     if len(found) > 1:
         offers = ", ".join(sorted(plugin.value for plugin in found))
         raise StamperLoadError(name, f"several packages have a stamper with this name: {offers}")

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..extras import install_command
 from ..proto.pulsar_api_pb2 import CompressionType
+from ..records import FactsError
 from .crc import Buffer
 
 EXTRA = "compression"
@@ -30,24 +31,20 @@ EXTRA = "compression"
 _payloads_opened = 0
 
 
-class DecompressionError(ValueError):
+class DecompressionError(FactsError, ValueError):
     """A payload with Pulsar's `compression` does not have the size that its header states."""
 
-    def __init__(self, compression: int, reason: str) -> None:
-        super().__init__(compression, reason)
-        self.compression = compression
-        self.reason = reason
+    compression: int
+    reason: str
 
     def __str__(self) -> str:
         return f"{compression_name(self.compression)}: {self.reason}"
 
 
-class CompressionUnavailableError(ImportError):
+class CompressionUnavailableError(FactsError, ImportError):
     """The library for Pulsar's `compression` is not installed."""
 
-    def __init__(self, compression: int) -> None:
-        super().__init__(compression)
-        self.compression = compression
+    compression: int
 
     def __str__(self) -> str:
         name = compression_name(self.compression)

@@ -15,14 +15,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..compaction.current_view import FolderForm, logs_of_folder
-from ..finder import Finder
-from ..ledger import FolderLog, FolderReader, Position, TopicLog, TopicNotFoundError
+from ..ledger import FolderLog, FolderReader, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
 from ..maintenance.verify_catalog import follow_transactions
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, opened_store
-from .plan import Selected, Slice, report, segments_of, slice_of, tasks_of
+from .plan import (
+    Selected,
+    Slice,
+    entry_of,
+    finder_for,
+    report,
+    segments_of,
+    slice_of,
+    tasks_of,
+)
 from .tasks import LedgerPartition, log_in_store
 
 if TYPE_CHECKING:
@@ -75,9 +83,6 @@ class FollowedTopics:
         """Topics that are lost, and messages that are lost after the end of topics."""
         return ()
 
-    def log_of(self, topic: str) -> TopicLog | None:
-        """A topic's own log, for a limit by bytes; None: sizes are not known."""
-
     def mark(self, topic: str, index: int) -> Mark | None:
         """The mark of a stream that has all messages before an index, or None."""
         return mark_of(self._logs[topic], index)
@@ -97,7 +102,7 @@ class FollowedTopics:
 
     def entry_with(self, topic: str, index: int) -> IndexPlace:
         """The entry that holds a message. Raises IndexOutOfRangeError, CorruptEntryError."""
-        return Finder(self._logs[topic]).by_index(index)
+        return finder_for(self._logs[topic]).by_index(index)
 
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
         """The slices as tasks."""
@@ -155,10 +160,6 @@ class FolderTopics(FollowedTopics):
             reason = self._expected.lost_after(log)
             if reason is not None:
                 yield DataLossError(topic, log.next_index, None, reason)
-
-    def log_of(self, topic: str) -> TopicLog:
-        log: TopicLog = self._logs[topic]
-        return log
 
     def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
         """As above; what cleaning removed from a log is no loss."""
@@ -251,8 +252,7 @@ class ServiceTopics(FollowedTopics):
         log = self._logs[topic]
         if not log.first_index < index <= log.next_index:
             return None
-        position: Position
-        position, first_index = log.entry_of(index - 1)
+        position, first_index = entry_of(log, index - 1)
         return Mark(0, *position, "") if first_index < index else None
 
     def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
@@ -263,19 +263,6 @@ class ServiceTopics(FollowedTopics):
         here = None if mark is None else self.mark(topic, index)
         if mark is not None and here is not None and here != mark:
             raise DataLossError(topic, None, index, why_other(mark))
-
-    def _slice(self, log: Any, options: ReadOptions) -> Slice:
-        from .remote_log import remote_slice
-
-        return remote_slice(log, options)
-
-    def entry_with(self, topic: str, index: int) -> IndexPlace:
-        return self._client.by_index(topic, index)
-
-    def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
-        from .remote_log import remote_tasks
-
-        return [LedgerPartition(task) for task in remote_tasks(slices, self._logs, self._options)]
 
     def close(self) -> None:
         """Close the connection."""

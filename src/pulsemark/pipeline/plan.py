@@ -23,9 +23,8 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ..compaction.current_view import FolderForm
 from ..finder.search import finder_of
@@ -33,16 +32,21 @@ from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotF
 from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
 from ..ledger.transactions import Stretch
-from ..maintenance.expected import Expected, expected_of
+from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
 from ..maintenance.verify_catalog import follow_transactions
 from .errors import DataLossError
 from .filters import INDEX, TIME
 from .options import Bound, BoundKind, ReadOptions
 
 if TYPE_CHECKING:
+    from ..finder.search import AnyFinder
     from .filters import Where
+    from .remote_log import RemoteLog
 
 T = TypeVar("T")
+LogOfFolder: TypeAlias = TopicLog | FolderForm
+PlannedLog: TypeAlias = "LogOfFolder | RemoteLog"
+"""A topic in a folder or a store, in a cleaned topic's compacted form, or of a service."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +55,8 @@ PARTITION_BYTES = 256 << 20
 Parquet files with as many messages has about half the size; Spark divides it at 128 MiB."""
 SPREAD_FROM_BYTES = 8 << 20
 """Reads of this size or more are divided among all cores."""
+_REMOTE_MESSAGE_BYTES = 256
+"""What a message counts for where sizes are not told, as by a gRPC service."""
 _SMALL_ROWS = 100_000
 """A job's task has whole slices of so many messages together, or a single larger one."""
 UNKNOWN_TOPIC = "a topic of unknown name"
@@ -146,7 +152,7 @@ def report(error: DataLossError, fail: bool) -> None:
     _log.warning("missing messages are left out of the result: %s", error)
 
 
-def slice_of(log: TopicLog | FolderForm, options: ReadOptions, expected: Expected) -> Slice:
+def slice_of(log: PlannedLog, options: ReadOptions, expected: Expected) -> Slice:
     """The part of one topic in the range of the options; its message count may be 0.
 
     Of a cleaned topic what is left counts from its log's first message on.
@@ -156,31 +162,24 @@ def slice_of(log: TopicLog | FolderForm, options: ReadOptions, expected: Expecte
             ends at lost messages, or has some between.
         OptionError: bounds by topic do not name it, or nothing is at or after a timestamp.
     """
-    if isinstance(log, FolderForm):
-        lost_after = expected.lost_after(log.log)
-        index_at = partial(_index_at, log)
-        end = log.log.stable_index
-        extent = Extent(log.name, min(log.start_index, end), end, None, lost_after, 0, index_at)
-        return slice_between(log, *range_in(extent, options))
-    segments = log.segments()
-    floor_ms = segments[0].header.entry_time_floor_ms if segments else 1 << 63
-    lost = expected.lost_before(log), expected.lost_after(log)
-    end = log.stable_index
-    at = partial(_index_at, log)
-    extent = Extent(log.name, min(log.first_index, end), end, *lost, floor_ms, at)
-    first, end = range_in(extent, options, end_before=partial(_end_before, log))
-    _check_middle(log, first, end, options, expected)
+    first, end = _range_in(Extent.of(log, expected), options)
+    if isinstance(log, TopicLog):
+        _check_middle(log, first, end, options, expected)
     return slice_between(log, first, end)
 
 
-def written_log(log: TopicLog | FolderForm) -> TopicLog:
+def written_log(log: LogOfFolder) -> TopicLog:
     """The log itself, if it is read in a compacted form."""
     return log.log if isinstance(log, FolderForm) else log
 
 
-def _index_at(log: TopicLog | FolderForm, time_ms: int) -> int:
-    found, end = finder_of(log).by_time(time_ms), written_log(log).stable_index
-    return end if found.end else min(found.first_index, end)
+def _stable_index(log: PlannedLog) -> int:
+    return log.log.stable_index if isinstance(log, FolderForm) else log.stable_index
+
+
+def finder_for(log: PlannedLog) -> AnyFinder | RemoteLog:
+    """What searches a topic."""
+    return finder_of(log) if isinstance(log, TopicLog | FolderForm) else log
 
 
 def _end_before(log: TopicLog, time_ms: int) -> int:
@@ -197,55 +196,53 @@ def _end_before(log: TopicLog, time_ms: int) -> int:
 class Extent:
     """The known indexes of a topic, wherever it is."""
 
-    topic: str
+    log: PlannedLog
     first_index: int
     next_index: int
     """Its end, or the start of the first open transaction."""
-    lost_before: str | None
-    """Why messages before the first one are lost; None: none are."""
-    lost_after: str | None
-    lost_before_ms: int
-    """The highest time that messages which are lost before the first one can have."""
-    index_at: Callable[[int], int]
-    """The first message of the first entry at or after a time; the next index if none is."""
+    ends: LogEnds
+    """The losses before and after them."""
+
+    @classmethod
+    def of(cls, log: PlannedLog, expected: Expected) -> Extent:
+        """The extent of a topic as it is now."""
+        first, end = log.first_index, _stable_index(log)
+        if isinstance(log, TopicLog):
+            ends = ends_of(log, expected)
+        elif isinstance(log, FolderForm):
+            first, ends = log.start_index, LogEnds(end, lost_after=expected.lost_after(log.log))
+        else:
+            ends = log.ends
+        return cls(log, min(first, end), end, ends)
+
+    def index_at(self, time_ms: int) -> int:
+        """The first message of the first entry at or after a time; the next index if none is."""
+        found = finder_for(self.log).by_time(time_ms)
+        return self.next_index if found.end else min(found.first_index, self.next_index)
 
 
-def range_in(
-    extent: Extent, options: ReadOptions, *, end_before: Callable[[int], int] | None = None
-) -> tuple[int, int]:
-    """The indexes ``[first, end)`` of the options' range in a topic.
-
-    Raises:
-        DataLossError: an index is outside of the topic's, or messages are lost at the range's ends
-            (see ``fail_on_data_loss``).
-        OptionError: as `slice_of`.
-    """
-    fail = options.fail_on_data_loss
-    start, end = options.start.of(extent.topic), options.end.of(extent.topic)
+def _range_in(extent: Extent, options: ReadOptions) -> tuple[int, int]:
+    """The indexes ``[first, end)`` of the options' range in a topic. Raises as `slice_of`."""
+    fail, topic, ends = options.fail_on_data_loss, extent.log.name, extent.ends
+    start, end = options.start.of(topic), options.end.of(topic)
     first = _index_of(extent, start, fail)
     last = max(first, _index_of(extent, end, fail))
     if options.where is not None:
-        first, last = _narrowed(extent, first, last, options.where, end_before)
+        first, last = _narrowed(extent, first, last, options.where)
     if start.kind is BoundKind.LATEST or end.kind is BoundKind.EARLIEST:
         return first, last
     reaches_back = start.kind is BoundKind.EARLIEST or (
-        start.kind is BoundKind.TIME and extent.lost_before_ms >= start.value
+        start.kind is BoundKind.TIME and ends.lost_before_ms >= start.value
     )
-    if extent.lost_before is not None and first == extent.first_index and reaches_back:
-        report(DataLossError(extent.topic, None, first, extent.lost_before), fail)
+    if ends.lost_before is not None and first == extent.first_index and reaches_back:
+        report(DataLossError(topic, None, first, ends.lost_before), fail)
     is_open = last == extent.next_index and end.kind is not BoundKind.INDEX
-    if extent.lost_after is not None and is_open:
-        report(DataLossError(extent.topic, last, None, extent.lost_after), fail)
+    if ends.lost_after is not None and is_open:
+        report(DataLossError(topic, last, None, ends.lost_after), fail)
     return first, last
 
 
-def _narrowed(
-    extent: Extent,
-    first: int,
-    end: int,
-    where: Where,
-    end_before: Callable[[int], int] | None,
-) -> tuple[int, int]:
+def _narrowed(extent: Extent, first: int, end: int, where: Where) -> tuple[int, int]:
     """The part of a range with possible matches, by index and broker time."""
     count = end - first
     low, high = where.bounds(INDEX)
@@ -253,25 +250,25 @@ def _narrowed(
     if low_ms:
         # Stamps never go back. No entry before the first one of this time has such a stamp.
         low = max(low, extent.index_at(low_ms))
-    if end_ms < 1 << 63 and end_before is not None:
-        high = min(high, end_before(end_ms))
+    if end_ms < 1 << 63 and isinstance(extent.log, TopicLog):
+        high = min(high, _end_before(extent.log, end_ms))
     first, end = min(max(first, low), end), max(first, min(end, high))
     first = min(first, end)
     text = "%s: where %s: %d of %d messages are read"
-    _log.info(text, extent.topic, where.text, end - first, count)
+    _log.info(text, extent.log.name, where.text, end - first, count)
     return first, end
 
 
-def slice_between(log: TopicLog | FolderForm, first: int, end: int) -> Slice:
+def slice_between(log: PlannedLog, first: int, end: int) -> Slice:
     """The messages ``[first, end)`` of a topic, which the caller has checked."""
-    has_holes = isinstance(log, FolderForm)
+    has_holes = not isinstance(log, TopicLog) and log.has_holes
     if first == end:
         return Slice(log.name, log.end_position, log.end_position, first, first, has_holes)
     start, _ = entry_of(log, first)
     last, last_first_index = entry_of(log, end)
     if last_first_index < end < log.next_index:
         last = log.next_position(last)
-    known = written_log(log).transactions
+    known = log.log.transactions if isinstance(log, FolderForm) else log.transactions
     hidden = () if known is None else (*known.hidden_in(start, last),)
     return Slice(log.name, start, last, first, end, has_holes, hidden)
 
@@ -289,7 +286,7 @@ def _check_middle(
 
 def _index_of(extent: Extent, bound: Bound, fail: bool) -> int:
     """Resolve a bound to an index. Raises DataLossError, OptionError."""
-    topic, first, next_index = extent.topic, extent.first_index, extent.next_index
+    topic, first, next_index = extent.log.name, extent.first_index, extent.next_index
     if bound.kind is BoundKind.TIME:
         return bound.matched(topic, extent.index_at(bound.value), next_index)
     if bound.kind is BoundKind.EARLIEST:
@@ -297,24 +294,24 @@ def _index_of(extent: Extent, bound: Bound, fail: bool) -> int:
     if bound.kind is BoundKind.LATEST:
         return next_index
     if bound.value < first:
-        reason = extent.lost_before or "the topic was trimmed"
+        reason = extent.ends.lost_before or "the topic was trimmed"
         report(DataLossError(topic, bound.value, first, reason), fail)
     if bound.value > next_index:
-        reason = extent.lost_after or "the topic, or what is committed of it, ends before"
+        reason = extent.ends.lost_after or "the topic, or what is committed of it, ends before"
         report(DataLossError(topic, next_index, bound.value, reason), fail)
     return min(max(bound.value, first), next_index)
 
 
-def entry_of(log: TopicLog | FolderForm, index: int) -> tuple[Position, int]:
+def entry_of(log: PlannedLog, index: int) -> tuple[Position, int]:
     """The entry that holds the message ``index``, and the index of its first message.
 
     If that message is lost with a whole ledger, or in a hole of a cleaned topic, it is the first
     entry after it.
     """
-    if isinstance(log, FolderForm):
+    if not isinstance(log, TopicLog):
         if index >= log.next_index:
             return log.end_position, index
-        found = finder_of(log).by_index(max(index, log.first_index))
+        found = finder_for(log).by_index(max(index, log.first_index))
         return found.position, found.first_index
     place = row_of(log, index)
     if place is None:
@@ -379,8 +376,10 @@ def segments_of(
     return found
 
 
-def _size_bytes(log: TopicLog | FolderForm, part: Slice) -> int:
+def _size_bytes(log: PlannedLog, part: Slice) -> int:
     """The approximate size of a slice's part of the segments, in bytes."""
+    if not isinstance(log, TopicLog | FolderForm):
+        return part.message_count * _REMOTE_MESSAGE_BYTES
     log = written_log(log)
     whole = sum(map(_end_offset, log.segments()))
     return whole * part.message_count // max(1, log.next_index - log.first_index)
@@ -402,7 +401,7 @@ def _task_count(size_bytes: int) -> int:
 
 
 def tasks_of(
-    slices: Sequence[Slice], logs: Mapping[str, TopicLog | FolderForm], options: ReadOptions
+    slices: Sequence[Slice], logs: Mapping[str, PlannedLog], options: ReadOptions
 ) -> list[tuple[Slice, ...]]:
     """Divide slices into as many tasks as their size and the options ask for; none is empty."""
     slices = [part for part in slices if part.message_count > 0]

@@ -12,25 +12,24 @@ list its topics.
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from ..finder.client import SeekClient
 from ..finder.errors import ServerUnavailableError
 from ..finder.messages import RemoteEntry
-from ..finder.search import IndexPlace
+from ..finder.search import Found, IndexPlace
 from ..ledger import LATEST, CorruptEntryError, Entry, EntryKind, Position, TopicNotFoundError
 from ..maintenance.expected import LogEnds
 from ..metadata.partition_names import partition_name
 from .decode.entries import EntryTable, table_of_entries
 from .decode.runs import RUN_BYTES, RUN_ENTRIES, OnDamage
-from .options import ReadOptions
-from .plan import Extent, Slice, divide, range_in
+from .plan import Slice
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +55,9 @@ class RemoteLog:
     """The losses before and after these."""
     topic_id: int = field(init=False, default=0)
     """Always 0: the service does not tell a topic's log from an earlier one of its name."""
+    end_position: ClassVar[Position] = LATEST
+    transactions: ClassVar[None] = None
+    """The service itself leaves out what is not to be seen."""
 
     def __post_init__(self) -> None:
         self.refresh()
@@ -65,22 +67,29 @@ class RemoteLog:
         self.ends = self.client.ends(self.name)
         stable = None if self.uncommitted else self.ends.stable_index
         self.next_index = self.ends.next_index if stable is None else stable
-        self.first_index = min(self.client.by_time(self.name, 0).first_index, self.next_index)
+        self.first_index = min(self.by_time(0).first_index, self.next_index)
 
     @property
     def stable_index(self) -> int:
         """The next index that may be read."""
         return self.next_index
 
-    def entry_of(self, index: int) -> tuple[Position, int]:
-        """The entry that holds the message ``index``, and the index of its first message."""
-        place: IndexPlace = self.client.by_index(self.name, index)
-        return place.position, place.first_index
+    @property
+    def has_holes(self) -> bool:
+        """Whether it is read in its compacted form."""
+        return self.ends.has_holes
 
-    def index_at(self, time_ms: int) -> int:
-        """The first message of the first entry at or after a time; the next index if none is."""
-        found = self.client.by_time(self.name, time_ms)
-        return self.next_index if found.end else min(found.first_index, self.next_index)
+    def next_position(self, position: Position) -> Position:
+        """A position after that of an entry, at or before the next one's."""
+        return position.following
+
+    def by_time(self, time_ms: int) -> Found:
+        """The first entry at or after a time, or the end."""
+        return self.client.by_time(self.name, time_ms)
+
+    def by_index(self, index: int) -> IndexPlace:
+        """The entry that holds a message. Raises IndexOutOfRangeError."""
+        return self.client.by_index(self.name, index)
 
 
 def remote_tables(
@@ -181,10 +190,6 @@ def table_of_remote(entries: Sequence[RemoteEntry]) -> EntryTable:
     return replace(table, sizes=table.prefix_sizes + bodies)
 
 
-TASK_MESSAGES = 1 << 20
-"""About so many messages are one task, if there are more than that."""
-
-
 def remote_topics(
     client: SeekClient,
     names: Sequence[str],
@@ -213,42 +218,3 @@ def _partitions(client: SeekClient, name: str, uncommitted: bool) -> dict[str, R
             found[partition] = RemoteLog(client, partition, uncommitted)
         except TopicNotFoundError:
             return found
-
-
-def remote_slice(log: RemoteLog, options: ReadOptions) -> Slice:
-    """The part of a topic in the options' range; its message count may be 0.
-
-    Raises DataLossError, OptionError.
-    """
-    ends = log.ends
-    lost = ends.lost_before, ends.lost_after, ends.lost_before_ms
-    extent = Extent(log.name, log.first_index, log.next_index, *lost, log.index_at)
-    first, end = range_in(extent, options)
-    if first == end:
-        return Slice(log.name, LATEST, LATEST, first, end)
-    start, stop = log.entry_of(first)[0], _end_position(log, end)
-    return Slice(log.name, start, stop, first, end, ends.has_holes)
-
-
-def _end_position(log: RemoteLog, end: int) -> Position:
-    """The position at which reading stops: after the entry with the message before ``end``."""
-    if end >= log.next_index:
-        return LATEST
-    position, first_index = log.entry_of(end)
-    inside = first_index < end
-    return Position(position.ledger_id, position.entry_id + inside)
-
-
-def remote_tasks(
-    slices: Sequence[Slice], logs: Mapping[str, RemoteLog], options: ReadOptions
-) -> list[tuple[Slice, ...]]:
-    """Divide slices into tasks; none is empty."""
-    slices = [part for part in slices if part.message_count > 0]
-    messages = sum(part.message_count for part in slices)
-    cores = os.cpu_count() or 1
-    count = 1 if messages < TASK_MESSAGES else cores * -(-messages // (cores * TASK_MESSAGES))
-    return divide(
-        slices,
-        lambda topic, index: logs[topic].entry_of(index),
-        max(count, options.min_partitions or 1),
-    )

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,16 +39,15 @@ from ..ledger import (
     EARLIEST,
     CorruptEntryError,
     Position,
-    Run,
     TopicLog,
     TopicNotFoundError,
 )
-from ..ledger.run import Row
+from ..ledger.retention import size_bytes, size_cut
 from .errors import DataLossError
 from .followed import FollowedLog, FollowedTopics, followed
 from .marks import Mark
 from .options import Bound, BoundKind, StreamOptions
-from .plan import row_of
+from .plan import entry_of
 from .subscription import Subscription
 from .tasks import LedgerPartition, messages_of
 
@@ -116,14 +114,11 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Tell Spark whether there are limits; `latestOffset` applies them, as there can be two."""
-        options = self._options
-        if (
-            options.max_offsets_per_trigger is None
-            and options.max_bytes_per_trigger is None
-            and not options.min_offsets_per_trigger
-        ):
-            return ReadAllAvailable()
-        return ReadMaxRows(options.max_offsets_per_trigger or 2**63 - 1)
+        given = self._options
+        most = given.max_offsets_per_trigger
+        if most or given.max_bytes_per_trigger or given.min_offsets_per_trigger:
+            return ReadMaxRows(most or 2**63 - 1)
+        return ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next micro-batch goes; `start` if it shall wait.
@@ -144,7 +139,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._marked(end, start)
         first = {topic: _first_of(start, topic, place) for topic, place in end.items()}
         backlogs = {
-            topic: Backlog(self._followed.log_of(topic), first[topic], place["index"])
+            topic: Backlog(self._logs[topic], first[topic], place["index"])
             for topic, place in end.items()
             if topic in self._logs and place["index"] > first[topic]
         }
@@ -231,7 +226,8 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             log = self._logs.get(topic)
             if log is None or log.topic_id != place["id"]:
-                self._lost(topic, first, place["index"], "the topic was deleted")
+                reason = "the topic was deleted"
+                self._report(DataLossError(topic, first, place["index"], reason))
                 continue
             if first:
                 self._check(topic, start[topic])
@@ -313,10 +309,10 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = _not_after(ends, self._target)
         for topic, place in start.items():
             end = ends.setdefault(topic, place)
-            if topic not in logs:
-                self._lost(topic, place["index"], None, "the topic was deleted")
-            elif end["id"] != place["id"]:
-                self._lost(topic, place["index"], None, "the topic was deleted and created again")
+            if end["id"] != place["id"] or topic not in logs:
+                again = " and created again" if topic in logs else ""
+                reason = f"the topic was deleted{again}"
+                self._report(DataLossError(topic, place["index"], None, reason))
             else:
                 self._check(topic, place)
                 if end["index"] < place["index"]:
@@ -336,9 +332,6 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         self._waiting_since = now
         return False
-
-    def _lost(self, topic: str, first: int, end: int | None, reason: str) -> None:
-        self._report(DataLossError(topic, first, end, reason))
 
     def _report(self, error: DataLossError) -> None:
         """Raise a loss, or log it once."""
@@ -375,14 +368,13 @@ def _not_after(ends: Offset, target: Offset) -> Offset:
 class Backlog:
     """Messages ``[first_index, end_index)`` of a topic that a micro-batch may include."""
 
-    log: TopicLog | None
-    """None if there is no limit by bytes."""
+    log: FollowedLog
     first_index: int
     end_index: int
 
 
-Cut = Callable[[Backlog, int], tuple[Backlog, int]]
-"""The part of a backlog that a budget is enough for, and what it costs."""
+Cut = Callable[[Backlog, int], tuple[int, int]]
+"""The end of the part of a backlog that a budget is enough for, and what the part costs."""
 
 
 def admit(
@@ -404,20 +396,24 @@ def admit(
     """
     admitted = dict(backlogs)
     if max_offsets is not None:
-        admitted = _shared(admitted, max_offsets, _cut_messages, turn)
+        admitted = _shared(admitted, max_offsets, _cut_messages, lambda _: 1, turn)
     if max_bytes is not None:
-        admitted = _shared(admitted, max_bytes, _cut_bytes, turn)
+        admitted = _shared(admitted, max_bytes, _cut_bytes, _first_entry_bytes, turn)
     return admitted
 
 
 def _shared(
-    backlogs: Mapping[str, Backlog], budget: int, cut: Cut, turn: int
+    backlogs: Mapping[str, Backlog],
+    budget: int,
+    cut: Cut,
+    first_cost: Callable[[Backlog], int],
+    turn: int,
 ) -> dict[str, Backlog]:
     if not backlogs:
         return {}
     topics = sorted(backlogs)
     first = topics[turn % len(topics)]
-    reserved = _first_entry(backlogs[first], cut)
+    reserved = first_cost(backlogs[first])
     costs = {topic: cut(backlogs[topic], _UNLIMITED)[1] for topic in topics}
     topics.sort(key=costs.__getitem__)
     admitted: dict[str, Backlog] = {}
@@ -427,61 +423,38 @@ def _shared(
             share, reserved = max(reserved, budget // waiting), 0
         else:
             share = max(0, budget - reserved) // waiting
-        part, cost = cut(backlogs[topic], share)
+        end_index, cost = cut(backlogs[topic], share)
         budget -= cost
-        if part.end_index > part.first_index:
-            admitted[topic] = part
+        if end_index > backlogs[topic].first_index:
+            admitted[topic] = replace(backlogs[topic], end_index=end_index)
     return admitted
 
 
 _UNLIMITED = 1 << 62
 
 
-def _first_entry(backlog: Backlog, cut: Cut) -> int:
-    """The cost of the first message, with its whole entry if entries cannot be divided."""
-    if cut is _cut_messages:
-        return 1
-    assert backlog.log is not None, "a limit by bytes needs the log"
-    place = row_of(backlog.log, backlog.first_index)
-    if place is None:
-        return 0
-    segment, number = place
-    row = segment.row(number)
-    return row.end_offset - row.offset
-
-
-def _cut_messages(backlog: Backlog, budget: int) -> tuple[Backlog, int]:
+def _cut_messages(backlog: Backlog, budget: int) -> tuple[int, int]:
     count = min(budget, backlog.end_index - backlog.first_index)
-    return replace(backlog, end_index=backlog.first_index + count), count
+    return backlog.first_index + count, count
 
 
-def _cut_bytes(backlog: Backlog, budget: int) -> tuple[Backlog, int]:
+def _cut_bytes(backlog: Backlog, budget: int) -> tuple[int, int]:
     """Whole entries, as stored; only the first and the last one may be cut by their messages."""
-    log, index, spent = backlog.log, backlog.first_index, 0
-    assert log is not None, "a limit by bytes needs the log"
-    while index < backlog.end_index:
-        place = row_of(log, index)
-        if place is None:
-            break
-        segment, number = place
-        row = segment.row(number)
-        last = segment.row(segment.entry_count - 1)
-        if last.end_offset - row.offset <= budget - spent:
-            spent += last.end_offset - row.offset
-            index = segment.next_index
-            continue
-        fitting = _last_row_before(segment, row.offset + budget - spent)
-        if fitting is not None and fitting.end_offset > row.offset:
-            spent += fitting.end_offset - row.offset
-            index = segment.first_index + fitting.next_message
-        break
-    return replace(
-        backlog, end_index=max(backlog.first_index, min(index, backlog.end_index))
-    ), spent
+    log, start = _start_of(backlog)
+    cut, left_bytes = log.end_position, size_bytes(log, start)
+    if left_bytes > budget:
+        # What begins further back than the budget, and the entry before that, do not fit.
+        cut = log.previous_position(size_cut(log, left_bytes - budget - 1))
+    reached = max(backlog.first_index, min(log.index_before(cut), backlog.end_index))
+    return reached, left_bytes - size_bytes(log, cut)
 
 
-def _last_row_before(segment: Run, end_offset: int) -> Row | None:
-    """The last row whose entry ends at or before an offset."""
-    rows = range(segment.entry_count)
-    count = bisect_right(rows, end_offset, key=lambda row: segment.row(row).end_offset)
-    return segment.row(count - 1) if count else None
+def _first_entry_bytes(backlog: Backlog) -> int:
+    log, start = _start_of(backlog)
+    return size_bytes(log, start) - size_bytes(log, log.next_position(start))
+
+
+def _start_of(backlog: Backlog) -> tuple[TopicLog, Position]:
+    log = backlog.log
+    assert isinstance(log, TopicLog), "sizes are known of a folder's topics"
+    return log, entry_of(log, backlog.first_index)[0]

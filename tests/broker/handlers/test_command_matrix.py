@@ -104,7 +104,7 @@ def _set(body: Any, field: Any, topic: str) -> None:
 
 def needs_of(kind: int) -> tuple[Need, ...]:
     """What a command needs."""
-    return COMMAND_NEEDS[kind].shown
+    return COMMAND_NEEDS[kind].needs
 
 
 def name_of(kind: int) -> str:

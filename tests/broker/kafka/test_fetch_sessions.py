@@ -332,7 +332,7 @@ def test_a_session_belongs_to_its_client(clock):
 def test_epochs_begin_again_after_the_last_number(clock):
     """2^31 - 1 is followed by 1: 0 begins a session."""
     sessions = FetchSessions(clock.now_s, 10, 100)
-    session = FetchSession(0, None, 0.0, 0.0, epoch=2**31 - 1)
+    session = FetchSession(epoch=2**31 - 1)
     session.update({("t", 0): PLACE}, ())
     assert sessions.add(session)
     assert code_of(sessions, session.id, 2**31 - 1) is Code.NONE

@@ -20,7 +20,7 @@ def made() -> str:
     """The tables."""
     lines = ["### Commands", "", "| command | needs |", "|---|---|", "| SEND | own producer |"]
     for kind in sorted(COMMANDS):
-        needs = "; ".join(map(str, COMMAND_NEEDS[kind].shown))
+        needs = "; ".join(map(str, COMMAND_NEEDS[kind].needs))
         lines.append(f"| {BaseCommand.Type.Name(kind)} | {needs} |")
     lines += ["", "### Routes", "", "[rest.md](rest.md) names the permission of each route."]
     lines += ["", "### gRPC calls", "", "| call | needs |", "|---|---|"]

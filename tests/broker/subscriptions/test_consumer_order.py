@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.broker.subscriptions.consumer import FailoverRing, ReadyRing
+from pulsemark.broker.subscriptions.consumer import ReadyRing, failover_ring
 from pulsemark.broker.subscriptions.sticky_keys import murmur3_32
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
@@ -44,36 +44,36 @@ def test_the_ring_chooses_as_pulsars_map_of_points():
     chosen = set()
     for number in range(60):
         topic = f"persistent://public/default/t{number}"
-        ring, present = FailoverRing(topic), members("a", "b", "c", "d", "e")
+        ring, present = failover_ring(topic), members("a", "b", "c", "d", "e")
         for consumer in present:
             ring.add(consumer)
         while present:
-            active: Any = ring.first()
+            active: Any = ring[0]
             assert active is by_definition(topic, present)
             chosen.add(active.name)
             ring.remove([active])
             present.remove(active)
-        assert ring.first() is None
+        assert not ring
     assert chosen == set("abcde")
 
 
 def test_of_one_name_the_last_one_is_active():
     """As in Pulsar, whose map keeps the last consumer of equal points."""
-    ring, (first, second, third) = FailoverRing("t"), members("same", "same", "same")
+    ring, (first, second, third) = failover_ring("t"), members("same", "same", "same")
     for consumer in (first, second, third):
         ring.add(consumer)
-    assert ring.first() is third
+    assert ring[0] is third
     last: Any = third
     ring.remove([last])
-    assert ring.first() is second
+    assert ring[0] is second
 
 
 def test_a_better_priority_level_wins_whatever_the_names():
     """Level 0 comes before level 1."""
-    ring = FailoverRing("t")
+    ring = failover_ring("t")
     for consumer in (*members("a", "b", "c", level=1), *members("z", level=0)):
         ring.add(consumer)
-    first: Any = ring.first()
+    first: Any = ring[0]
     assert first.name == "z"
 
 

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...ledger import LedgerError, Position
 from ...ledger.would_block import when_read
@@ -55,6 +55,15 @@ T = TypeVar("T")
 NOT_CLEANED = "%s: the topic was not cleaned, the next round tries again: %s"
 
 
+class Kind(NamedTuple):
+    """One kind of cleaning: the policy that it carries out, and how."""
+
+    policy: Policy
+    interval_ms: int
+    lane: Lane
+    work: Callable[[Topic], None]
+
+
 class Cleaning:
     """One broker's cleaning. Its methods are for the event loop, unless they say otherwise."""
 
@@ -73,19 +82,20 @@ class Cleaning:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._numbers = count()
+        lane, other = self.lane, self.compactions.lane
+        compaction_ms = config.compaction_monitor_interval_ms
+        self._kinds = (
+            Kind(MESSAGE_TTL, config.message_expiry_check_interval_ms, lane, self._expire),
+            Kind(RETENTION, config.retention_check_interval_ms, lane, self._trim),
+            Kind(COMPACTION_THRESHOLD, compaction_ms, other, self._compact_if_dirty),
+        )
         topics.policies.listeners.append(self._policy_changed)
         topics.before_delete.append(self._wait_until_free)
 
     def start(self) -> None:
         """Begin the rounds."""
-        config = self._config
-        intervals_ms = (
-            config.message_expiry_check_interval_ms,
-            config.retention_check_interval_ms,
-            config.compaction_monitor_interval_ms,
-        )
-        for (kind, lane, work), interval_ms in zip(self._kinds(), intervals_ms, strict=True):
-            self._repeat(kind, lane, work, interval_ms)
+        for kind in self._kinds:
+            self._wait(kind)
 
     async def close(self) -> None:
         """Finish work that has begun, except compactions, which are stopped."""
@@ -102,36 +112,27 @@ class Cleaning:
 
     # -- when -----------------------------------------------------------------------------------
 
-    def _repeat(
-        self, kind: Policy, lane: Lane, work: Callable[[Topic], None], interval_ms: int
-    ) -> None:
-        def due() -> None:
-            self._timers[kind.name] = self._loop.call_later(interval_ms / 1000, due)
-            lane.begin_round(kind.name, self._round(kind, work, lambda _: True))
+    def _wait(self, kind: Kind) -> None:
+        due = partial(self._due, kind)
+        self._timers[kind.policy.name] = self._loop.call_later(kind.interval_ms / 1000, due)
 
-        self._timers[kind.name] = self._loop.call_later(interval_ms / 1000, due)
-
-    def _kinds(self) -> tuple[tuple[Policy, Lane, Callable[[Topic], None]], ...]:
-        return (
-            (MESSAGE_TTL, self.lane, self._expire),
-            (RETENTION, self.lane, self._trim),
-            (COMPACTION_THRESHOLD, self.compactions.lane, self._compact_if_dirty),
-        )
+    def _due(self, kind: Kind) -> None:
+        self._wait(kind)
+        kind.lane.begin_round(kind.policy.name, self._round(kind))
 
     async def _wait_until_free(self, name: TopicName) -> None:
         await self._run_blocking(self.claims.wait_until_free, str(name))
 
     async def clean_now(self) -> None:
         """Clean all topics once, and return when that is done."""
-        for kind, lane, work in self._kinds():
-            steps = self._round(kind, work, lambda _: True)
-            await asyncio.wrap_future(lane.submit(partial(deque, steps, 0)))
+        for kind in self._kinds:
+            await asyncio.wrap_future(kind.lane.submit(partial(deque, self._round(kind), 0)))
 
     def _policy_changed(self, policy: str, concerns: Concerns) -> None:
-        for kind, lane, work in self._kinds():
-            if policy == kind.key:
-                name = f"{kind.name} {next(self._numbers)}"
-                lane.begin_round(name, self._round(kind, work, concerns), first=True)
+        for kind in self._kinds:
+            if policy == kind.policy.key:
+                name = f"{policy} {next(self._numbers)}"
+                kind.lane.begin_round(name, self._round(kind, concerns), first=True)
 
     def _compaction_ended(self, topic: Topic) -> None:
         """On the compaction's thread: trim the topic that it had claimed."""
@@ -139,12 +140,10 @@ class Cleaning:
 
     # -- rounds, on their lane's thread -----------------------------------------------------------
 
-    def _round(
-        self, kind: Policy, work: Callable[[Topic], None], concerns: Concerns
-    ) -> Iterator[None]:
+    def _round(self, kind: Kind, concerns: Concerns = lambda _: True) -> Iterator[None]:
         policies = self._topics.policies
-        is_used = policies.is_used(kind) or (
-            kind is COMPACTION_THRESHOLD and policies.is_set(KAFKA_POLICY)
+        is_used = policies.is_used(kind.policy) or (
+            kind.policy is COMPACTION_THRESHOLD and policies.is_set(KAFKA_POLICY)
         )
         names = self._topics.names.snapshot() if is_used else ()
         for name in names:
@@ -152,7 +151,7 @@ class Cleaning:
             if concerns(parsed):
                 topic = self._topics.open_topics.get(name) or self._opened(parsed)
                 if topic is not None:
-                    self._guarded(work, topic)
+                    self._guarded(kind.work, topic)
             yield
         self.rounds += 1
 
@@ -196,16 +195,25 @@ class Cleaning:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _trim(self, topic: Topic) -> None:
-        from .trimming import trim
-
-        policy = self.retention_of(topic.topic_name)
-        now_ms = self._config.clock.now_ms()
         with self.claims.if_free(topic.name) as is_free:
             if is_free and topic.is_open:
-                trim(topic.ledger, policy, topic.cleaning, now_ms)
-                if topic.cleaned is not None:
-                    _free(topic, policy, now_ms)
-                self._loop.call_soon_threadsafe(topic.entries_removed)
+                self._trim_claimed(topic)
+
+    def _trim_claimed(self, topic: Topic) -> None:
+        """Remove what retention allows, and what the view of a cleaned topic replaces."""
+        from .trimming import free, trim
+
+        policy = self.retention_of(topic.topic_name)
+        ledger, now_ms = topic.ledger, self._config.clock.now_ms()
+        trim(ledger, policy, topic.cleaning, now_ms)
+        if topic.cleaned is not None and topic.cleaner_rules is not None:
+            free(ledger, topic.cleaner_rules, topic.cleaning, now_ms)
+        elif topic.cleaned is not None and not policy.is_unlimited:
+            # The policy has changed: the view goes as the log does.
+            from ...compaction.cleaner import drop_if_over
+
+            drop_if_over(ledger, policy.time_ms, policy.size_bytes, now_ms)
+        self._loop.call_soon_threadsafe(topic.entries_removed)
 
     def _expire(self, topic: Topic) -> None:
         from .trimming import due_position, expire_topic
@@ -257,20 +265,16 @@ class Cleaning:
 
     def _trim_now(self, topic: Topic, *, is_dry_run: bool) -> Removable:
         """Trim a topic. On the lane's thread."""
-        from .trimming import Removable, removable, trim
+        from .trimming import Removable, removable
 
-        policy = self.retention_of(topic.topic_name)
-        now_ms = self._config.clock.now_ms()
         with self.claims.waiting(topic.name):
             topic.check_is_open()
             if is_dry_run:
-                return removable(topic.ledger, policy, now_ms)
+                policy = self.retention_of(topic.topic_name)
+                return removable(topic.ledger, policy, self._config.clock.now_ms())
             figures = topic.cleaning
             before = figures.entries_removed, figures.messages_removed, figures.bytes_removed
-            trim(topic.ledger, policy, figures, now_ms)
-            if topic.cleaned is not None:
-                _free(topic, policy, now_ms)
-            self._loop.call_soon_threadsafe(topic.entries_removed)
+            self._trim_claimed(topic)
             after = figures.entries_removed, figures.messages_removed, figures.bytes_removed
             return Removable(*(new - old for new, old in zip(after, before, strict=True)))
 
@@ -310,14 +314,3 @@ class Cleaning:
             truncate(topic.ledger, last.following, topic.cleaning, now_ms)
             delete_before(topic.ledger, first_index)
             self._loop.call_soon_threadsafe(topic.entries_removed)
-
-
-def _free(topic: Topic, policy: RetentionPolicy, now_ms: int) -> None:
-    """Remove what a cleaned topic's view replaces, or the view if the policy has changed."""
-    from ...compaction.cleaner import drop_if_over
-    from .trimming import free
-
-    if topic.cleaner_rules is not None:
-        free(topic.ledger, topic.cleaner_rules, topic.cleaning, now_ms)
-    elif not policy.is_unlimited:
-        drop_if_over(topic.ledger, policy.time_ms, policy.size_bytes, now_ms)

@@ -325,10 +325,7 @@ class BrokerConfig(PolicyDefaults):
     active_consumer_failover_delay_ms: int = setting(
         1_000, key="activeConsumerFailoverDelayTimeMillis", lowest=0
     )
-    #: Whether Key_Shared with AUTO_SPLIT puts its consumers on a ring. If not, each consumer has
-    #: one range of slots, and a new one gets half of the largest.
-    subscription_key_shared_use_consistent_hashing: bool = True
-    #: How many points each consumer has on that ring.
+    #: Key_Shared with AUTO_SPLIT puts its consumers on a ring: how many points each of them has.
     subscription_key_shared_consistent_hashing_replica_points: int = 100
 
     #: How long a publish may wait for more publishes of a client that does not wait for receipts.

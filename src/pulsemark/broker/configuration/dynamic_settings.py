@@ -49,7 +49,7 @@ def with_settings(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerCon
     """A configuration with changed settings. Invalid ones are logged and left out."""
     for name, value in changed.items():
         try:
-            config = replace(config, **parse_settings({name: value}).broker)
+            config = replace(config, **parse_settings({name: value}).of(""))
         except SettingError as error:
             log.error("a setting that was changed over REST is not used: %s", error)
     return config

@@ -89,6 +89,14 @@ class Setting:
         """The field's value."""
         return getattr(getattr(config, self.part) if self.part else config, self.name)
 
+    def parsed(self, key: str, text: str, kind: Kind) -> Any:
+        """The value that a text of this kind stands for. Raises `SettingError`."""
+        try:
+            value = kind.parse(text)
+        except ValueError as error:
+            raise SettingError(key, text, str(error)) from error
+        return self.check(key, text, value)
+
     def check(self, key: str, text: str, value: Any) -> Any:
         """The value, if the setting can have it. Raises `SettingError` with key and text."""
         try:
@@ -122,9 +130,10 @@ class SettingError(BrokerError, ValueError):
 
 @record
 class Loaded:
-    """Settings from all sources, by part and field, and the source of each."""
+    """Settings from all sources, and the source of each."""
 
-    parts: dict[str, dict[str, Any]] = field(default_factory=lambda: {part: {} for part in PARTS})
+    #: The values by their fields' names, of which no two parts have the same.
+    values: dict[str, Any] = field(default_factory=dict)
     #: Source and name in that source, by field.
     origins: dict[str, str] = field(default_factory=dict)
     #: Keys of the file that this broker does not know.
@@ -132,20 +141,20 @@ class Loaded:
     #: Remarks for the user, in sentences.
     warnings: list[str] = field(default_factory=list)
 
-    @property
-    def broker(self) -> dict[str, Any]:
-        """Fields of `BrokerConfig` itself."""
-        return self.parts[""]
+    def of(self, part: str) -> dict[str, Any]:
+        """The fields of one part."""
+        known = setting_fields()
+        return {name: value for name, value in self.values.items() if known[name].part == part}
 
     def put(self, name: str, value: Any, origin: str) -> None:
         """Set a field; it wins over what was there."""
-        self.parts[setting_fields()[name].part][name] = value
+        self.values[name] = value
         self.origins[name] = origin
 
     def made(self, **overrides: Any) -> BrokerConfig:
         """The configuration; `overrides` win over all sources. Raises ConfigError."""
-        held = {part: PARTS[part](**values) for part, values in self.parts.items() if part}
-        return BrokerConfig(**{**held, **self.broker, **overrides})
+        held = {part: PARTS[part](**self.of(part)) for part in PARTS if part}
+        return BrokerConfig(**{**held, **self.of(""), **overrides})
 
     def config(self, **overrides: Any) -> BrokerConfig:
         """As `made`; the error's message names the value's source."""
@@ -338,39 +347,67 @@ def _key_of(name: str) -> str:
 
 
 @cache
+def all_settings() -> Mapping[str, Setting]:
+    """Every setting by its name in a file: Pulsar's first, then this broker's own."""
+    found = {spec.key: spec for spec in setting_fields().values()}
+    ours = {key: spec for key, spec in found.items() if key.startswith(OUR_PREFIX)}
+    pulsars = {key: spec for key, spec in found.items() if key not in ours}
+    # The same field as Pulsar's setting of interceptors, which it overrides.
+    stampers = replace(setting_fields()["stampers"], kind=STAMPERS_KIND)
+    return {**pulsars, f"{OUR_PREFIX}Stampers": stampers, **ours}
+
+
 def pulsar_settings() -> dict[str, Setting]:
     """The settings of Pulsar that this broker has, too, by Pulsar's names."""
-    found = {spec.key: spec for spec in setting_fields().values()}
-    return {key: spec for key, spec in found.items() if not key.startswith(OUR_PREFIX)}
-
-
-@cache
-def _our_settings() -> dict[str, Setting]:
-    """This broker's own names, made from the fields for which Pulsar has no name."""
-    stampers = replace(setting_fields()["stampers"], kind=STAMPERS_KIND)
-    others = {spec.key: spec for spec in setting_fields().values()}
-    ours = {key: spec for key, spec in others.items() if key.startswith(OUR_PREFIX)}
-    return {f"{OUR_PREFIX}Stampers": stampers, **ours}
-
-
-def all_settings() -> dict[str, Setting]:
-    """Every setting by its name in a file: Pulsar's first, then this broker's own."""
-    return {**pulsar_settings(), **_our_settings()}
+    return {key: spec for key, spec in all_settings().items() if not key.startswith(OUR_PREFIX)}
 
 
 # -- both ways ------------------------------------------------------------------------------------
 
 
-def parse_settings(properties: Mapping[str, str]) -> Loaded:
-    """Parse the keys and values of a configuration file. Raises `SettingError`."""
-    _refuse(properties)
-    found = Loaded(ignored=_unknown(properties))
+def parse_settings(properties: Mapping[str, str], where: str = "") -> Loaded:
+    """Parse the keys and values of a configuration file. Raises `SettingError`.
+
+    `where`: what follows a setting's name when a message says where its value comes from.
+    """
+    found = Loaded()
     # In this order, so that our own setting overrides Pulsar's.
-    for known in (pulsar_settings(), _our_settings()):
-        for key, setting in known.items():
-            if key in properties:
-                _take(key, properties[key], setting, found)
+    for key in sorted(properties, key=lambda name: name.startswith(OUR_PREFIX)):
+        take(key, properties[key], found, where)
+    reason = tls_refusal(properties)
+    if reason is not None:
+        raise SettingError("tlsEnabled", properties["tlsEnabled"], reason)
     return found
+
+
+def take(key: str, text: str, found: Loaded, where: str = "") -> None:
+    """Take a key and its value from a configuration file. Raises `SettingError`."""
+    reason = refusal(key, text)
+    if reason is not None:
+        raise SettingError(key, text, reason)
+    setting = all_settings().get(key)
+    if setting is None:
+        _check_unknown(key, text)
+        found.ignored += (key,)
+    elif text:
+        found.put(setting.name, setting.parsed(key, text, setting.kind), f"{key}{where}")
+    elif setting.empty:
+        found.put(setting.name, setting.empty[0], f"{key}{where}")
+
+
+def _check_unknown(key: str, text: str) -> None:
+    """Raise `SettingError` for a name that is misspelt, or that only this broker could have."""
+    meant = _spellings().get(key.lower())
+    if meant is not None and key not in pulsar_defaults() and key != meant:
+        # Without the value, which may be a key.
+        raise SettingError(key, "...", f"there is no such setting; it is {meant}")
+    if key.startswith(OUR_PREFIX):
+        import difflib
+
+        ours = (name for name in all_settings() if name.startswith(OUR_PREFIX))
+        near = difflib.get_close_matches(key, ours, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise SettingError(key, text, f"there is no such setting{hint}")
 
 
 def runtime_settings(config: BrokerConfig) -> dict[str, str]:
@@ -384,39 +421,11 @@ def runtime_settings(config: BrokerConfig) -> dict[str, str]:
     return shown
 
 
-def _unknown(properties: Mapping[str, str]) -> tuple[str, ...]:
-    ours = _our_settings()
-    unknown = [key for key in properties if key not in pulsar_settings() and key not in ours]
-    for key in unknown:
-        meant = _spellings().get(key.lower())
-        if meant is not None and key not in pulsar_defaults() and key != meant:
-            # Without the value, which may be a key.
-            raise SettingError(key, "...", f"there is no such setting; it is {meant}")
-        if key.startswith(OUR_PREFIX):
-            import difflib
-
-            near = difflib.get_close_matches(key, ours, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingError(key, properties[key], f"there is no such setting{hint}")
-    return tuple(unknown)
-
-
 @cache
 def _spellings() -> dict[str, str]:
     """Every name in lower case: `AuthenticationEnabled=true` must not start an open broker."""
     names = (*pulsar_defaults(), *LIMITS, *PROTECTIONS, *all_settings())
     return {name.lower(): name for name in names}
-
-
-def _refuse(properties: Mapping[str, str]) -> None:
-    """Raise for the first setting that asks for what this broker does not have."""
-    for key, value in properties.items():
-        reason = refusal(key, value)
-        if reason is not None:
-            raise SettingError(key, value, reason)
-    reason = tls_refusal(properties)
-    if reason is not None:
-        raise SettingError("tlsEnabled", properties["tlsEnabled"], reason)
 
 
 def tls_refusal(properties: Mapping[str, Any]) -> str | None:
@@ -426,17 +435,3 @@ def tls_refusal(properties: Mapping[str, Any]) -> str | None:
     if any(ports) or not is_asked:
         return None
     return "needs the port brokerServicePortTls or webServicePortTls"
-
-
-def _take(key: str, text: str, setting: Setting, found: Loaded) -> None:
-    """Add one setting to those found."""
-    target = found.parts[setting.part]
-    if not text:
-        if setting.empty:
-            target[setting.name] = setting.empty[0]
-        return
-    try:
-        value = setting.kind.parse(text)
-    except ValueError as error:
-        raise SettingError(key, text, str(error)) from error
-    target[setting.name] = setting.check(key, text, value)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -73,18 +74,11 @@ def read_file(path: Path) -> settings.Loaded:
     except UnicodeDecodeError as error:
         raise ConfigFileError(path, f"it is not UTF-8 text: {error}") from error
     try:
-        return _toml(path, text) if path.suffix == ".toml" else _properties(path, text)
+        if path.suffix == ".toml":
+            return _toml(path, text)
+        return settings.parse_settings(read_properties(text), f" in {path}")
     except (settings.SettingError, PropertiesError) as error:
         raise ConfigFileError(path, str(error)) from error
-
-
-def _properties(path: Path, text: str) -> settings.Loaded:
-    properties = read_properties(text)
-    loaded = settings.parse_settings(properties)
-    for key, setting in settings.all_settings().items():
-        if key in properties and setting.name in loaded.parts[setting.part]:
-            loaded.origins[setting.name] = f"{key} in {path}"
-    return loaded
 
 
 def _toml(path: Path, text: str) -> settings.Loaded:
@@ -187,10 +181,10 @@ def _from_text(spec: settings.Setting, key: str, text: str) -> Any:
         return None if spec.is_optional else ()
     kind = settings.STAMPERS_KIND if spec.name == "stampers" else spec.plain
     try:
-        return spec.check(key, text, kind.parse(text))
-    except ValueError as error:
-        why = error.reason if isinstance(error, settings.SettingError) else error
-        raise settings.SettingError(key, text, f"{why} (a variable of the environment)") from error
+        return spec.parsed(key, text, kind)
+    except settings.SettingError as error:
+        reason = f"{error.reason} (a variable of the environment)"
+        raise settings.SettingError(key, text, reason) from error
 
 
 # -- broker.conf: Java's properties ----------------------------------------------------------------
@@ -322,59 +316,38 @@ def check_file(path: Path) -> CheckedFile:
     except (ConfigFileError, PropertiesError) as error:
         line = getattr(error, "line_number", None)
         return CheckedFile(path, (Remark(Level.ERROR, "", "", error.reason, line),), 0, 0)
-    loaded, unused = settings.Loaded(), 0
+    loaded = settings.Loaded()
     remarks: list[Remark] = []
     for key, value in values.items():
-        check = _toml_remark if is_toml else _remark
-        found = check(key, value, loaded)
-        if found is not None:
-            remarks.append(found)
-        elif not is_toml and key not in settings.all_settings():
-            unused += 1
-    remarks += _of_the_whole(loaded, path, values)
+        try:
+            if is_toml:
+                loaded.put(key, toml_value(key, value), key)
+            else:
+                settings.take(key, value, loaded)
+        except settings.SettingError as error:
+            shown = "***" if key in settings.SECRETS else error.value
+            remarks.append(Remark(Level.ERROR, error.key, shown, error.reason))
+    ignored = list(filter(None, (_of_ignored(key, values[key]) for key in loaded.ignored)))
+    remarks += [*ignored, *_of_the_whole(loaded, path, values)]
     lines = _lines(text)
-    placed = [
-        Remark(each.level, each.setting, each.value, each.reason, lines.get(each.setting))
-        for each in remarks
-    ]
+    placed = [replace(each, line=lines.get(each.setting)) for each in remarks]
     placed.sort(key=lambda each: (each.line or 0, each.setting))
+    unused = len(loaded.ignored) - len(ignored)
     return CheckedFile(path, tuple(placed), len(loaded.origins), unused)
 
 
-def _toml_remark(key: str, value: Any, loaded: settings.Loaded) -> Remark | None:
-    try:
-        loaded.put(key, toml_value(key, value), key)
-    except settings.SettingError as error:
-        return Remark(Level.ERROR, error.key, error.value, error.reason)
-    return None
-
-
-def _remark(key: str, value: str, loaded: settings.Loaded) -> Remark | None:
-    """The problem of one line of a broker.conf, or None."""
-    try:
-        found = settings.parse_settings({key: value})
-    except settings.SettingError as error:
-        if error.key == "tlsEnabled":  # it depends on other lines; the whole file is checked later
-            return None
-        return Remark(Level.ERROR, key, _shown(key, error.value), error.reason)
-    if key in settings.all_settings():
-        setting = settings.all_settings()[key]
-        if setting.name in found.parts[setting.part]:
-            loaded.put(setting.name, found.parts[setting.part][setting.name], key)
-        return None
+def _of_ignored(key: str, value: str) -> Remark | None:
+    """The problem of a line of a broker.conf that has no effect, or None."""
     shipped = settings.pulsar_defaults().get(key)
     if shipped is None:
         near = meant(key, [*settings.all_settings(), *settings.pulsar_defaults()])
         reason = f"there is no such setting, neither here nor in Pulsar{near}"
         return Remark(Level.ERROR if near else Level.WARNING, key, value, reason)
-    if value and value not in shipped:
+    # Whether `tlsEnabled` holds depends on other lines (`_of_the_whole`).
+    if value and value not in shipped and key != "tlsEnabled":
         reason = "this broker does not have this setting of Pulsar; it has no effect"
         return Remark(Level.WARNING, key, value, reason)
     return None
-
-
-def _shown(key: str, value: str) -> str:
-    return "***" if key in settings.SECRETS else value
 
 
 def _of_the_whole(
@@ -391,9 +364,8 @@ def _of_the_whole(
         return
     for name, reason in _unsafe(config):
         if name in loaded.origins:
-            part = next(part for part in settings.PARTS if name in loaded.parts[part])
-            value = loaded.parts[part][name]
-            yield Remark(Level.WARNING, loaded.origins[name], str(value), reason)
+            value = str(loaded.values[name])
+            yield Remark(Level.WARNING, loaded.origins[name], value, reason)
     key = config.security.token_secret_key or ""
     is_readable = path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
     if key and not key.startswith(settings.PATH_BEGINNINGS) and is_readable:

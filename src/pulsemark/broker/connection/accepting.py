@@ -19,17 +19,19 @@ import resource
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from functools import cached_property, partial
+from functools import cache, partial
+from typing import Any
 
 from ...ledger import StoreOptions
 from ...ledger.limits import default_fd_limit
 from ...records import record
 from ..configuration.config import BrokerConfig
+from ..configuration.security_config import SecurityConfig
 from ..errors import CannotListenError, PortInUseError
 from ..ownership import KafkaPlace
-from ..security.tls import make_context, make_http_context, renewed_context
+from ..security.tls import renewed_context
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,8 @@ BACKLOG = 1024
 #: Descriptors for everything except connections and the store's cached files.
 RESERVED_DESCRIPTORS = 64
 FEWEST_CONNECTIONS = 16
+#: The services whose connections an address may have only so many of.
+COUNTED = ("binary", "kafka")
 
 
 def connections_affordable(options: StoreOptions) -> int:
@@ -127,7 +131,8 @@ class Listener:
         self._tls = tls
         self._prepare = prepare
         self._accepting: set[asyncio.Task[None]] = set()
-        self._arriving = 0
+        #: Accepted connections without a protocol, with the clients' addresses.
+        self._arriving: dict[socket.socket, str] = {}
         self._rest: asyncio.TimerHandle | None = None
         self._socket = _bind(host, port)
         self.port: int = self._socket.getsockname()[1]
@@ -179,16 +184,18 @@ class Listener:
             return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._arriving += 1
+        self._arriving[connection] = host
         if self._per_address is not None:
             self._per_address.arriving[host] += 1
-        task = self._loop.create_task(self._welcome(connection, host))
+        if self._tls is not None:
+            self._tls.handshakes.count += 1
+        task = self._loop.create_task(self._welcome(connection))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
 
     def _refusal(self, host: str) -> str:
         """Why a new connection is not taken; "" if it is."""
-        if not self._has_room(self._arriving):
+        if not self._has_room(len(self._arriving)):
             text = "the limit of connections is reached; raise brokerMaxConnections or the limit "
             return f"{text}of open files, or close clients"
         if self._per_address is not None and not self._per_address.has_room(host):
@@ -197,68 +204,49 @@ class Listener:
             return "the limit of TLS handshakes in progress is reached (pulsemarkMaxTlsHandshakes)"
         return ""
 
-    async def _welcome(self, connection: socket.socket, host: str) -> None:
-        if self._prepare is not None:
-            try:
-                await asyncio.to_thread(self._prepare)
-            except BaseException:
-                connection.close()
-                self._arrived(host)
-                raise
-            self._prepare = None
-        if self._tls is None:
-            await self._hand_over(connection, host)
-        else:
-            await self._shake(connection, host)
-
-    async def _hand_over(self, connection: socket.socket, host: str) -> None:
-        taken = False
-
-        def make_protocol() -> asyncio.BaseProtocol:
-            nonlocal taken
-            taken = True
-            # Runs right before the protocol's connection_made. So each connection is counted
-            # exactly once, as arriving or as connected.
-            self._loop.call_soon(self._arrived, host)
-            return self._make_protocol()
-
-        try:
-            await self._loop.connect_accepted_socket(make_protocol, connection)
-        except OSError as error:
-            log.info("port %d: a connection ended while it was accepted: %s", self.port, error)
-            connection.close()
-        finally:
-            if not taken:
-                self._arrived(host)
-
-    async def _shake(self, connection: socket.socket, host: str) -> None:
-        """Do the TLS handshake. The connection is an arriving one until it is done."""
-        assert self._tls is not None
-        handshakes = self._tls.handshakes
-        handshakes.count += 1
-        try:
+    async def _welcome(self, connection: socket.socket) -> None:
+        """Make the connection's protocol, with TLS after the handshake."""
+        how: dict[str, Any] = {}
+        if self._tls is not None:
             # uvloop and asyncio count the time from here; a broken handshake is an OSError, too.
+            how["ssl_handshake_timeout"] = self._tls.handshakes.timeout_s
+            how["ssl_shutdown_timeout"] = SHUTDOWN_TIMEOUT_S
+        try:
+            if self._prepare is not None:
+                await asyncio.to_thread(self._prepare)
+                self._prepare = None
+            if self._tls is not None:
+                how["ssl"] = self._tls.context()
             await self._loop.connect_accepted_socket(
-                self._make_protocol,
-                connection,
-                ssl=self._tls.context(),
-                ssl_handshake_timeout=handshakes.timeout_s,
-                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+                partial(self._protocol_of, connection), connection, **how
             )
         except OSError as error:
-            log.info("port %d: a TLS handshake failed: %s", self.port, error)
+            what = "a connection ended while it was accepted"
+            what = what if self._tls is None else "a TLS handshake failed"
+            log.info("port %d: %s: %s", self.port, what, error)
             connection.close()
-        except asyncio.CancelledError:
+        except BaseException:
             connection.close()
             raise
         finally:
-            handshakes.count -= 1
-            self._arrived(host)
+            self._arrived(connection)
 
-    def _arrived(self, host: str) -> None:
-        self._arriving -= 1
+    def _protocol_of(self, connection: socket.socket) -> asyncio.BaseProtocol:
+        if self._tls is None:
+            # Runs right before the protocol's connection_made. So each connection is counted
+            # exactly once, as arriving or as connected.
+            self._loop.call_soon(self._arrived, connection)
+        return self._make_protocol()
+
+    def _arrived(self, connection: socket.socket) -> None:
+        """The connection has its protocol, or has ended. May be called twice."""
+        host = self._arriving.pop(connection, None)
+        if host is None:
+            return
         if self._per_address is not None:
             self._per_address.arrived(host)
+        if self._tls is not None:
+            self._tls.handshakes.count -= 1
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -286,118 +274,85 @@ def _bind(host: str, port: int) -> socket.socket:
     return listening
 
 
+@record(frozen=True)
+class Service:
+    """What is served at one port."""
+
+    port: int | None
+    """None: it is not served."""
+    make_protocol: MakeProtocol
+    #: Runs in a thread before the first connection's protocol is made.
+    prepare: Callable[[], None] | None = None
+    #: Makes the context of a port with TLS.
+    make_context: Callable[[SecurityConfig], ssl.SSLContext] | None = None
+
+
 class Listening:
     """A broker's listeners. They are bound in the constructor, and accept after `start`."""
 
     def __init__(
         self,
         config: BrokerConfig,
-        make_session: MakeProtocol,
-        make_http: MakeProtocol,
+        services: Mapping[str, Service],
         has_room: Callable[[int], bool],
         connections_from: Callable[[str], int],
-        prepare: Callable[[], None],
-        prepare_http: Callable[[], None],
-        prepare_registry: Callable[[], None],
-        make_registry: MakeProtocol,
-        make_kafka: Callable[[int], asyncio.BaseProtocol],
     ) -> None:
         """Bind all listeners. Raises ConfigError (also for certificates), PortInUseError, OSError.
 
-        `prepare` and the others run in a thread before the first connection of a port is made.
-        `make_kafka` gets the port that its client is told.
+        The names of the services for Kafka's clients begin with "kafka". An address may have only
+        so many connections with them and those for Pulsar's clients (`COUNTED`).
         """
-        self._config = config
-        self._has_room = has_room
-        most = config.max_connections_per_ip  # of the binary protocol's and Kafka's
+        security, most = config.security, config.max_connections_per_ip
+        #: The TLS handshakes of all ports.
+        self.handshakes = Handshakes(
+            security.max_tls_handshakes, security.tls_handshake_timeout_ms / 1000
+        )
         per_address = PerAddress(most, connections_from) if most else None
-        self._bound: list[Listener] = []
-        security = config.security
-        tls = http_tls = None
-        if security.tls_port is not None or security.kafka_tls_port is not None:
-            tls = Tls(renewed_context(security, make_context), self.handshakes)
-        if security.http_tls_port is not None:
-            http_tls = Tls(renewed_context(security, make_http_context), self.handshakes)
+        contexts = cache(partial(renewed_context, security))
+        self._listeners: dict[str, Listener] = {}
         try:
-            binary = (make_session, prepare, per_address)
-            self.binary = self._bind(config.port, *binary)
-            self.binary_tls = self._bind(security.tls_port, *binary, tls)
-            self.http = self._bind(config.http_port, make_http, prepare_http)
-            self.http_tls = self._bind(
-                security.http_tls_port, make_http, prepare_http, tls=http_tls
-            )
-            self.registry = self._bind(config.schema_registry_port, make_registry, prepare_registry)
-            told, told_tls = (partial(self._told, make_kafka, tls=each) for each in (False, True))
-            self.kafka = self._bind(config.kafka_port, told, None, per_address)
-            self.kafka_tls = self._bind(security.kafka_tls_port, told_tls, None, per_address, tls)
+            for name, service in services.items():
+                if service.port is not None:
+                    make = service.make_context
+                    self._listeners[name] = Listener(
+                        config.host,
+                        service.port,
+                        service.make_protocol,
+                        has_room=has_room,
+                        per_address=per_address if name.startswith(COUNTED) else None,
+                        tls=None if make is None else Tls(contexts(make), self.handshakes),
+                        prepare=service.prepare,
+                    )
         except BaseException:
-            for listener in self._bound:
+            for listener in self._listeners.values():
                 listener.drop()
             raise
 
-    @cached_property
-    def handshakes(self) -> Handshakes:
-        """The TLS handshakes of all ports."""
-        security = self._config.security
-        return Handshakes(security.max_tls_handshakes, security.tls_handshake_timeout_ms / 1000)
-
-    def _told(
-        self, make_kafka: Callable[[int], asyncio.BaseProtocol], *, tls: bool
-    ) -> asyncio.BaseProtocol:
-        listener = self.kafka_tls if tls else self.kafka
-        assert listener is not None, "it accepts this connection"
-        told = None if tls else self._config.kafka_advertised_port
-        return make_kafka(told or listener.port)
-
-    def _bind(
-        self,
-        port: int | None,
-        make_protocol: MakeProtocol,
-        prepare: Callable[[], None] | None,
-        per_address: PerAddress | None = None,
-        tls: Tls | None = None,
-    ) -> Listener | None:
-        if port is None:
-            return None
-        listener = Listener(
-            self._config.host,
-            port,
-            make_protocol,
-            has_room=self._has_room,
-            per_address=per_address,
-            tls=tls,
-            prepare=prepare,
-        )
-        self._bound.append(listener)
-        return listener
-
-    def start(self) -> None:
-        """Begin to accept, except Kafka's clients."""
-        for listener in self._bound:
-            if listener not in (self.kafka, self.kafka_tls):
-                listener.start()
-
-    def start_kafka(self) -> None:
-        """Begin to accept Kafka's clients."""
-        for listener in (self.kafka, self.kafka_tls):
-            if listener is not None:
+    def start(self, *, kafka: bool) -> None:
+        """Begin to accept Kafka's clients, or all others."""
+        for name, listener in self._listeners.items():
+            if name.startswith("kafka") == kafka:
                 listener.start()
 
     async def close(self) -> None:
         """Stop accepting."""
-        for listener in self._bound:
+        for listener in self._listeners.values():
             await listener.close()
+
+    def port(self, name: str) -> int | None:
+        """The port of a service; None: it is not served."""
+        listener = self._listeners.get(name)
+        return None if listener is None else listener.port
 
     def kafka_place(self, host: str) -> KafkaPlace | None:
         """This broker's address for Kafka's clients, for others of a cluster; or None."""
-        ports = [None if each is None else each.port for each in (self.kafka, self.kafka_tls)]
+        ports = self.port("kafka"), self.port("kafka_tls")
         return KafkaPlace(0, host, *ports) if any(ports) else None
 
-    def url(self, scheme: str, listener: Listener | None, host: str) -> str:
-        """The URL of a listener, HOST:PORT without a scheme; "" if it is not served."""
-        if listener is None:
-            return ""
-        return f"{scheme}{scheme and '://'}{url_host(host)}:{listener.port}"
+    def url(self, scheme: str, name: str, host: str) -> str:
+        """The URL of a service, HOST:PORT without a scheme; "" if it is not served."""
+        port = self.port(name)
+        return "" if port is None else f"{scheme}{scheme and '://'}{url_host(host)}:{port}"
 
 
 def url_host(host: str) -> str:

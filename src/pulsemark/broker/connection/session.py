@@ -88,57 +88,6 @@ class Pause(enum.Flag):
 _NONE = Pause.NONE
 
 
-class ReadingPauses:
-    """The reasons that hold now. The transport is read while there are none."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self._reasons = _NONE
-        #: How often each reason holds, of those that may hold several times.
-        self._counts: Counter[Pause] = Counter()
-
-    def __bool__(self) -> bool:
-        return bool(self._reasons)
-
-    def __contains__(self, reason: Pause) -> bool:
-        # Called after each read; usually there is no reason, so that case must be fast.
-        return self._reasons is not _NONE and reason in self._reasons
-
-    def begin(self, reason: Pause) -> None:
-        """Do not read while `reason` holds."""
-        before, self._reasons = self._reasons, self._reasons | reason
-        if not before and self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
-
-    def end(self, reason: Pause) -> bool:
-        """`reason` holds no longer. Return whether this resumed reading."""
-        before, self._reasons = self._reasons, self._reasons & ~reason
-        if not before or self._reasons:
-            return False
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
-        return True
-
-    def set_low_water(self, size_bytes: int) -> None:
-        """Read nothing until so many bytes have arrived, or the client has ended.
-
-        `Gathering` does this for a few milliseconds at a time.
-        """
-        if self.transport is not None and not self.transport.is_closing():
-            link = self.transport.get_extra_info("socket")
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
-
-    def begin_one(self, reason: Pause) -> None:
-        """As `begin`; it holds until `end_one` was called equally often."""
-        self._counts[reason] += 1
-        self.begin(reason)
-
-    def end_one(self, reason: Pause) -> bool:
-        """`reason` holds once less. Return whether this resumed reading."""
-        self._counts[reason] -= 1
-        return not self._counts[reason] and self.end(reason)
-
-
 #: How long a client that has ended may still be read, if the broker pauses only now and then.
 ENDED_GRACE_S = 2.0
 
@@ -257,6 +206,59 @@ class Liveness:
             self._unsent = (now_s, unsent_bytes)
             return False
         return (now_s - since_s) * 1000 >= 2 * self._config.keep_alive_interval_ms
+
+
+class ReadingPauses:
+    """The reasons that hold now. The transport is read while there are none."""
+
+    def __init__(self, liveness: Liveness) -> None:
+        """`liveness` hears when reading goes on."""
+        self.transport: asyncio.Transport | None = None
+        self._liveness = liveness
+        self._reasons = _NONE
+        #: How often each reason holds, of those that may hold several times.
+        self._counts: Counter[Pause] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._reasons)
+
+    def __contains__(self, reason: Pause) -> bool:
+        # Called after each read; usually there is no reason, so that case must be fast.
+        return self._reasons is not _NONE and reason in self._reasons
+
+    def begin(self, reason: Pause) -> None:
+        """Do not read while `reason` holds."""
+        before, self._reasons = self._reasons, self._reasons | reason
+        if not before and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def end(self, reason: Pause) -> None:
+        """`reason` holds no longer."""
+        before, self._reasons = self._reasons, self._reasons & ~reason
+        if before and not self._reasons:
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
+            self._liveness.reading_resumed(asyncio.get_running_loop().time())
+
+    def set_low_water(self, size_bytes: int) -> None:
+        """Read nothing until so many bytes have arrived, or the client has ended.
+
+        `Gathering` does this for a few milliseconds at a time.
+        """
+        if self.transport is not None and not self.transport.is_closing():
+            link = self.transport.get_extra_info("socket")
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
+
+    def begin_one(self, reason: Pause) -> None:
+        """As `begin`; it holds until `end_one` was called equally often."""
+        self._counts[reason] += 1
+        self.begin(reason)
+
+    def end_one(self, reason: Pause) -> None:
+        """`reason` holds once less."""
+        self._counts[reason] -= 1
+        if not self._counts[reason]:
+            self.end(reason)
 
 
 #: With so many unhandled bytes, or so many publishes in flight, waiting brings nothing.
@@ -572,8 +574,8 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._turns = FairTurns.of_running_loop()
         self._requests = Requests(self, self.kept)
-        self._pauses = ReadingPauses()
         self._liveness = Liveness(services.config, self._loop.time())
+        self._pauses = ReadingPauses(self._liveness)
         self._counts_input = self._has_rest = False
         #: Whether the latest command was a SEND.
         self._is_publishing = False
@@ -671,7 +673,7 @@ class Session(asyncio.BufferedProtocol):
         """Output is possible again: the send buffer or output memory has room."""
         if not self.writable:
             return
-        self._unpause(Pause.UNSENT)
+        self._pauses.end(Pause.UNSENT)
         for consumer in tuple(self.consumers.values()):
             if not self.writable:
                 return
@@ -856,7 +858,7 @@ class Session(asyncio.BufferedProtocol):
             self._pauses.begin(Pause.TURN)
             self._turns.later(self.take_turn, of_client=True)
         elif Pause.TURN in self._pauses:
-            self._unpause(Pause.TURN)
+            self._pauses.end(Pause.TURN)
 
     def _count_input(self, progressed: bool) -> None:
         conn = self.connection
@@ -888,7 +890,7 @@ class Session(asyncio.BufferedProtocol):
         if count >= limit:
             self._pauses.begin(Pause.REQUESTS)
         elif count <= limit // 2:
-            self._unpause(Pause.REQUESTS)
+            self._pauses.end(Pause.REQUESTS)
 
     def storage_failed(self, error: BaseException) -> None:
         """An append failed: no producer is opened until the disk accepts writes again."""
@@ -899,11 +901,10 @@ class Session(asyncio.BufferedProtocol):
     def publishes_changed(self) -> None:
         """Pause or resume reading, depending on the publishes in flight."""
         was_full = Pause.PUBLISHES in self._pauses
-        is_full = self.receipts.is_full(was_full=was_full)
-        if is_full and not was_full:
+        if self.receipts.is_full(was_full=was_full):
             self._pauses.begin(Pause.PUBLISHES)
-        elif was_full and not is_full:
-            self._unpause(Pause.PUBLISHES)
+        elif was_full:
+            self._pauses.end(Pause.PUBLISHES)
 
     def long_work_begins(self) -> None:
         """A command runs in pieces. Later commands are read when it is done."""
@@ -911,8 +912,7 @@ class Session(asyncio.BufferedProtocol):
 
     def long_work_ended(self) -> None:
         """Go on after a command whose pieces are all done."""
-        if self._pauses.end_one(Pause.LONG_WORK):
-            self._liveness.reading_resumed(self._loop.time())
+        self._pauses.end_one(Pause.LONG_WORK)
 
     @property
     def is_throttled(self) -> bool:
@@ -925,8 +925,7 @@ class Session(asyncio.BufferedProtocol):
 
     def unthrottle(self) -> None:
         """The topic takes messages again."""
-        if self._pauses.end_one(Pause.RATE):
-            self._liveness.reading_resumed(self._loop.time())
+        self._pauses.end_one(Pause.RATE)
 
     def _check_unsent(self) -> None:
         # A client may send requests and never read the answers. Dispatch stops at the high-water
@@ -944,10 +943,6 @@ class Session(asyncio.BufferedProtocol):
         reason = "unsent data of all clients exceeds max_unsent_bytes, and this client is slowest"
         log.info("%s: connection closed: %s", self.address, reason)
         self.abort()
-
-    def _unpause(self, reason: Pause) -> None:
-        if self._pauses.end(reason):
-            self._liveness.reading_resumed(self._loop.time())
 
     # -- time -----------------------------------------------------------------------------------
 

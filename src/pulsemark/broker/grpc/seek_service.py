@@ -323,10 +323,11 @@ async def _owner(services: Services, topic: str, *, authoritative: bool) -> Owne
     found = await cluster.find(name, authoritative=authoritative)
     if found.broker_id == cluster.broker_id:
         return None
-    place = await cluster.grpc_place(found.broker_id)
-    if place is None:
+    owner = (await cluster.brokers()).get(found.broker_id)
+    if owner is None:
         raise unavailable(f"{found.broker_id}, which served {topic}, has ended")
     chosen = found.redirect and found.authoritative
+    place = owner.grpc
     return Owner(found.broker_id, place.target, place.tls_target, authoritative=chosen)
 
 

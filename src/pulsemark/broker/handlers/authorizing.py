@@ -10,8 +10,7 @@ cannot be parsed is refused here, too, so no handler gets an unchecked name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import field
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -30,28 +29,20 @@ if TYPE_CHECKING:
 
 @record(frozen=True)
 class CommandNeed:
-    """The permission that a command needs: for a topic, for a namespace, or none."""
+    """The permissions that a command needs: for a topic, for a namespace, or none."""
 
-    needs: Callable[[Any], Iterable[tuple[Need, str | None]]]
-    """The needs of a command's body, each with the subscription that it is about."""
+    needs: tuple[Need, ...]
     #: The refusal's text for the client.
     message: str = ""
     #: The class of Pulsar's response to this command, which has the error; None: an ERROR.
     answer: type[Message] | None = None
-    shown: tuple[Need, ...] = field(default=())
-    """The needs as documentation shows them."""
 
 
 def _always(need: Need, message: str = "", answer: type[Message] | None = None) -> CommandNeed:
-    return CommandNeed(lambda _: ((need, None),), message, answer, (need,))
+    return CommandNeed((need,), message, answer)
 
 
-def _of_producer(command: Any) -> Iterable[tuple[Need, str | None]]:
-    yield topic("PRODUCE"), None
-    if command.initial_subscription_name:
-        yield topic("SUBSCRIBE"), command.initial_subscription_name
-
-
+SUBSCRIBE = topic("SUBSCRIBE")
 _T = BaseCommand
 OWN_COMMAND = _always(OWN)
 
@@ -71,16 +62,8 @@ COMMAND_NEEDS: dict[int, CommandNeed] = {
     _T.GET_TOPICS_OF_NAMESPACE: _always(
         namespace("GET_TOPICS"), "Client is not authorized to GetTopicsOfNamespace"
     ),
-    _T.PRODUCER: CommandNeed(
-        _of_producer,
-        "Client is not authorized to Produce",
-        shown=(topic("PRODUCE"), topic("SUBSCRIBE")),
-    ),
-    _T.SUBSCRIBE: CommandNeed(
-        lambda command: ((topic("CONSUME"), command.subscription),),
-        "Client is not authorized to subscribe",
-        shown=(topic("CONSUME"),),
-    ),
+    _T.PRODUCER: CommandNeed((topic("PRODUCE"), SUBSCRIBE), "Client is not authorized to Produce"),
+    _T.SUBSCRIBE: _always(topic("CONSUME"), "Client is not authorized to subscribe"),
     _T.GET_SCHEMA: _always(
         topic("GET_METADATA"), "Client is not authorized to get schema", pb.CommandGetSchemaResponse
     ),
@@ -150,9 +133,11 @@ def check_again(session: Session, kind: int, body: Any, generation: int) -> None
 
 def _refusal(session: Session, row: CommandNeed, body: Any) -> RefusedError | None:
     authorizer = session.services.authorizer
-    for need, subscription in row.needs(body):
+    for need in row.needs:
+        if need is SUBSCRIBE and not body.initial_subscription_name:
+            continue  # a producer that creates none
         try:
-            target = _target(need, body, subscription)
+            target = _target(need, body)
         except InvalidTopicNameError as error:
             return RefusedError(ServerError.InvalidTopicName, str(error))
         if not authorizer.allows(session.principal, need, target):
@@ -165,9 +150,12 @@ def _refusal(session: Session, row: CommandNeed, body: Any) -> RefusedError | No
     return None
 
 
-def _target(need: Need, body: Any, subscription: str | None) -> Target:
+def _target(need: Need, body: Any) -> Target:
     if need.scope is Scope.TOPIC:
-        return Target.of_topic(TopicName.parse(body.topic), subscription)
+        name = TopicName.parse(body.topic)
+        if need is SUBSCRIBE:
+            return Target.of_topic(name, body.initial_subscription_name)
+        return Target.of_topic(name, getattr(body, "subscription", None))
     if need.scope is Scope.NAMESPACE:
         check_namespace_or_older(body.namespace)
         return Target.of_namespace(body.namespace)

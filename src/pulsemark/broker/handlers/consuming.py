@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...ledger import Commit, Position
-from ...ledger.errors import WouldBlockError
 from ...ledger.would_block import when_read
 from ...proto import pulsar_api_pb2 as pb
 from ...wire import MessageId, commands
@@ -241,25 +240,13 @@ def consumer_stats(session: Session, command: pb.CommandConsumerStats) -> None:
     if found is None or found.subscription is None:
         session.close_because(f"CONSUMER_STATS for unknown consumer {command.consumer_id}")
         return
-    try:
-        _answer_stats(session, command, found, found.subscription)
-    except WouldBlockError:
-        session.run(command.request_id, _answer_stats_later(session, command, found))
+    session.run(command.request_id, when_read(_answer_stats, session, command, found))
 
 
-async def _answer_stats_later(
-    session: Session, command: pb.CommandConsumerStats, found: Consumer
-) -> None:
-    def answer() -> None:
-        if found.subscription is not None:
-            _answer_stats(session, command, found, found.subscription)
-
-    await when_read(answer)
-
-
-def _answer_stats(
-    session: Session, command: pb.CommandConsumerStats, found: Consumer, subscription: Subscription
-) -> None:
+def _answer_stats(session: Session, command: pb.CommandConsumerStats, found: Consumer) -> None:
+    subscription = found.subscription
+    if subscription is None:
+        return
     flow = subscription.topic.flows.of(found)
     answer = pb.CommandConsumerStatsResponse(
         request_id=command.request_id,

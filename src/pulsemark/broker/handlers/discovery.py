@@ -23,7 +23,6 @@ from ..topics.schemas import schema_id, version_bytes
 from ..topics.topic_watchers import (
     TopicWatcher,
     compile_if_safe,
-    matches,
     matching,
     topics_hash,
     without_domain,
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 #: Longer patterns are left to the client (Pulsar: subscriptionPatternMaxLength).
 PATTERN_MAX_CHARACTERS = 50
-#: Names that are filtered in one piece.
-NAMES_AT_ONCE = 200
 #: Clients that want transactions ask for its partitions first.
 TRANSACTION_COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 #: The name prefix that a mode selects; any other mode selects all names.
@@ -164,12 +161,7 @@ def topics_of_namespace(session: Session, command: pb.CommandGetTopicsOfNamespac
         session.close_because(str(error))
         return
     _check_mode(session, command)
-    names = session.services.topics.names_in(command.namespace)
-    if len(names) > NAMES_AT_ONCE:
-        session.run(command.request_id, _many_topics(session, command, names))
-        return
-    pattern = _pattern_of(command)
-    _answer_topics(session, command, _choose(names, command, pattern), filtered=pattern is not None)
+    session.run(command.request_id, _answer_topics(session, command))
 
 
 def _check_mode(session: Session, command: pb.CommandGetTopicsOfNamespace) -> None:
@@ -181,45 +173,22 @@ def _check_mode(session: Session, command: pb.CommandGetTopicsOfNamespace) -> No
         raise RefusedError(pb.ServerError.MetadataError, text)
 
 
-async def _many_topics(
-    session: Session, command: pb.CommandGetTopicsOfNamespace, names: list[str]
-) -> None:
-    pattern = _pattern_of(command)
-    chosen: list[str] = []
-
-    def choosing() -> Iterator[None]:
-        for at in range(0, len(names), NAMES_AT_ONCE):
-            chosen.extend(_choose(names[at : at + NAMES_AT_ONCE], command, pattern))
-            yield
-
-    await session.services.topics.turns.work(choosing())
-    _answer_topics(session, command, chosen, filtered=pattern is not None)
-
-
-def _answer_topics(
-    session: Session, command: pb.CommandGetTopicsOfNamespace, names: list[str], *, filtered: bool
-) -> None:
+async def _answer_topics(session: Session, command: pb.CommandGetTopicsOfNamespace) -> None:
+    topics, pattern = session.services.topics, _pattern_of(command)
+    domain = DOMAIN_OF_MODE.get(command.mode, "")
+    names = [name for name in topics.names_in(command.namespace) if name.startswith(domain)]
+    if pattern is not None:
+        names = await topics.turns.result(matching(pattern, names))
     digest = topics_hash(names)
     changed = command.topics_hash != digest
     answer = pb.CommandGetTopicsOfNamespaceResponse(
         request_id=command.request_id,
         topics=names if changed else (),
-        filtered=filtered,
+        filtered=pattern is not None,
         topics_hash=digest,
         changed=changed,
     )
     session.write(commands.frame(answer))
-
-
-def _choose(
-    names: list[str], command: pb.CommandGetTopicsOfNamespace, pattern: re.Pattern[str] | None
-) -> list[str]:
-    """The names that the command asks for."""
-    domain = DOMAIN_OF_MODE.get(command.mode, "")
-    chosen = [name for name in names if name.startswith(domain)]
-    if pattern is not None:
-        chosen = [name for name in chosen if matches(pattern, name)]
-    return chosen
 
 
 def _pattern_of(command: pb.CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:

@@ -27,15 +27,15 @@ from ..security import needs
 from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from . import paths
-from .messages import HttpError, Request, Response, UnservedError
-from .policies import policy_of
+from .messages import HttpError, Json, Request, UnservedError
+from .policies import policy_of, without
 from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Routes, TopicPath
 
 routes = Routes()
 
 
 @routes.post(f"{SUBSCRIPTION}/skip_all", needs.topic("SKIP"))
-async def skip_all(request: Request, path: TopicPath, name: str) -> Response:
+async def skip_all(request: Request, path: TopicPath, name: str) -> None:
     """Acknowledge all entries in the topic."""
     asked = paths.existing_topic(request, path)
     for opened in await paths.open_logs(request, path):
@@ -43,20 +43,18 @@ async def skip_all(request: Request, path: TopicPath, name: str) -> Response:
         if one is None:
             raise paths.subscription_not_found(name, asked)
         await _clear(one)
-    return Response()
 
 
 @routes.post(f"{SUBSCRIPTION}/skip/{{count}}", needs.topic("SKIP"))
-async def skip(request: Request, path: TopicPath, name: str, count: str) -> Response:
+async def skip(request: Request, path: TopicPath, name: str, count: str) -> None:
     """Acknowledge the next `count` entries."""
     what = "Skip messages on a partitioned topic is not allowed"
     subscription = await paths.find_subscription(request, path, name, what=what)
     await subscription.skip(paths.int_value(count))
-    return Response()
 
 
 @routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"))
-async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
+async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Json:
     """Count what a subscription has not acknowledged, or all from a message id in the body on."""
     what = "Analyze backlog on a partitioned topic is not allowed, please try do it on specific "
     what += "topic partition"
@@ -76,7 +74,7 @@ async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Respo
     last = one.log.last_position
     if entries and last is not None:
         shown |= {"firstMessageId": str(first), "lastMessageId": str(last)}
-    return Response.of_json(shown)
+    return shown
 
 
 def _backlog(one: Subscription, body: Any) -> tuple[Position, int, int]:
@@ -96,43 +94,35 @@ Action = Callable[[Subscription], Awaitable[None]]
 
 @routes.post(f"{NAMESPACE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"))
 @routes.post(f"{NAMESPACE}/clearBacklog/{{subscription}}", needs.namespace("CLEAR_BACKLOG"))
-async def clear(
-    request: Request, tenant: str, name: str, subscription: str | None = None
-) -> Response:
+async def clear(request: Request, namespace: str, subscription: str | None = None) -> None:
     """Acknowledge all messages of a namespace, for one subscription or for all."""
-    await _each(request, request.services.topics.names_in(f"{tenant}/{name}"), subscription, _clear)
-    return Response()
+    await _each(request, request.topics.names_in(namespace), subscription, _clear)
 
 
 @routes.post(f"{BUNDLE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"))
 @routes.post(f"{BUNDLE}/clearBacklog/{{subscription}}", needs.namespace("CLEAR_BACKLOG"))
 async def clear_bundle(
-    request: Request, tenant: str, name: str, bundle: str, subscription: str | None = None
-) -> Response:
+    request: Request, namespace: str, bundle: str, subscription: str | None = None
+) -> None:
     """Acknowledge all messages of a bundle, for one subscription or for all."""
-    full = paths.namespace_name(request, tenant, name)
-    await _each(request, paths.topics_in_bundle(request, full, bundle), subscription, _clear)
-    return Response()
+    await _each(request, paths.topics_in_bundle(request, namespace, bundle), subscription, _clear)
 
 
 @routes.post(f"{NAMESPACE}/unsubscribe/{{subscription}}", needs.namespace("UNSUBSCRIBE"))
-async def unsubscribe(request: Request, tenant: str, name: str, subscription: str) -> Response:
+async def unsubscribe(request: Request, namespace: str, subscription: str) -> None:
     """Delete a subscription from all topics of a namespace."""
     _check_no_replicator(subscription)
-    names = request.services.topics.names_in(f"{tenant}/{name}")
-    await _each(request, names, subscription, _unsubscribe)
-    return Response()
+    await _each(request, request.topics.names_in(namespace), subscription, _unsubscribe)
 
 
 @routes.post(f"{BUNDLE}/unsubscribe/{{subscription}}", needs.namespace("UNSUBSCRIBE"))
 async def unsubscribe_bundle(
-    request: Request, tenant: str, name: str, bundle: str, subscription: str
-) -> Response:
+    request: Request, namespace: str, bundle: str, subscription: str
+) -> None:
     """Delete a subscription from all topics of a bundle."""
     _check_no_replicator(subscription)
-    full = paths.namespace_name(request, tenant, name)
-    await _each(request, paths.topics_in_bundle(request, full, bundle), subscription, _unsubscribe)
-    return Response()
+    names = paths.topics_in_bundle(request, namespace, bundle)
+    await _each(request, names, subscription, _unsubscribe)
 
 
 def _check_no_replicator(subscription: str) -> None:
@@ -143,7 +133,7 @@ def _check_no_replicator(subscription: str) -> None:
 async def _each(
     request: Request, names: list[str], subscription: str | None, action: Action
 ) -> None:
-    topics = request.services.topics
+    topics = request.topics
     for name in names:
         parsed = topics.parse(name)
         if not parsed.is_persistent or not topics.exists(parsed):
@@ -184,29 +174,29 @@ WRONG_PARTITION = (
 
 
 @routes.post(f"{SUBSCRIPTION}/expireMessages/{{seconds}}", needs.topic("EXPIRE_MESSAGES"))
-async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) -> Response:
+async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) -> None:
     """Expire a subscription's messages that are older than a number of seconds."""
     ttl_s = paths.int_value(age)
     topics = await paths.open_logs(request, path)
     found = [opened.subscriptions[name] for opened in topics if name in opened.subscriptions]
     if not found:
         raise paths.subscription_not_found(name, paths.existing_topic(request, path))
-    return await _expire_each(request, found, ttl_s)
+    await _expire_each(request, found, ttl_s)
 
 
 @routes.post(
     f"{TOPIC}/all_subscription/expireMessages/{{seconds}}",
     needs.topic("EXPIRE_MESSAGES", all_subscriptions=True),
 )
-async def expire_all_by_age(request: Request, path: TopicPath, age: str) -> Response:
+async def expire_all_by_age(request: Request, path: TopicPath, age: str) -> None:
     """Expire old messages of every subscription; 409 names the first one without an effect."""
     ttl_s = paths.int_value(age)
     topics = await paths.open_logs(request, path)
     found = [one for opened in topics for one in tuple(opened.subscriptions.values())]
-    return await _expire_each(request, found, ttl_s)
+    await _expire_each(request, found, ttl_s)
 
 
-async def _expire_each(request: Request, found: list[Subscription], ttl_s: int) -> Response:
+async def _expire_each(request: Request, found: list[Subscription], ttl_s: int) -> None:
     refusals = []
     for one in found:
         last = await request.services.cleaning.due_position(one.topic, ttl_s)
@@ -214,14 +204,13 @@ async def _expire_each(request: Request, found: list[Subscription], ttl_s: int) 
             refusals.append(NOT_BY_TIME.format(one.topic.name, one.name))
     if refusals:
         raise HttpError(409, refusals[0])
-    return Response()
 
 
 @routes.post(f"{SUBSCRIPTION}/expireMessages", needs.topic("EXPIRE_MESSAGES"))
-async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response:
+async def expire_up_to(request: Request, path: TopicPath, name: str) -> None:
     """Expire a subscription's messages up to and including the message id in the body."""
     position, partition_index = _message_id(request.json())
-    if request.services.topics.partitioned.count_of(paths.stored_topic(request, path)):
+    if request.topics.partitioned.count_of(paths.stored_topic(request, path)):
         reason = "Expire message at position is not supported for partitioned-topic"
         raise HttpError(405, reason)
     (opened,) = await paths.open_stored(request, path)
@@ -233,7 +222,6 @@ async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response
     if position >= opened.ledger.end_position:
         raise HttpError(409, NOT_BY_POSITION.format(opened.name, name))
     await ask_to_expire(subscription, position, first_time_known=False)
-    return Response()
 
 
 def _message_id(body: Any) -> tuple[Position, int]:
@@ -248,13 +236,12 @@ def _message_id(body: Any) -> tuple[Position, int]:
 
 
 @routes.put(f"{TOPIC}/backlogSize", needs.topic("GET_BACKLOG_SIZE"))
-async def backlog_size(request: Request, path: TopicPath) -> Response:
+async def backlog_size(request: Request, path: TopicPath) -> Json:
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
     opened = await paths.open_topic(request, path, what=what)
     start = opened.clamp(paths.position_in(request.json()).following)
-    size = await request.services.topics.turns.result(bytes_from(opened, start))
-    return Response.of_json(size)
+    return await request.topics.turns.result(bytes_from(opened, start))
 
 
 TOO_LARGE = (
@@ -265,42 +252,39 @@ TOO_LARGE = (
 
 @routes.get(f"{NAMESPACE}/backlogQuotaMap", needs.namespace_policy("BACKLOG", "READ"))
 @routes.get(f"{TOPIC}/backlogQuotaMap", needs.topic_policy("BACKLOG", "READ"))
-async def quotas(request: Request, *where: Any) -> Response:
+async def quotas(request: Request, where: TopicPath | str) -> Json:
     """The quotas that are set; with applied=true those that apply to a topic."""
     found = policy_of(request, BACKLOG_QUOTAS, where)
     if found.topic is not None and request.flag("applied"):
         levels = found.levels
         is_set = levels.of(found.topic) or levels.of(found.namespace)
-        shown = levels.applied(found.topic) if is_set else default_quotas(request.services.config)
-        return Response.of_json(shown)
-    return Response.of_json(found.value or {})
+        return levels.applied(found.topic) if is_set else default_quotas(request.services.config)
+    return found.value or {}
 
 
 @routes.post(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
 @routes.post(f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"))
-async def set_quota(request: Request, *where: Any) -> Response:
+async def set_quota(request: Request, where: TopicPath | str) -> None:
     """Set one of the quotas; an empty body removes that of a topic."""
     found, kind = policy_of(request, BACKLOG_QUOTAS, where), _kind(request)
     if found.topic is not None and request.json() is None:
-        await found.revise(partial(_without, kind=kind))
-        return Response()
+        await found.revise(partial(without, key=kind))
+        return
     quota = read_quota(request.json(), found.namespace)
-    limits = request.services.topics.policies[RETENTION]
+    limits = request.topics.policies[RETENTION]
     if found.topic is None:
         _check(quota, limits.of(found.namespace), "namespace")
     else:
         _check(quota, limits.of(found.topic), "topic")
     await found.revise(lambda before: {**(before or {}), kind: quota})
-    return Response()
 
 
 @routes.delete(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
 @routes.delete(f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"))
-async def unset_quota(request: Request, *where: Any) -> Response:
+async def unset_quota(request: Request, where: TopicPath | str) -> None:
     """Remove one of the quotas."""
     found = policy_of(request, BACKLOG_QUOTAS, where)
-    await found.revise(partial(_without, kind=_kind(request)))
-    return Response()
+    await found.revise(partial(without, key=_kind(request)))
 
 
 def _kind(request: Request) -> str:
@@ -314,8 +298,3 @@ def _check(quota: Any, retention: Any, level: str) -> None:
     """Refuse a quota above what retention keeps anyway."""
     if retention is not None and exceeds_retention(quota, retention):
         raise HttpError(412, TOO_LARGE.format(level))
-
-
-def _without(quotas: Any, kind: str) -> Any:
-    left = {name: quota for name, quota in (quotas or {}).items() if name != kind}
-    return left or None

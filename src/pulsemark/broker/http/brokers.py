@@ -15,7 +15,7 @@ from ..configuration.dynamic_settings import dynamic_names
 from ..configuration.settings import runtime_settings
 from ..security import needs
 from ..version import SERVER_VERSION
-from .messages import HttpError, Request, Response, accepts_gzip
+from .messages import HttpError, Json, Request, Response, accepts_gzip
 from .paths import boundaries_of, bundle_of
 from .route import Routes
 
@@ -33,26 +33,26 @@ OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": Tru
 
 @routes.get(BROKERS, needs.broker("LIST_BROKERS"))
 @routes.get(f"{BROKERS}/{{cluster}}", needs.broker("LIST_BROKERS"))
-async def brokers(request: Request, name: str = "") -> Response:
+async def brokers(request: Request, name: str = "") -> Json:
     """The active brokers, whatever cluster is asked for; without a cluster only this one."""
     if request.services.cluster is not None:
-        return Response.of_json(await request.services.cluster.brokers())
-    return Response.of_json([_address(request)])
+        return sorted(await request.services.cluster.brokers())
+    return [_address(request)]
 
 
 @routes.get(
     f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", needs.broker("LIST_OWNED_NAMESPACES")
 )
-async def owned_namespaces(request: Request, cluster: str, broker: str) -> Response:
+async def owned_namespaces(request: Request, cluster: str, broker: str) -> Json:
     """The bundles that a broker serves; of a broker alone, those of its open topics."""
     if request.services.cluster is not None:
-        owned = await request.services.cluster.bundles_of(broker)
-        if owned is None:
+        found = (await request.services.cluster.brokers()).get(broker)
+        if found is None:
             raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
-        return Response.of_json(dict.fromkeys(owned, OWNED))
+        return dict.fromkeys(sorted(found.bundles), OWNED)
     if broker != _address(request):
         raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
-    topics = request.services.topics
+    topics = request.topics
 
     def pieces() -> Generator[None, None, dict[str, Any]]:
         found: dict[str, Any] = {}
@@ -63,19 +63,19 @@ async def owned_namespaces(request: Request, cluster: str, broker: str) -> Respo
             yield
         return found
 
-    return await Response.of_long_json(pieces(), topics.turns)
+    return pieces()
 
 
 @routes.get(f"{BROKERS}/leaderBroker", needs.broker("GET_LEADER_BROKER"))
-async def leader(request: Request) -> Response:
+async def leader(request: Request) -> Json:
     """The leader among the brokers; without a cluster this one."""
     if request.services.cluster is not None:
         found = await request.services.cluster.leader()
         if found is None:
             raise HttpError(404, "Couldn't find leader broker")
-        return Response.of_json({"serviceUrl": found.http_url, "brokerId": found.broker_id})
+        return {"serviceUrl": found.http_url, "brokerId": found.broker_id}
     address = _address(request)
-    return Response.of_json({"serviceUrl": request.services.http_url, "brokerId": address})
+    return {"serviceUrl": request.services.http_url, "brokerId": address}
 
 
 @routes.get(f"{BROKERS}/health", needs.broker("HEALTH_CHECK"))
@@ -86,7 +86,7 @@ async def health(request: Request) -> Response:
     if cluster is not None and (problems := cluster.problems()):
         raise HttpError(503, "; ".join(problems))
     try:
-        await request.services.topics.catalog_writer.put("broker", key, b"ok")
+        await request.topics.catalog_writer.put("broker", key, b"ok")
     except (OSError, LedgerError) as error:
         raise HttpError(503, f"the broker cannot write to its data folder: {error}") from error
     return Response.of_word("ok")
@@ -105,21 +105,21 @@ async def version(request: Request) -> Response:
 
 
 @routes.get(f"{BROKERS}/configuration/runtime", needs.broker("LIST_RUNTIME_CONFIGURATIONS"))
-async def configuration(request: Request) -> Response:
+async def configuration(request: Request) -> Json:
     """The broker's settings, by their names in a configuration file."""
-    return Response.of_json(runtime_settings(request.services.config))
+    return runtime_settings(request.services.config)
 
 
 @routes.get(f"{BROKERS}/configuration", needs.broker("LIST_DYNAMIC_CONFIGURATIONS"))
-async def changeable_settings(request: Request) -> Response:
+async def changeable_settings(request: Request) -> Json:
     """The names of settings that can be changed while the broker runs."""
-    return Response.of_json(dynamic_names())
+    return dynamic_names()
 
 
 @routes.get(f"{BROKERS}/configuration/values", needs.broker("LIST_DYNAMIC_CONFIGURATIONS"))
-async def changed_settings(request: Request) -> Response:
+async def changed_settings(request: Request) -> Json:
     """The settings that were changed while the broker runs, with their values."""
-    return Response.of_json(request.services.settings.changed)
+    return request.services.settings.changed
 
 
 @routes.post(
@@ -145,7 +145,7 @@ async def unset_setting(request: Request, name: str) -> Response:
 
 
 @routes.get(f"{BROKERS}/internal-configuration", needs.broker("GET_INTERNAL_CONFIGURATION_DATA"))
-async def internal_configuration(request: Request) -> Response:
+async def internal_configuration(request: Request) -> Json:
     """Where metadata are kept: in the broker's own catalog, which has no address."""
     names = (
         "zookeeperServers",
@@ -153,24 +153,23 @@ async def internal_configuration(request: Request) -> Response:
         "metadataStoreUrl",
         "configurationMetadataStoreUrl",
     )
-    return Response.of_json({**dict.fromkeys(names, ""), "ledgersRootPath": "/ledgers"})
+    return {**dict.fromkeys(names, ""), "ledgersRootPath": "/ledgers"}
 
 
 @routes.get(f"{BROKERS}/backlog-quota-check", needs.broker("CHECK_BACKLOG_QUOTA"))
-async def backlog_quota_check(request: Request) -> Response:
+async def backlog_quota_check(request: Request) -> None:
     """Check the backlog quotas of all open topics now."""
     await request.services.lifetimes.backlogs.check_all()
-    return Response()
 
 
 @routes.get("/admin/v2/clusters", needs.AUTHENTICATED)
-async def clusters(request: Request) -> Response:
+async def clusters(request: Request) -> Json:
     """The name of this broker's cluster, in a list."""
-    return Response.of_json([request.services.config.cluster])
+    return [request.services.config.cluster]
 
 
 @routes.get("/admin/v2/clusters/{cluster}", needs.cluster("GET_CLUSTER"))
-async def cluster(request: Request, name: str) -> Response:
+async def cluster(request: Request, name: str) -> Json:
     """The URLs of this broker's cluster."""
     services = request.services
     if name != services.config.cluster:
@@ -181,17 +180,15 @@ async def cluster(request: Request, name: str) -> Response:
         "brokerServiceUrl": services.service_url,
         "brokerServiceUrlTls": services.service_url_tls,
     }
-    return Response.of_json(
-        {
-            **{key: url for key, url in urls.items() if url or not key.endswith("Tls")},
-            "brokerClientTlsEnabled": False,
-            "tlsAllowInsecureConnection": False,
-            "brokerClientTlsEnabledWithKeyStore": False,
-            "brokerClientTlsTrustStoreType": "JKS",
-            "brokerClientTlsKeyStoreType": "JKS",
-            "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
-        }
-    )
+    return {
+        **{key: url for key, url in urls.items() if url or not key.endswith("Tls")},
+        "brokerClientTlsEnabled": False,
+        "tlsAllowInsecureConnection": False,
+        "brokerClientTlsEnabledWithKeyStore": False,
+        "brokerClientTlsTrustStoreType": "JKS",
+        "brokerClientTlsKeyStoreType": "JKS",
+        "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+    }
 
 
 @routes.get("/status.html", needs.OPEN)
@@ -234,11 +231,11 @@ Rows = dict[str, Any]
 
 
 @routes.get(f"{STATS}/topics", needs.SUPER_USER)
-async def topics_figures(request: Request) -> Response:
+async def topics_figures(request: Request) -> Json:
     """The figures of all open topics, by namespace, bundle and domain."""
     await _import_stats(request)
-    opened = tuple(request.services.topics.open_topics.values())
-    return await Response.of_long_json(_rows(request, opened), request.services.topics.turns)
+    opened = tuple(request.topics.open_topics.values())
+    return _rows(request, opened)
 
 
 async def _import_stats(request: Request) -> None:
@@ -247,7 +244,7 @@ async def _import_stats(request: Request) -> None:
 
 
 def _rows(request: Request, opened: tuple[Topic, ...]) -> Generator[object, None, Rows]:
-    namespaces = request.services.topics.namespaces
+    namespaces = request.topics.namespaces
     found: Rows = {}
     boundaries: dict[str, list[int]] = {}
     for topic in opened:
@@ -287,17 +284,17 @@ async def bookie_ops(request: Request) -> Response:
         for what in ("Open", "Close", "Create", "Delete")
     }
     found: Rows = {}
-    for topic in tuple(request.services.topics.open_topics.values()):
+    for topic in tuple(request.topics.open_topics.values()):
         found.setdefault(topic.topic_name.namespace, {})[topic.name] = none
-    return await Response.of_long_json(found, request.services.topics.turns)
+    return await Response.of_long_json(found, request.topics.turns)
 
 
 @routes.get(f"{STATS}/metrics", needs.SUPER_USER)
-async def namespace_metrics(request: Request) -> Response:
+async def namespace_metrics(request: Request) -> Json:
     """Figures of the whole broker, and of each namespace."""
     await _import_stats(request)
-    opened = tuple(request.services.topics.open_topics.values())
-    return await Response.of_long_json(_metrics(opened), request.services.topics.turns)
+    opened = tuple(request.topics.open_topics.values())
+    return _metrics(opened)
 
 
 def _metrics(opened: tuple[Topic, ...]) -> Generator[object, None, list[Rows]]:
@@ -340,13 +337,13 @@ NAMESPACE_METRICS = (
 
 
 @routes.get(f"{STATS}/mbeans", needs.SUPER_USER)
-async def mbeans(request: Request) -> Response:
+async def mbeans(request: Request) -> Json:
     """No beans: there is no Java process."""
-    return Response.of_json([])
+    return []
 
 
 @routes.get(f"{STATS}/allocator-stats/{{allocator}}", needs.SUPER_USER)
-async def allocator(request: Request, name: str) -> Response:
+async def allocator(request: Request, name: str) -> Json:
     """The memory pool of the given name, `default` or `ml-cache`: without arenas."""
     if name not in ("default", "ml-cache"):
         raise HttpError(406, f"Invalid allocator name : {name[:80]}")
@@ -359,16 +356,15 @@ async def allocator(request: Request, name: str) -> Response:
         "usedDirectMemory",
         "usedHeapMemory",
     )
-    return Response.of_json({**dict.fromkeys(counts, 0), "directArenas": [], "heapArenas": []})
+    return {**dict.fromkeys(counts, 0), "directArenas": [], "heapArenas": []}
 
 
 @routes.get(f"{STATS}/load-report", needs.SUPER_USER)
-async def load_report(request: Request) -> Response:
+async def load_report(request: Request) -> None:
     """The load that brokers report to each other: a broker alone reports none."""
-    return Response()
 
 
 @routes.get(f"{STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", needs.tenant_admin())
-async def availability(request: Request, tenant: str, namespace: str) -> Response:
+async def availability(request: Request, namespace: str) -> None:
     """Refused: there is no load manager."""
     raise HttpError(409, "This broker has no load manager and does not support this operation")

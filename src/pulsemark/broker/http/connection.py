@@ -25,6 +25,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from wsgiref.handlers import format_date_time
 
 import h11
 
@@ -402,14 +403,7 @@ def _gzip(parts: tuple[bytes, ...]) -> bytes:
 
 def date_and_server() -> Headers:
     """When the answer was made, by the machine's clock, and who made it."""
-    now = time.gmtime()
-    day, month = DAYS[now.tm_wday], MONTHS[now.tm_mon - 1]
-    date = f"{day}, {now.tm_mday:02d} {month} {now.tm_year} {time.strftime('%H:%M:%S', now)} GMT"
-    return [(b"date", date.encode()), SERVER]
+    return [(b"date", format_date_time(time.time()).encode()), SERVER]
 
 
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-MONTHS = (
-    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-)  # fmt: skip
 SERVER = (b"server", HTTP_SERVER.encode())

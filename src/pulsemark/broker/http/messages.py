@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import field
 from http import HTTPStatus
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs, unquote
 
 from ...records import record
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from ..connection.services import Services
     from ..cooperative import Turns
     from ..metrics.stats import Pieces
+    from ..topics.registry import Topics
 
+
+#: A value that is written as JSON.
+Json: TypeAlias = Any
 
 BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 #: Members of a JSON object or list that are written in one piece.
@@ -97,9 +101,14 @@ class Request:
             raise HttpError(400, f"the URL is not valid: {error}") from error
         self.query = {name: values[-1] for name, values in pairs.items()}
 
-    def flag(self, name: str) -> bool:
-        """A boolean query parameter; False if it is missing."""
-        return self.query.get(name, "").lower() == "true"
+    @property
+    def topics(self) -> Topics:
+        """The broker's topics."""
+        return self.services.topics
+
+    def flag(self, name: str, default: str = "false") -> bool:
+        """A boolean query parameter."""
+        return self.query.get(name, default).lower() == "true"
 
     def json(self) -> Any:
         """The body as JSON, whatever its type; None if it is empty. Raises `HttpError` 400."""
@@ -209,6 +218,20 @@ class Response:
         """A JSON body."""
         text = json.dumps(value, separators=SEPARATORS)
         return cls(status, text.encode(), JSON_TYPE)
+
+    @classmethod
+    async def of(cls, answer: Json | Response | None, turns: Turns) -> Response:
+        """A handler's answer: nothing (204), a response as it is, or JSON.
+
+        A list may be long, as may be what a generator makes in pieces.
+        """
+        if answer is None:
+            return cls()
+        if isinstance(answer, Response):
+            return answer
+        if isinstance(answer, list | Generator):
+            return await cls.of_long_json(answer, turns)
+        return cls.of_json(answer)
 
     @classmethod
     async def of_long_json(cls, value: Pieces | Any, turns: Turns) -> Response:

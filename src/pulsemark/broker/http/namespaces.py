@@ -15,7 +15,7 @@ from ..policies.pulsar_policies import read_settings, shown_settings
 from ..security import needs
 from ..security.permissions import AUTH_POLICIES, check_auth_policies, check_roles
 from . import paths
-from .messages import HttpError, Request, Response, UnservedError
+from .messages import HttpError, Json, Request, Response, UnservedError
 from .peer_proxy import redirect, send_on
 from .route import BUNDLE, NAMESPACE, Routes
 
@@ -27,50 +27,46 @@ ONE = "/admin/v2/tenants/{tenant}"
 
 
 @routes.get("/admin/v2/namespaces/{tenant}", needs.tenant("LIST_NAMESPACES"))
-async def namespaces(request: Request, tenant_name: str) -> Response:
+async def namespaces(request: Request, tenant_name: str) -> Json:
     """A tenant's namespaces."""
-    if tenant_name not in request.services.topics.namespaces.tenants:
+    if tenant_name not in request.topics.namespaces.tenants:
         raise HttpError(404, "Tenant not found")
-    return Response.of_json(request.services.topics.namespaces.of(tenant_name))
+    return request.topics.namespaces.of(tenant_name)
 
 
 @routes.get(NAMESPACE, needs.namespace_policy("ALL", "READ"))
-async def namespace(request: Request, tenant_name: str, name: str) -> Response:
+async def namespace(request: Request, name: str) -> Json:
     """A namespace's policies."""
-    full = paths.namespace_name(request, tenant_name, name)
-    settings, cluster = request.services.topics.namespaces[full], request.services.config.cluster
-    shown = shown_settings(settings, cluster)
-    return Response.of_json(
-        {**shown, paths.BUNDLES: paths.bundles_of(paths.boundaries_of(settings))}
-    )
+    settings = paths.settings_of(request, name)
+    shown = shown_settings(settings, request.services.config.cluster)
+    return {**shown, paths.BUNDLES: paths.bundles_of(paths.boundaries_of(settings))}
 
 
 @routes.put(NAMESPACE, needs.tenant("CREATE_NAMESPACE"))
-async def create_namespace(request: Request, tenant_name: str, name: str) -> Response:
+async def create_namespace(request: Request, name: str) -> None:
     """Create a namespace; the body may have policies."""
-    settings = request.json_object() or {}
-    if tenant_name not in request.services.topics.namespaces.tenants:
+    settings, tenant_name = request.json_object() or {}, name.partition("/")[0]
+    if tenant_name not in request.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
-    full = paths.check_new_namespace(tenant_name, name)
+    paths.check_valid(name)
     _check_clusters(request, settings, tenant_name)
     _check_room(request, tenant_name)
-    if full in request.services.topics.namespaces:
+    if name in request.topics.namespaces:
         raise HttpError(409, "Namespace already exists")
     # In the executor, since a policy may import a plugin.
     settings = await request.services.run_blocking(
         read_settings, _checked_permissions(settings), request.services.config.cluster
     )
-    async with request.services.topics.creating(full):
-        if full in request.services.topics.namespaces:  # created meanwhile
+    async with request.topics.creating(name):
+        if name in request.topics.namespaces:  # created meanwhile
             raise HttpError(409, "Namespace already exists")
-        await request.services.topics.namespaces.put(full, settings)
-    return Response()
+        await request.topics.namespaces.put(name, settings)
 
 
 def _check_room(request: Request, tenant: str) -> None:
     """Raise `HttpError` 412 if the tenant has all its namespaces. Pulsar lets one more be made."""
     most = request.services.config.max_namespaces_per_tenant
-    if 0 < most <= len(request.services.topics.namespaces.of(tenant)):
+    if 0 < most <= len(request.topics.namespaces.of(tenant)):
         raise HttpError(412, f"Exceed the maximum number of namespace in tenant :{tenant}")
 
 
@@ -84,16 +80,15 @@ def _checked_permissions(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @routes.delete(NAMESPACE, needs.tenant("DELETE_NAMESPACE"))
-async def delete_namespace(request: Request, tenant_name: str, name: str) -> Response:
+async def delete_namespace(request: Request, name: str) -> None:
     """Delete a namespace without topics; with force=true its topics, too, if settings allow it."""
-    topics = request.services.topics
+    topics = request.topics
     force = request.flag("force")
     if force and not request.services.config.force_delete_namespace_allowed:
         raise HttpError(405, "Broker doesn't allow forced deletion of namespaces")
-    full = f"{tenant_name}/{name}"
-    if full not in topics.namespaces:
-        raise HttpError(404, f"Namespace {full} does not exist.")
-    names = [*topics.partitioned.in_namespace(full), *topics.names_in(full)]
+    if name not in topics.namespaces:
+        raise HttpError(404, f"Namespace {name} does not exist.")
+    names = [*topics.partitioned.in_namespace(name), *topics.names_in(name)]
     if names and not force:
         raise HttpError(409, "Cannot delete non empty namespace")
     for topic in names:
@@ -102,21 +97,21 @@ async def delete_namespace(request: Request, tenant_name: str, name: str) -> Res
             await topics.delete_partitioned(parsed, force=True)
         elif topics.exists(parsed):
             await topics.delete(parsed, force=True)
-    await topics.delete_namespace(full)
-    return Response()
+    await topics.delete_namespace(name)
 
 
 @routes.get(f"{NAMESPACE}/topics", needs.namespace("GET_TOPICS"))
-async def namespace_topics(request: Request, tenant_name: str, name: str) -> Response:
+async def namespace_topics(request: Request, name: str) -> Json:
     """Every topic of a namespace, with each partition; `mode` chooses the domain."""
-    names = request.services.topics.names_in(paths.namespace_name(request, tenant_name, name))
+    paths.settings_of(request, name)
+    names = request.topics.names_in(name)
     mode = request.query.get("mode", "PERSISTENT")
     if mode not in ("PERSISTENT", "NON_PERSISTENT", "ALL"):
         raise UnservedError(404)
     if mode != "ALL":
         domain = mode.lower().replace("_", "-")
         names = [topic for topic in names if topic.startswith(f"{domain}:")]
-    return await Response.of_long_json(names, request.services.topics.turns)
+    return names
 
 
 def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> None:
@@ -146,66 +141,57 @@ ALGORITHMS = (
 
 
 @routes.get(f"{NAMESPACE}/bundles", needs.namespace("GET_BUNDLE"))
-async def bundles(request: Request, tenant: str, name: str) -> Response:
+async def bundles(request: Request, name: str) -> Json:
     """A namespace's bundles."""
-    full = paths.namespace_name(request, tenant, name)
-    return Response.of_json(
-        paths.bundles_of(paths.boundaries_of(request.services.topics.namespaces[full]))
-    )
+    return paths.bundles_of(paths.boundaries_of(paths.settings_of(request, name)))
 
 
 @routes.put(f"{BUNDLE}/split", needs.SUPER_USER)
-async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+async def split_bundle(request: Request, name: str, bundle: str) -> None:
     """Split a bundle in the middle."""
-    full = paths.namespace_name(request, tenant, name)
-    low, high = paths.check_bundle(request, full, bundle)
+    low, high = paths.check_bundle(request, name, bundle)
     if request.services.cluster is not None:
         raise HttpError(412, "a broker of a cluster does not split bundles")
     algorithm = request.query.get("splitAlgorithmName", ALGORITHMS[0])
     if algorithm not in ALGORITHMS:
         known = f"supported algorithms are [{', '.join(ALGORITHMS)}]"
         raise HttpError(412, f"Unsupported namespace bundle split algorithm, {known}")
-    await paths.split(request, full, low, high)
-    return Response()
+    await paths.split(request, name, low, high)
 
 
 @routes.delete(BUNDLE, needs.namespace("DELETE_BUNDLE"))
-async def delete_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+async def delete_bundle(request: Request, name: str, bundle: str) -> None:
     """Answered if the bundle has no topics. Bundles cover all hashes, so it stays."""
-    full = paths.namespace_name(request, tenant, name)
-    if paths.topics_in_bundle(request, full, bundle):
+    if paths.topics_in_bundle(request, name, bundle):
         raise HttpError(409, "Cannot delete non empty bundle")
-    return Response()
 
 
 @routes.get(f"{BUNDLE}/topicHashPositions", needs.namespace_policy("PERSISTENCE", "READ"))
-async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) -> Response:
+async def topic_hashes(request: Request, name: str, bundle: str) -> Json:
     """The hashes of the bundle's topics, or of those that `topics` names."""
     from zlib import crc32
 
-    full = paths.namespace_name(request, tenant, name)
-    found = paths.topics_in_bundle(request, full, bundle)
+    found = paths.topics_in_bundle(request, name, bundle)
     wanted = request.query.get("topics")
     if wanted is not None:
         chosen = set(re.split(r",\s*", wanted))
         found = [topic for topic in found if topic in chosen]
     hashes = {topic: crc32(topic.encode()) for topic in found}
-    return Response.of_json({"namespace": full, "bundle": bundle, "topicHashPositions": hashes})
+    return {"namespace": name, "bundle": bundle, "topicHashPositions": hashes}
 
 
 @routes.put(f"{NAMESPACE}/unload", needs.SUPER_USER)
-async def unload(request: Request, tenant: str, name: str) -> Response:
+async def unload(request: Request, name: str) -> None:
     """Disconnect all clients of a namespace; they reconnect by themselves."""
-    full = paths.namespace_name(request, tenant, name)
+    paths.settings_of(request, name)
     if request.services.cluster is not None:
-        await _unload_bundles(request, request.services.cluster, full)
-        return Response()
-    await _disconnect(request, request.services.topics.names_in(full))
-    return Response()
+        await _unload_bundles(request, request.services.cluster, name)
+    else:
+        await _disconnect(request, request.topics.names_in(name))
 
 
 async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) -> None:
-    shown = paths.bundles_of(paths.boundaries_of(request.services.topics.namespaces[namespace]))
+    shown = paths.bundles_of(paths.boundaries_of(request.topics.namespaces[namespace]))
     for low, high in pairwise(shown["boundaries"]):
         bundle = f"{namespace}/{low}_{high}"
         owner = await cluster.owner_of(bundle)
@@ -217,23 +203,22 @@ async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) ->
 
 
 @routes.put(f"{BUNDLE}/unload", needs.SUPER_USER)
-async def unload_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+async def unload_bundle(request: Request, name: str, bundle: str) -> Response | None:
     """Disconnect all clients of a bundle; they reconnect by themselves."""
-    full = paths.namespace_name(request, tenant, name)
     cluster = request.services.cluster
-    if cluster is not None:
-        paths.check_bundle(request, full, bundle)
-        owner = await cluster.owner_of(f"{full}/{bundle}")
-        if owner is not None and owner.broker_id != cluster.broker_id:
-            return redirect(request, owner)
-        await cluster.unload(f"{full}/{bundle}")
-        return Response()
-    await _disconnect(request, paths.topics_in_bundle(request, full, bundle))
-    return Response()
+    if cluster is None:
+        await _disconnect(request, paths.topics_in_bundle(request, name, bundle))
+        return None
+    paths.check_bundle(request, name, bundle)
+    owner = await cluster.owner_of(f"{name}/{bundle}")
+    if owner is not None and owner.broker_id != cluster.broker_id:
+        return redirect(request, owner)
+    await cluster.unload(f"{name}/{bundle}")
+    return None
 
 
 async def _disconnect(request: Request, names: list[str]) -> None:
-    topics = request.services.topics
+    topics = request.topics
     for name in names:
         opened = topics.open_topics.get(name)
         if opened is not None:
@@ -241,54 +226,51 @@ async def _disconnect(request: Request, names: list[str]) -> None:
 
 
 @routes.get("/admin/v2/tenants", needs.tenants("LIST_TENANTS"))
-async def tenants(request: Request) -> Response:
+async def tenants(request: Request) -> Json:
     """All tenants."""
-    return Response.of_json(sorted(request.services.topics.namespaces.tenants))
+    return sorted(request.topics.namespaces.tenants)
 
 
 @routes.get(ONE, needs.tenants("GET_TENANT"))
-async def tenant(request: Request, name: str) -> Response:
+async def tenant(request: Request, name: str) -> Json:
     """One tenant's administrators and clusters."""
-    settings = request.services.topics.namespaces.tenants.get(name)
+    settings = request.topics.namespaces.tenants.get(name)
     if settings is None:
         raise HttpError(404, "Tenant does not exist")
     # The tenants of a new broker have nothing stored: Pulsar shows them with empty lists.
     roles = settings.get("adminRoles") if settings else []
     shown = {} if roles is None else {"adminRoles": sorted(roles)}
     clusters = settings.get("allowedClusters", [request.services.config.cluster])
-    return Response.of_json({**shown, "allowedClusters": clusters})
+    return {**shown, "allowedClusters": clusters}
 
 
 @routes.put(ONE, needs.tenants("CREATE_TENANT"))
-async def create_tenant(request: Request, name: str) -> Response:
+async def create_tenant(request: Request, name: str) -> None:
     """Create a tenant."""
-    if not paths.is_valid_name(name):
-        raise HttpError(412, "Tenant name is not valid")
+    paths.check_valid(f"{name}/any", "Tenant")
     settings = _tenant_settings(request)
-    async with request.services.topics.creating("tenants"):
-        if name in request.services.topics.namespaces.tenants:
+    async with request.topics.creating("tenants"):
+        if name in request.topics.namespaces.tenants:
             raise HttpError(409, "Tenant already exist")
         most = request.services.config.max_tenants
-        if 0 < most <= len(request.services.topics.namespaces.tenants):
+        if 0 < most <= len(request.topics.namespaces.tenants):
             raise HttpError(412, "Exceed the maximum number of tenants")
-        await request.services.topics.namespaces.put_tenant(name, settings)
-    return Response()
+        await request.topics.namespaces.put_tenant(name, settings)
 
 
 @routes.post(ONE, needs.tenants("UPDATE_TENANT"))
-async def update_tenant(request: Request, name: str) -> Response:
+async def update_tenant(request: Request, name: str) -> None:
     """Change a tenant's settings."""
     settings = _tenant_settings(request)
-    if name not in request.services.topics.namespaces.tenants:
+    if name not in request.topics.namespaces.tenants:
         raise HttpError(404, f"Tenant {name} not found")
-    await request.services.topics.namespaces.put_tenant(name, settings)
-    return Response()
+    await request.topics.namespaces.put_tenant(name, settings)
 
 
 @routes.delete(ONE, needs.tenants("DELETE_TENANT"))
-async def delete_tenant(request: Request, name: str) -> Response:
+async def delete_tenant(request: Request, name: str) -> None:
     """Delete a tenant without namespaces."""
-    topics = request.services.topics
+    topics = request.topics
     if request.flag("force"):
         raise HttpError(405, "Broker doesn't allow forced deletion of tenants")
     if name not in topics.namespaces.tenants:
@@ -296,7 +278,6 @@ async def delete_tenant(request: Request, name: str) -> Response:
     if topics.namespaces.of(name):
         raise HttpError(409, "The tenant still has active namespaces")
     await topics.namespaces.delete_tenant(name)
-    return Response()
 
 
 def _tenant_settings(request: Request) -> dict[str, Any]:

@@ -27,14 +27,14 @@ def topic_name(request: Request, path: TopicPath) -> TopicName:
     """The topic name in a path; its namespace must exist. Raises `HttpError`, `RefusedError`."""
     if path.domain not in DOMAINS:
         raise UnservedError(404)
-    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
+    if not request.topics.namespaces.may_have_topics(path.full_namespace):
         raise HttpError(404, "Namespace not found")
-    return request.services.topics.parse(str(path))
+    return request.topics.parse(str(path))
 
 
 def existing_topic(request: Request, path: TopicPath) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404."""
-    name, topics = topic_name(request, path), request.services.topics
+    name, topics = topic_name(request, path), request.topics
     if not topics.exists(name):
         topics.check_owned(name)  # it may just have been created at another broker
         raise HttpError(404, f"Topic {name} not found")
@@ -50,57 +50,43 @@ def check_stored(path: TopicPath) -> None:
 async def open_topic(request: Request, path: TopicPath, *, what: str = "") -> Topic:
     """Open an existing topic that has exactly one log. Raises `HttpError` 404, or 405 (`what`)."""
     name = existing_topic(request, path)
-    if request.services.topics.partitioned.count_of(name):
+    if request.topics.partitioned.count_of(name):
         raise HttpError(405, what) if what else HttpError(404, f"Topic {name} not found")
-    return await request.services.topics.open(name, create=False)
+    return await request.topics.open(name, create=False)
 
 
 async def open_logs(request: Request, path: TopicPath) -> list[Topic]:
     """Open the topic, or all partitions of a partitioned topic. Raises `HttpError` 404."""
-    topics = request.services.topics
+    topics = request.topics
     name = existing_topic(request, path)
     count = topics.partitioned.count_of(name)
     if not count:
         return [await topics.open(name, create=False)]
-    opened = []
-    for index in range(count):
-        opened.append(await topics.open(name.partition(index), create=True))
-        if not topics.turns.has_time():
-            await topics.turns.next()
-    return opened
+    indexes = topics.turns.each(range(count))
+    return [await topics.open(name.partition(at), create=True) async for at in indexes]
 
 
-def namespace_name(request: Request, tenant: str, namespace: str) -> str:
-    """An existing namespace, as `tenant/namespace`. Raises `HttpError` 404."""
-    name = f"{tenant}/{namespace}"
-    if name not in request.services.topics.namespaces:
+def settings_of(request: Request, namespace: str) -> dict[str, Any]:
+    """The settings of an existing namespace. Raises `HttpError` 404."""
+    found: dict[str, Any] | None = request.topics.namespaces.get(namespace)
+    if found is None:
         raise HttpError(404, "Namespace does not exist")
-    return name
+    return found
 
 
-def check_new_namespace(tenant: str, namespace: str) -> str:
-    """A valid name for a new namespace. Raises `HttpError` 412."""
-    name = f"{tenant}/{namespace}"
-    try:
-        check_namespace(name)
-    except InvalidTopicNameError as error:
-        raise HttpError(412, "Namespace name is not valid") from error
-    return name
-
-
-def is_valid_name(name: str) -> bool:
-    """Whether a tenant may have this name."""
-    try:
-        check_namespace(f"{name}/any")
-    except InvalidTopicNameError:
-        return False
-    return True
-
-
-def existing_namespace(request: Request, tenant: str, namespace: str) -> str:
+def existing_namespace(request: Request, namespace: str) -> str:
     """An existing namespace with a valid name. Raises `HttpError` 412, 404."""
-    check_new_namespace(tenant, namespace)
-    return namespace_name(request, tenant, namespace)
+    check_valid(namespace)
+    settings_of(request, namespace)
+    return namespace
+
+
+def check_valid(namespace: str, what: str = "Namespace") -> None:
+    """Raise `HttpError` 412 for a name that no namespace can have. `what` has the name."""
+    try:
+        check_namespace(namespace)
+    except InvalidTopicNameError as error:
+        raise HttpError(412, f"{what} name is not valid") from error
 
 
 BUNDLES = "bundles"
@@ -145,12 +131,12 @@ def bundle_of(boundaries: Sequence[int], topic: str) -> str:
 
 
 def check_bundle(request: Request, namespace: str, bundle: str) -> tuple[int, int]:
-    """The range of one of the namespace's bundles. Raises `HttpError` 412."""
+    """The range of one of the namespace's bundles. Raises `HttpError` 404, 412."""
+    boundaries = boundaries_of(settings_of(request, namespace))
     found = RANGE.fullmatch(bundle)
     if found is None:
         raise HttpError(412, f"Invalid bundle range: {bundle[:80]}")
     low, high = int(found[1], 16), int(found[2], 16)
-    boundaries = boundaries_of(request.services.topics.namespaces[namespace])
     if low not in boundaries[:-1]:
         raise HttpError(412, f"Invalid lower boundary for bundle {namespace}/{bundle}")
     wanted = boundaries[boundaries.index(low) + 1]
@@ -162,10 +148,10 @@ def check_bundle(request: Request, namespace: str, bundle: str) -> tuple[int, in
 
 
 def topics_in_bundle(request: Request, namespace: str, bundle: str) -> list[str]:
-    """The topics of one bundle. Raises `HttpError` 412."""
+    """The topics of one bundle. Raises `HttpError` 404, 412."""
     check_bundle(request, namespace, bundle)
-    boundaries = boundaries_of(request.services.topics.namespaces[namespace])
-    names = request.services.topics.names_in(namespace)
+    boundaries = boundaries_of(settings_of(request, namespace))
+    names = request.topics.names_in(namespace)
     return [name for name in names if bundle_of(boundaries, name) == bundle]
 
 
@@ -179,7 +165,7 @@ async def split(request: Request, namespace: str, low: int, high: int) -> None:
             raise HttpError(412, "Failed to split bundle: it is too small, or there are too many")
         return {**settings, BUNDLES: bundles_of(sorted({*boundaries, middle}))}
 
-    await request.services.topics.namespaces.change(namespace, change)
+    await request.topics.namespaces.change(namespace, change)
 
 
 def subscription_not_found(name: str, topic: object) -> HttpError:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from ...wire import TopicName
 from ..metrics.stats import sum_of_partitions
 from ..ownership import Cluster, Found, NotOwnedError, exchange
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Json, Request, Response
 from .paths import boundaries_of, bundles_of
 from .route import Route
 
@@ -29,9 +29,9 @@ OF_PARTITIONS = {"partitioned-stats": "stats", "partitioned-internalStats": "int
 
 async def elsewhere(
     request: Request, route: Route, values: tuple[str, ...], error: NotOwnedError
-) -> Response:
+) -> Json | Response | None:
     """Answer a request that needs a topic of another broker. Raises `HttpError`."""
-    cluster, topics = request.services.cluster, request.services.topics
+    cluster, topics = request.services.cluster, request.topics
     assert cluster is not None, "a broker alone serves every topic"
     name = TopicName.parse(error.topic)
     of_path = dict(zip(route.names, values, strict=True))
@@ -48,7 +48,7 @@ async def elsewhere(
 
 async def _one_topic(
     request: Request, route: Route, values: tuple[str, ...], cluster: Cluster, name: TopicName
-) -> Response:
+) -> Json | Response | None:
     found = await cluster.find(name, authoritative=request.flag("authoritative"))
     if found.broker_id == cluster.broker_id:
         # It was this broker's turn to take the topic over.
@@ -76,9 +76,9 @@ async def found_topic(request: Request, name: TopicName) -> Found | Response:
 
 async def _each_partition(
     request: Request, cluster: Cluster, name: TopicName, text: str, last: str
-) -> Response:
+) -> Json:
     """Send the request on for each partition."""
-    count = request.services.topics.partitioned.count_of(name)
+    count = request.topics.partitioned.count_of(name)
     path = request.target.partition("?")[0]
     at = path.index(f"/{quote(text, safe='')}") if quote(text, safe="") in path else -1
     if at < 0:
@@ -96,25 +96,22 @@ async def _each_partition(
     return await _together(request, last, name, rows)
 
 
-async def _together(
-    request: Request, last: str, name: TopicName, rows: dict[str, bytes]
-) -> Response:
+async def _together(request: Request, last: str, name: TopicName, rows: dict[str, bytes]) -> Json:
     if request.method != "GET":
-        return Response()
+        return None
     parsed: dict[str, Any] = {key: json.loads(body) for key, body in rows.items()}
     metadata = {"partitions": len(rows), "deleted": False}
     if last == "partitioned-stats":
-        turns = request.services.topics.turns
+        turns = request.topics.turns
         sums = await turns.result(sum_of_partitions(list(parsed.values())))
-        shown = request.query.get("perPartition", "true").lower() == "true"
-        each = parsed if shown else {}
-        return Response.of_json({**sums, "metadata": metadata, "partitions": each})
+        each = parsed if request.flag("perPartition", "true") else {}
+        return {**sums, "metadata": metadata, "partitions": each}
     if last == "partitioned-internalStats":
-        return Response.of_json({"metadata": metadata, "partitions": parsed})
+        return {"metadata": metadata, "partitions": parsed}
     if all(isinstance(value, list) for value in parsed.values()):
-        return Response.of_json(sorted({item for value in parsed.values() for item in value}))
+        return sorted({item for value in parsed.values() for item in value})
     if last == "internal-info":
-        return Response.of_json({"version": 0, "partitions": parsed})
+        return {"version": 0, "partitions": parsed}
     text = f"{last} of {name} needs its partitions one by one: other brokers have some"
     raise HttpError(501, text)
 
@@ -131,7 +128,7 @@ async def check_unused_elsewhere(request: Request, name: TopicName) -> None:
 
     Before the first partition is deleted; also if a broker does not answer, or not this client.
     """
-    cluster, topics = request.services.cluster, request.services.topics
+    cluster, topics = request.services.cluster, request.topics
     for part in map(name.partition, range(topics.partitioned.count_of(name))):
         if cluster is None or cluster.owns(part) or not topics.exists(part):
             continue
@@ -148,12 +145,12 @@ async def check_unused_elsewhere(request: Request, name: TopicName) -> None:
 
 async def _each_bundle(
     request: Request, cluster: Cluster, of_path: dict[str, str], name: TopicName
-) -> Response:
+) -> Response | None:
     """Send a request about a namespace on for each of its bundles."""
     namespace = f"{of_path.get('tenant')}/{of_path.get('namespace')}"
     if namespace != name.namespace or request.method == "GET":
         raise HttpError(501, f"other brokers serve some of the topics, such as {name}")
-    settings = request.services.topics.namespaces[namespace]
+    settings = request.topics.namespaces[namespace]
     boundaries = bundles_of(boundaries_of(settings))["boundaries"]
     path, _, query = request.target.partition("?")
     head, middle, tail = path.partition(f"/{namespace}/")
@@ -166,7 +163,7 @@ async def _each_bundle(
         elif owner is not None:
             target = f"{head}{middle}{bundle}/{tail}?{query}"
             await send_on(request, owner, request.method, target, request.body)
-    return Response()
+    return None
 
 
 async def send_on(

@@ -13,7 +13,7 @@ from typing import Any
 from ...wire import TopicName
 from ..security import needs, permissions
 from . import route
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Json, Request
 from .paths import existing_namespace, existing_topic
 from .route import Routes, TopicPath
 
@@ -28,110 +28,105 @@ def _actions(request: Request) -> list[str]:
     return permissions.check_actions(value)
 
 
-async def _change(request: Request, namespace: str, change: Any) -> Response:
+async def _change(request: Request, namespace: str, change: Any) -> None:
     try:
-        await request.services.topics.namespaces.change(namespace, change)
+        await request.topics.namespaces.change(namespace, change)
     except permissions.InvalidPermissionError as error:
         raise HttpError(412, str(error)) from error
-    return Response()
 
 
 # -- namespaces -----------------------------------------------------------------------------------
 
 
 @routes.get(IN_NAMESPACE, needs.namespace("GET_PERMISSION"))
-async def of_namespace(request: Request, tenant: str, name: str) -> Response:
+async def of_namespace(request: Request, namespace: str) -> Json:
     """The actions of each role."""
-    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
-    return Response.of_json(permissions.part_of(policies, permissions.NAMESPACE))
+    policies = request.topics.namespaces[existing_namespace(request, namespace)]
+    return permissions.part_of(policies, permissions.NAMESPACE)
 
 
 @routes.post(f"{IN_NAMESPACE}/{{role}}", needs.namespace("GRANT_PERMISSION"))
-async def grant_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
+async def grant_in_namespace(request: Request, namespace: str, role: str) -> None:
     """Give a role exactly the actions in the body."""
-    namespace, actions = existing_namespace(request, tenant, name), _actions(request)
+    existing_namespace(request, namespace)
+    actions = _actions(request)
     permissions.check_role(role)
-    return await _change(
-        request, namespace, lambda old: permissions.grant_namespace(old, role, actions)
-    )
+    change = partial(permissions.grant_namespace, role=role, actions=actions)
+    await _change(request, namespace, change)
 
 
 @routes.delete(f"{IN_NAMESPACE}/{{role}}", needs.namespace("REVOKE_PERMISSION"))
-async def revoke_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
+async def revoke_in_namespace(request: Request, namespace: str, role: str) -> None:
     """Take all actions in the namespace from a role."""
-    namespace = existing_namespace(request, tenant, name)
-    return await _change(
-        request, namespace, lambda old: permissions.grant_namespace(old, role, None)
-    )
+    existing_namespace(request, namespace)
+    change = partial(permissions.grant_namespace, role=role, actions=None)
+    await _change(request, namespace, change)
 
 
 @routes.get(f"{IN_NAMESPACE}/subscription", needs.namespace("GET_PERMISSION"))
-async def of_subscriptions(request: Request, tenant: str, name: str) -> Response:
+async def of_subscriptions(request: Request, namespace: str) -> Json:
     """The roles of each subscription that is restricted to some."""
-    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
-    return Response.of_json(permissions.part_of(policies, permissions.SUBSCRIPTION))
+    policies = request.topics.namespaces[existing_namespace(request, namespace)]
+    return permissions.part_of(policies, permissions.SUBSCRIPTION)
 
 
 @routes.post(f"{IN_NAMESPACE}/subscription/{{subscription}}", needs.namespace("GRANT_PERMISSION"))
-async def grant_on_subscription(
-    request: Request, tenant: str, name: str, subscription: str
-) -> Response:
+async def grant_on_subscription(request: Request, namespace: str, subscription: str) -> None:
     """Restrict a subscription to the roles in the body."""
     if request.json() is None:
         raise HttpError(400, "Roles should not be null")
-    namespace = existing_namespace(request, tenant, name)
+    existing_namespace(request, namespace)
     roles = permissions.check_roles(request.json())
     permissions.check_role(subscription)
     change = partial(permissions.grant_subscription, name=subscription, roles=roles)
-    return await _change(request, namespace, change)
+    await _change(request, namespace, change)
 
 
 @routes.delete(f"{IN_NAMESPACE}/{{subscription}}/{{role}}", needs.namespace("REVOKE_PERMISSION"))
 async def revoke_on_subscription(
-    request: Request, tenant: str, name: str, subscription: str, role: str
-) -> Response:
+    request: Request, namespace: str, subscription: str, role: str
+) -> None:
     """Take a role out of a subscription's roles. After the last one every consumer may use it."""
-    namespace = existing_namespace(request, tenant, name)
+    existing_namespace(request, namespace)
     change = partial(permissions.revoke_subscription, name=subscription, role=role)
-    return await _change(request, namespace, change)
+    await _change(request, namespace, change)
 
 
 # -- topics ---------------------------------------------------------------------------------------
 
 
 @routes.get(ON_TOPIC, needs.tenant_admin())
-async def of_one_topic(request: Request, path: TopicPath) -> Response:
+async def of_one_topic(request: Request, path: TopicPath) -> Json:
     """The actions of each role on a topic: its own and its namespace's."""
     name = _permitted_topic(request, path)
-    policies = request.services.topics.namespaces[name.namespace]
-    return Response.of_json(permissions.of_topic(policies, (str(name), str(name.partitioned))))
+    policies = request.topics.namespaces[name.namespace]
+    return permissions.of_topic(policies, (str(name), str(name.partitioned)))
 
 
 def _permitted_topic(request: Request, path: TopicPath) -> TopicName:
     name = existing_topic(request, path)
-    if name.namespace not in request.services.topics.namespaces:  # a name of Pulsar 1
+    if name.namespace not in request.topics.namespaces:  # a name of Pulsar 1
         raise HttpError(404, "Namespace does not exist")
     return name
 
 
 @routes.post(f"{ON_TOPIC}/{{role}}", needs.tenant_admin())
-async def grant_on_topic(request: Request, path: TopicPath, role: str) -> Response:
+async def grant_on_topic(request: Request, path: TopicPath, role: str) -> None:
     """Give a role exactly the actions in the body on a topic, with all its partitions."""
     name = _permitted_topic(request, path)
     if request.json() is None:  # As in Pulsar: nothing is granted.
-        return Response()
-    return await _set_on_topic(request, name, permissions.check_role(role), _actions(request))
+        return
+    await _set_on_topic(request, name, permissions.check_role(role), _actions(request))
 
 
 @routes.delete(f"{ON_TOPIC}/{{role}}", needs.tenant_admin())
-async def revoke_on_topic(request: Request, path: TopicPath, role: str) -> Response:
+async def revoke_on_topic(request: Request, path: TopicPath, role: str) -> None:
     """Take the actions on a topic from a role; those in the namespace stay."""
-    name = _permitted_topic(request, path)
-    return await _set_on_topic(request, name, role, None)
+    await _set_on_topic(request, _permitted_topic(request, path), role, None)
 
 
 async def _set_on_topic(
     request: Request, name: TopicName, role: str, actions: list[str] | None
-) -> Response:
+) -> None:
     change = partial(permissions.grant_topic, topic=str(name), role=role, actions=actions)
-    return await _change(request, name.namespace, change)
+    await _change(request, name.namespace, change)

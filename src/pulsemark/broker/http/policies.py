@@ -33,7 +33,7 @@ from ..policies.pulsar_policies import (
 from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY, revise_entry_format
 from ..topics.policy_store import Levels
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import JSON_TYPE, HttpError, Json, Request, Response
 from .paths import check_stored, existing_namespace, existing_topic, int_value
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
 
@@ -80,20 +80,20 @@ class PolicyOf:
 
 
 def policy_of(
-    request: Request, policy: Policy, where: tuple[Any, ...], *, has_global: bool = True
+    request: Request, policy: Policy, where: TopicPath | str, *, has_global: bool = True
 ) -> PolicyOf:
-    """The policy of what a path names: a `TopicPath`, or tenant and namespace. Raises `HttpError`.
+    """The policy of a topic or a namespace that a path names. Raises `HttpError`.
 
     `has_global`: a topic has a second value, which `isGlobal=true` asks for.
     """
-    levels = request.services.topics.policies[policy]
-    if not isinstance(where[0], TopicPath):
-        return PolicyOf(levels, existing_namespace(request, *where))
-    name = policy_topic(request, where[0])
+    levels = request.topics.policies[policy]
+    if isinstance(where, str):
+        return PolicyOf(levels, existing_namespace(request, where))
+    name = policy_topic(request, where)
     return PolicyOf(levels, name.namespace, name, has_global and request.flag("isGlobal"))
 
 
-async def show(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+async def show(policy: Policy, place: Place, request: Request, where: TopicPath | str) -> Json:
     """The policy that is set; with applied=true the one that applies to a topic."""
     found = policy_of(request, policy, where, has_global=place.has_global)
     value = found.value
@@ -102,11 +102,11 @@ async def show(policy: Policy, place: Place, request: Request, *where: Any) -> R
     if value is None and place.shows_default:
         value = found.levels.default
     if value is not None:
-        return Response.of_json(value)
-    return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
+        return value
+    return Response(place.unset_status) if place.unset is None else place.unset
 
 
-async def change(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+async def change(policy: Policy, place: Place, request: Request, where: TopicPath | str) -> Json:
     """Set the policy."""
     # Pulsar reads the query before it looks for the topic.
     text = request.query.get(place.query, "")
@@ -116,11 +116,11 @@ async def change(policy: Policy, place: Place, request: Request, *where: Any) ->
     if not place.query:
         value = await _value(request, policy, place)
         if value is None and place.empty == "ignored":
-            return Response()
+            return None
     elif given is not None:
         value = await _read(request, policy, place, given)
     if policy is RETENTION and value is not None:
-        quotas = request.services.topics.policies[BACKLOG_QUOTAS]
+        quotas = request.topics.policies[BACKLOG_QUOTAS]
         if found.topic is None:
             _check_retention(value, quotas.of(found.namespace) or {}, "namespace")
         else:
@@ -129,10 +129,9 @@ async def change(policy: Policy, place: Place, request: Request, *where: Any) ->
     return Response(place.set_status)
 
 
-async def remove(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+async def remove(policy: Policy, place: Place, request: Request, where: TopicPath | str) -> None:
     """Remove the policy; that of the level above applies again."""
     await policy_of(request, policy, where, has_global=place.has_global).set(None)
-    return Response()
 
 
 def _check_retention(retention: Any, quotas: dict[str, Any], level: str) -> None:
@@ -199,42 +198,40 @@ MAX_SUBSCRIPTION_RATES = 1_000
 
 
 @routes.get(RATE, needs.topic_policy("RATE", "READ"))
-async def rate_of(request: Request, path: TopicPath, subscription: str) -> Response:
+async def rate_of(request: Request, path: TopicPath, subscription: str) -> Json:
     """The dispatch rate set for a subscription; with applied=true the one that applies to it."""
-    name, topics = policy_topic(request, path), request.services.topics
+    name, topics = policy_topic(request, path), request.topics
     is_applied, keys = request.flag("applied"), [_key(request)]
     if is_applied:
         keys = [SUBSCRIPTION_RATES, f"global:{SUBSCRIPTION_RATES}"]
     for key in keys:
         found = (topics.policies.value_of(name, key) or {}).get(subscription)
         if found is not None:
-            return Response.of_json(found)
+            return found
     if is_applied:
-        return Response.of_json(topics.policies.applied(name, SUBSCRIPTION_DISPATCH_RATE))
+        return topics.policies.applied(name, SUBSCRIPTION_DISPATCH_RATE)
     return Response(200)
 
 
 @routes.post(RATE, needs.topic_policy("RATE", "WRITE"))
-async def set_rate(request: Request, path: TopicPath, subscription: str) -> Response:
+async def set_rate(request: Request, path: TopicPath, subscription: str) -> None:
     """Set the dispatch rate of a subscription; an empty body changes nothing."""
     name, value = policy_topic(request, path), request.json()
     check_name("subscription's name", subscription)
     if value is None:
-        return Response()
+        return
     await _revise(request, name, subscription, read_dispatch_rate(value))
-    return Response()
 
 
 @routes.delete(RATE, needs.topic_policy("RATE", "WRITE"))
-async def unset_rate(request: Request, path: TopicPath, subscription: str) -> Response:
+async def unset_rate(request: Request, path: TopicPath, subscription: str) -> None:
     """Remove the dispatch rate of a subscription; the topic's applies again."""
     await _revise(request, policy_topic(request, path), subscription, None)
-    return Response()
 
 
 async def _revise(request: Request, name: Any, subscription: str, rate: Any) -> None:
     def revise(rates: dict[str, Any] | None) -> dict[str, Any] | None:
-        left = {each: old for each, old in (rates or {}).items() if each != subscription}
+        left = without(rates, subscription) or {}
         if rate is not None:
             if len(left) >= MAX_SUBSCRIPTION_RATES:
                 reason = f"a topic has rates for at most {MAX_SUBSCRIPTION_RATES} subscriptions"
@@ -242,7 +239,7 @@ async def _revise(request: Request, name: Any, subscription: str, rate: Any) -> 
             left[subscription] = rate
         return left or None
 
-    await request.services.topics.policies.revise(name, _key(request), revise)
+    await request.topics.policies.revise(name, _key(request), revise)
 
 
 def _key(request: Request) -> str:
@@ -250,38 +247,36 @@ def _key(request: Request) -> str:
 
 
 @routes.delete(f"{TOPIC}/policies", needs.namespace("DELETE_TOPIC"))
-async def delete_policies(request: Request, path: TopicPath) -> Response:
+async def delete_policies(request: Request, path: TopicPath) -> None:
     """Remove all policies of a topic that Pulsar has, also with isGlobal; its properties stay."""
-    topics = request.services.topics
+    topics = request.topics
     if path.full_namespace not in topics.namespaces:
-        return Response()
+        return
     name = topics.parse(str(path))
     if name.partition_index >= 0 or not topics.exists(name):
-        return Response()
+        return
     theirs = (each.key for each in POLICIES if not each.is_ours and each is not PROPERTIES)
     keys = {SUBSCRIPTION_RATES, *theirs}
     stored = topics.policies.policies_of_topic(name)
     gone = [key for key in stored if key.removeprefix("global:") in keys]
     if gone:
         await topics.policies.change_in_topic(name, lambda: dict.fromkeys(gone))
-    return Response()
 
 
 @routes.get(ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "READ"))
-async def entry_format(request: Request, path: TopicPath) -> Response:
+async def entry_format(request: Request, path: TopicPath) -> Json:
     """A topic's settings of its own."""
     name = policy_topic(request, path)
-    settings = request.services.topics.policies.value_of(name, KAFKA_POLICY)
-    return Response(200) if settings is None else Response.of_json(settings)
+    settings = request.topics.policies.value_of(name, KAFKA_POLICY)
+    return Response(200) if settings is None else settings
 
 
 @routes.post(ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "WRITE"))
-async def set_entry_format(request: Request, path: TopicPath) -> Response:
+async def set_entry_format(request: Request, path: TopicPath) -> None:
     """Change some of a topic's settings; from then on it takes Kafka's record sets."""
     name = policy_topic(request, path)
     revise = partial(_changed_settings, request)
-    await revise_entry_format(request.services.topics, name, revise)
-    return Response()
+    await revise_entry_format(request.topics, name, revise)
 
 
 def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, str]:
@@ -303,76 +298,75 @@ def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, 
 @routes.get(f"{NAMESPACE}/entryFormat", needs.namespace_policy("ENTRY_FORMAT", "READ"))
 @routes.post(f"{NAMESPACE}/entryFormat", needs.namespace_policy("ENTRY_FORMAT", "WRITE"))
 @routes.delete(f"{NAMESPACE}/entryFormat", needs.namespace_policy("ENTRY_FORMAT", "WRITE"))
-async def default_entry_format(request: Request, tenant: str, name: str) -> Response:
+async def default_entry_format(request: Request, namespace: str) -> Json:
     """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
-    namespace = existing_namespace(request, tenant, name)
-    store = request.services.topics.policies
+    existing_namespace(request, namespace)
+    store = request.topics.policies
     settings = store.value_of(namespace, KAFKA_POLICY)
     if request.method in ("GET", "HEAD"):
-        return Response(200) if settings is None else Response.of_json(settings)
+        return Response(200) if settings is None else settings
 
     def revise(before: Mapping[str, str] | None) -> Mapping[str, str] | None:
         gone = request.method == "DELETE"
         return None if gone else _changed_settings(request, before or {}) or None
 
     await store.revise(namespace, KAFKA_POLICY, revise)
-    return Response()
+    return None
 
 
 @routes.get(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def properties_of_namespace(request: Request, *where: str) -> Response:
+async def properties_of_namespace(request: Request, namespace: str) -> Json:
     """All properties of a namespace."""
-    return Response.of_json(policy_of(request, PROPERTIES, where).value or {})
+    return policy_of(request, PROPERTIES, namespace).value or {}
 
 
 @routes.put(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def add_to_namespace(request: Request, *where: str) -> Response:
+async def add_to_namespace(request: Request, namespace: str) -> None:
     """Add properties to a namespace, or replace some."""
-    return await _add(policy_of(request, PROPERTIES, where), _checked(request.json()) or {})
+    found, given = policy_of(request, PROPERTIES, namespace), _checked(request.json()) or {}
+    await found.revise(partial(_added, given=given))
 
 
 @routes.delete(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def clear_namespace(request: Request, *where: str) -> Response:
+async def clear_namespace(request: Request, namespace: str) -> None:
     """Remove all properties of a namespace."""
-    await policy_of(request, PROPERTIES, where).set(None)
-    return Response()
+    await policy_of(request, PROPERTIES, namespace).set(None)
 
 
 @routes.get(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
-async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
+async def one_of_namespace(request: Request, namespace: str, key: str) -> Response:
     """A property's value; without a body if there is none."""
-    return _text((policy_of(request, PROPERTIES, (tenant, name)).value or {}).get(key))
+    return _text((policy_of(request, PROPERTIES, namespace).value or {}).get(key))
 
 
 @routes.put(f"{NAMESPACE}/property/{{key}}/{{value}}", needs.tenant_admin())
-async def set_in_namespace(
-    request: Request, tenant: str, name: str, key: str, value: str
-) -> Response:
+async def set_in_namespace(request: Request, namespace: str, key: str, value: str) -> None:
     """Set one property of a namespace."""
-    return await _add(policy_of(request, PROPERTIES, (tenant, name)), {key: value})
+    found = policy_of(request, PROPERTIES, namespace)
+    await found.revise(partial(_added, given={key: value}))
 
 
 @routes.delete(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
-async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
+async def remove_from_namespace(request: Request, namespace: str, key: str) -> Response:
     """Remove one property; the answer is its value."""
-    found = policy_of(request, PROPERTIES, (tenant, name))
+    found = policy_of(request, PROPERTIES, namespace)
     removed = (found.value or {}).get(key)
-    await found.revise(partial(_without, key=key))
+    await found.revise(partial(without, key=key))
     return _text(removed)
 
 
 @routes.get(f"{TOPIC}/properties", needs.topic("GET_METADATA"))
-async def properties_of_topic(request: Request, path: TopicPath) -> Response:
+async def properties_of_topic(request: Request, path: TopicPath) -> Json:
     """All properties of a topic."""
     check_stored(path)
     name = existing_topic(request, path)
-    topics = request.services.topics
+    topics = request.topics
     shown = properties_of(topics, name)
     if topics.partitioned.count_of(name):
-        return Response.of_json(shown) if shown else Response(200)
+        return shown or Response(200)
     # Pulsar keeps the index of the last closed ledger among the properties.
     index = stored_index((await topics.open(name, create=False)).ledger)
-    return Response.of_json({"index": str(index), **shown})
+    return {"index": str(index), **shown}
 
 
 def properties_of(topics: Topics, name: TopicName) -> dict[str, str]:
@@ -386,37 +380,31 @@ def text_properties(value: object) -> dict[str, str]:
 
 
 @routes.put(f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"))
-async def add_to_topic(request: Request, path: TopicPath) -> Response:
+async def add_to_topic(request: Request, path: TopicPath) -> None:
     """Add properties to a topic, or replace some."""
     check_stored(path)
     if not request.json_object():  # As in Pulsar: without properties the topic is not looked for.
-        return Response()
+        return
     name = existing_topic(request, path)
-    levels = request.services.topics.policies[PROPERTIES]
+    levels = request.topics.policies[PROPERTIES]
     await levels.revise(name, partial(_added, given=_checked(request.json()) or {}))
-    return Response()
 
 
 @routes.delete(f"{TOPIC}/properties", needs.topic("DELETE_METADATA"))
-async def remove_from_topic(request: Request, path: TopicPath) -> Response:
+async def remove_from_topic(request: Request, path: TopicPath) -> None:
     """Remove the property that the query names."""
     check_stored(path)
     name = existing_topic(request, path)
-    levels, key = request.services.topics.policies[PROPERTIES], request.query.get("key")
-    await levels.revise(name, partial(_without, key=key))
-    return Response()
-
-
-async def _add(found: PolicyOf, given: dict[str, str]) -> Response:
-    await found.revise(partial(_added, given=given))
-    return Response()
+    levels, key = request.topics.policies[PROPERTIES], request.query.get("key")
+    await levels.revise(name, partial(without, key=key))
 
 
 def _added(before: Any, given: dict[str, str]) -> Any:
     return _checked({**(before or {}), **given})
 
 
-def _without(before: Any, key: str | None) -> Any:
+def without(before: Any, key: str | None) -> Any:
+    """The value of a policy that is a map without one of its members; None: nothing is left."""
     return {each: text for each, text in (before or {}).items() if each != key} or None
 
 

@@ -3,7 +3,7 @@
 Each module of the interface has its `routes`. A handler stands below the routes that lead to it:
 
     @routes.get(f"{TOPIC}/stats", needs.topic("GET_STATS"))
-    async def stats(request: Request, path: TopicPath) -> Response:
+    async def stats(request: Request, path: TopicPath) -> Json:
         ...
 """
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...records import record
 from ..security.needs import Need, Scope
-from .messages import Request, Response
+from .messages import Json, Request, Response
 
 #: The beginning of most routes' paths.
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -45,7 +45,8 @@ class TopicPath(NamedTuple):
         return f"{self.tenant}/{self.namespace}"
 
 
-Handler = Callable[..., Awaitable[Response]]
+#: It answers with what `Response.of` takes.
+Handler = Callable[..., Awaitable[Any]]
 
 
 #: The names that a path must have, so that what a permission is about is known.
@@ -63,8 +64,9 @@ NAMES = {
 class Route:
     """Method, path template, permission and handler.
 
-    The handler gets the request and the values of the template's names, in order; those that name
-    a topic are one `TopicPath`, with the path's domain; a path without one is a stored topic's.
+    The handler gets the request and the values of the template's names, in order. First comes what
+    they name together: a topic as one `TopicPath`, whose domain is the path's or that of a stored
+    topic, or a namespace as `tenant/namespace`.
     """
 
     method: str
@@ -103,14 +105,16 @@ class Route:
         plain = ("{}" if part in DOMAINS else part for part in self.parts)
         return tuple("{}" if part.startswith("{") else part for part in plain)
 
-    async def run(self, request: Request, values: tuple[str, ...]) -> Response:
-        """Call the handler with the values that `match` has returned."""
-        names = self.names
-        if names[:3] == TopicPath._fields[1:]:
-            domain = next((part for part in self.parts if part in DOMAINS), "persistent")
-            values, names = (domain, *values), ("domain", *names)
-        if names[:4] == TopicPath._fields:
-            return await self.handler(request, TopicPath(*values[:4]), *values[4:])
+    async def run(self, request: Request, values: tuple[str, ...]) -> Json | Response | None:
+        """Call the handler with the values that `match` has returned, and return its answer."""
+        named = dict(zip(self.names, values, strict=True))
+        if "topic" in named:
+            literal = next((part for part in self.parts if part in DOMAINS), "persistent")
+            place = (named.pop(name, literal) for name in TopicPath._fields)
+            return await self.handler(request, TopicPath(*place), *named.values())
+        if "namespace" in named:
+            namespace = f"{named.pop('tenant')}/{named.pop('namespace')}"
+            return await self.handler(request, namespace, *named.values())
         return await self.handler(request, *values)
 
     @property

@@ -16,7 +16,7 @@ from ...ledger import LedgerError
 from ...ledger.errors import ChangedElsewhereError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
-from ..errors import LimitReachedError, RefusedError
+from ..errors import InvalidSchemaError, LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
 from ..policies.policy import PolicyValueError
 from ..security.authorization import Target
@@ -113,20 +113,19 @@ async def answer(request: messages.Request) -> messages.Response:
         authorize(request, route, values)
         _check_media_types(request, accept)
         try:
-            return await route.run(request, values)
+            found = await route.run(request, values)
         except NotOwnedError as error:
             from .peer_proxy import elsewhere
 
-            return await elsewhere(request, route, values, error)
+            found = await elsewhere(request, route, values, error)
+        return await messages.Response.of(found, request.topics.turns)
     except messages.UnservedError as error:
         response = error.response
         if error.status == 405:
             response.headers += messages.allow_header(error.allowed)
         return response
     except RefusedError as refusal:
-        is_limit = isinstance(refusal, LimitReachedError)
-        status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
-        raise messages.HttpError(status, refusal.message) from refusal
+        raise messages.HttpError(_status_of(refusal), refusal.message) from refusal
     except PolicyValueError as error:
         raise messages.HttpError(error.status, str(error)) from error
     except InvalidPermissionError as error:
@@ -135,6 +134,12 @@ async def answer(request: messages.Request) -> messages.Response:
         raise messages.HttpError(409, "Concurrent modification") from error
     except LedgerError as error:
         raise messages.HttpError(503, str(error)) from error
+
+
+def _status_of(refusal: RefusedError) -> int:
+    if isinstance(refusal, InvalidSchemaError):
+        return 422
+    return 409 if isinstance(refusal, LimitReachedError) else STATUS_OF.get(refusal.code, 409)
 
 
 def _allowed(request: messages.Request, routes: Sequence[Route]) -> frozenset[str]:
@@ -188,7 +193,7 @@ def authorize(request: messages.Request, route: Route, values: tuple[str, ...]) 
     target = _target(named)
     if authorizer.allows(principal, need, target):
         return
-    tenants = request.services.topics.namespaces.tenants
+    tenants = request.topics.namespaces.tenants
     if need.scope is not Scope.TENANTS and target.tenant and target.tenant not in tenants:
         raise messages.HttpError(404, "Tenant does not exist")
     status = 403 if need.scope in FORBIDDEN else 401

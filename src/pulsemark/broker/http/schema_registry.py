@@ -20,7 +20,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -65,7 +65,7 @@ from ..topics.schemas import (
 )
 from .authentication import UnauthenticatedError
 from .connection import HttpConnection
-from .messages import HttpError, Request, Response, UnservedError, allow_header
+from .messages import HttpError, Json, Request, Response, UnservedError, allow_header
 from .route import Routes
 from .routing import authorize, find
 
@@ -118,12 +118,9 @@ class RegistryError(HttpError):
     @property
     def response(self) -> Response:
         """The answer to the request."""
-        return _answer({"error_code": self.code, "message": self.reason}, self.status)
-
-
-def _answer(value: Any, status: int = 200) -> Response:
-    text = json.dumps(value, separators=(",", ":"))
-    return Response(status, text.encode(), CONTENT_TYPE)
+        response = Response.of_json({"error_code": self.code, "message": self.reason}, self.status)
+        response.content_type = CONTENT_TYPE
+        return response
 
 
 class RegistryConnection(HttpConnection):
@@ -182,7 +179,9 @@ def _with_token(headers: dict[str, str]) -> tuple[dict[str, str], str | None]:
 async def _routed(request: Request) -> Response:
     route, values = find(request, sorted(routes, key=lambda route: route.rank))
     authorize(request, route, values)
-    return await route.run(request, values)
+    response = await Response.of(await route.run(request, values), request.topics.turns)
+    response.content_type = CONTENT_TYPE
+    return response
 
 
 # -- subjects -------------------------------------------------------------------------------------
@@ -282,23 +281,13 @@ def _subject_of(place: TopicName) -> str:
 
 
 @routes.get("/subjects", _NEED)
-async def subjects(request: Request) -> Response:
+async def subjects(request: Request) -> Json:
     """The names of all subjects."""
-    found = await _names(request)
-
-    def allowed() -> Generator[None, None, list[str]]:
-        may_read = []
-        for name in found:
-            if _allows(request, "Read", name):
-                may_read.append(name)
-            yield
-        return may_read
-
-    return await _long(request, allowed())
+    return (await _names(request))[_asked(request, -1)]
 
 
 async def _names(request: Request) -> list[str]:
-    """The subjects that are asked for, also those that the caller may not read."""
+    """The subjects that are asked for, and that the caller may read."""
     prefix = request.query.get("subjectPrefix", "")
 
     def names(everything: Iterable[tuple[str, Facts]]) -> list[str]:
@@ -307,36 +296,30 @@ async def _names(request: Request) -> list[str]:
         )
         return sorted({name for name in shown if name.startswith(prefix)})
 
-    found: list[str] = await request.services.schemas.over_all(names)
-    return found
+    services = request.services
+    found = request.topics.turns.each(await services.schemas.over_all(names))
+    return [name async for name in found if _allows(request, "Read", name)]
 
 
 @routes.get("/schemas", _NEED)
-async def schemas(request: Request) -> Response:
+async def schemas(request: Request) -> Json:
     """The schemas of all subjects; with a format, Avro's have their references in them."""
     listed: list[Any] = []
     size_bytes, deleted = 0, request.flag("deleted")
-    start, most = _count(request, "offset", 0), _count(request, "limit", MAX_LISTED)
+    asked = _asked(request, MAX_LISTED)
     is_stored = request.query.get("format") in ("serialized", "resolved")
     for name in await _names(request):
-        if not _allows(request, "Read", name):
-            continue
         found = await _subject(request, "Read", name)
         shown = found.versions if deleted else found.live
         for one in shown[-1:] if request.flag("latestOnly") else shown:
             row = _registered(name, replace(one, text="") if is_stored else one)
             listed.append(row)
-            size_bytes += len(row["schema"]) if len(listed) > start else 0
-        if 0 <= most <= len(listed) - start:
+            size_bytes += len(row["schema"]) if len(listed) > asked.start else 0
+        if asked.stop is not None and len(listed) >= asked.stop:
             break
         if size_bytes > MAX_LISTED_BYTES:
             raise RegistryError(413, f"more than {MAX_LISTED_BYTES} bytes: name a limit")
-    return await _long(request, _each(listed), most)
-
-
-def _each(values: list[Any]) -> Generator[None, None, list[Any]]:
-    yield
-    return values
+    return listed[asked]
 
 
 def _is_shown(facts: Facts, request: Request) -> bool:
@@ -347,19 +330,10 @@ def _is_shown(facts: Facts, request: Request) -> bool:
     return live or (request.flag("deleted") and any(each.get("id") for each in facts))
 
 
-async def _long(
-    request: Request, made: Generator[None, None, list[Any]], most: int = -1
-) -> Response:
-    """A list that may be long and is made in pieces, or the part of it that is asked for."""
+def _asked(request: Request, most: int) -> slice:
+    """The part of a list that is asked for; `most`: the limit if none is named. -1: no limit."""
     start, most = _count(request, "offset", 0), _count(request, "limit", most)
-
-    def part() -> Generator[None, None, list[Any]]:
-        found = yield from made
-        return found[start : start + most if most >= 0 else None]
-
-    response = await Response.of_long_json(part(), request.services.topics.turns)
-    response.content_type = CONTENT_TYPE
-    return response
+    return slice(start, start + most if most >= 0 else None)
 
 
 def _count(request: Request, name: str, default: int) -> int:
@@ -371,21 +345,21 @@ def _count(request: Request, name: str, default: int) -> int:
 
 
 @routes.get(f"{_SUBJECT}/versions", _NEED)
-async def versions(request: Request, subject: str) -> Response:
+async def versions(request: Request, subject: str) -> Json:
     """The numbers of a subject's versions."""
     found = await _subject(request, "Read", subject)
     shown = found.shown(deleted=request.flag("deleted") or request.flag("deletedOnly"))
     if request.flag("deletedOnly"):
         shown = [one for one in shown if one not in found.live]
-    return _answer([one.number + 1 for one in shown])
+    return [one.number + 1 for one in shown]
 
 
 @routes.get(_VERSION, _NEED)
-async def version_of(request: Request, subject: str, version: str) -> Response:
+async def version_of(request: Request, subject: str, version: str) -> Json:
     """A version of a subject, with its schema and id."""
     found = await _subject(request, "Read", subject)
     one = found.version(version, deleted=request.flag("deleted"))
-    return _answer(_registered(subject, one))
+    return _registered(subject, one)
 
 
 @routes.get(f"{_VERSION}/schema", _NEED)
@@ -397,11 +371,11 @@ async def schema_of_version(request: Request, subject: str, version: str) -> Res
 
 
 @routes.get(f"{_VERSION}/referencedby", _NEED)
-async def referenced_by(request: Request, subject: str, version: str) -> Response:
+async def referenced_by(request: Request, subject: str, version: str) -> Json:
     """The ids of the schemas that use a version."""
     found = await _subject(request, "Read", subject)
     one = found.version(version, deleted=True)
-    return _answer(await _users_of(request, subject, [one]))
+    return await _users_of(request, subject, [one])
 
 
 async def _users_of(request: Request, subject: str, used: list[SchemaVersion]) -> list[int]:
@@ -584,7 +558,7 @@ async def _find(
 
 
 @routes.post(_SUBJECT, _NEED)
-async def lookup(request: Request, subject: str) -> Response:
+async def lookup(request: Request, subject: str) -> Json:
     """The version that has the schema of the body."""
     posted = await _posted(request)
     found = await _subject(request, "Read", subject)
@@ -592,7 +566,7 @@ async def lookup(request: Request, subject: str) -> Response:
     one = await _find(request, posted, among)
     if one is None:
         raise RegistryError(40403, "Schema not found")
-    return _answer(_registered(subject, one))
+    return _registered(subject, one)
 
 
 async def _check_writable(request: Request, found: _Subject) -> None:
@@ -601,13 +575,13 @@ async def _check_writable(request: Request, found: _Subject) -> None:
 
 
 @routes.post(f"{_SUBJECT}/versions", _NEED)
-async def register(request: Request, subject: str) -> Response:
+async def register(request: Request, subject: str) -> Json:
     """Register the schema of the body, and answer with its id."""
     posted = await _posted(request)
     found = await _subject(request, "Write", subject, registry_type(posted.schema))
     known = await _find(request, posted, found.live)
     if known is not None:
-        return _answer({"id": known.id})
+        return {"id": known.id}
     await _check_writable(request, found)
     strategy = await COMPATIBILITY.in_force(request, found)
     _check_types(found, posted, strategy)
@@ -620,7 +594,7 @@ async def register(request: Request, subject: str) -> Response:
         references=posted.references,
     )
     stored = await schemas.identified(found.place)
-    return _answer({"id": stored[number].id})
+    return {"id": stored[number].id}
 
 
 def _check_types(found: _Subject, posted: SchemaVersion, strategy: str) -> None:
@@ -638,10 +612,9 @@ def _check_types(found: _Subject, posted: SchemaVersion, strategy: str) -> None:
 
 async def _own(request: Request, found: _Subject) -> dict[str, Any]:
     """The policies set for a subject itself, by Pulsar's names."""
-    services = request.services
     if found.topic is not None:
-        return dict(services.topics.policies.policies_of_topic(found.topic))
-    writer = services.topics.catalog_writer
+        return dict(request.topics.policies.policies_of_topic(found.topic))
+    writer = request.topics.catalog_writer
     stored = await writer.in_turn(lambda: writer.read(CONFIG_KIND, str(found.place)))
     return cast("dict[str, Any]", json.loads(stored or b"{}"))
 
@@ -653,15 +626,15 @@ async def _set(request: Request, found: _Subject | None, policy: str, value: Any
         namespace, need = _namespace(request), NEEDS["Administer"]
         if not services.authorizer.allows(request.principal, need, Target.of_namespace(namespace)):
             raise RegistryError(40301, "User is denied operation Administer on all subjects")
-        await services.topics.policies.set(namespace, policy, value)
+        await request.topics.policies.set(namespace, policy, value)
     elif found.topic is not None:
         try:
-            await services.topics.policies.set(found.topic, policy, value)
+            await request.topics.policies.set(found.topic, policy, value)
         except RefusedError as error:
             raise RegistryError(40401, f"Subject '{found.name}': {error.message}") from error
     else:
         found.shown(deleted=True)
-        catalog_writer, place = services.topics.catalog_writer, str(found.place)
+        catalog_writer, place = request.topics.catalog_writer, str(found.place)
 
         async def revise() -> None:
             own = json.loads(await catalog_writer.read(CONFIG_KIND, place) or b"{}")
@@ -698,7 +671,7 @@ class _Setting(NamedTuple):
         own = await self.of(request, found)
         return await self.of(request, None) if own is None else own
 
-    async def show(self, request: Request, subject: str | None = None) -> Response:
+    async def show(self, request: Request, subject: str | None = None) -> Json:
         """The value of a subject, or of the namespace for subjects without one."""
         found = None if subject is None else await _subject(request, "Read", subject)
         own = await self.of(request, found)
@@ -708,9 +681,9 @@ class _Setting(NamedTuple):
                 reason = f"Subject '{subject}' does not have {what} configured"
                 raise RegistryError(self.absent_code, reason)
             own = await self.of(request, None)
-        return _answer({self.shown_as: self.names[own]})
+        return {self.shown_as: self.names[own]}
 
-    async def set(self, request: Request, subject: str | None = None) -> Response:
+    async def set(self, request: Request, subject: str | None = None) -> Json:
         """Set it for a subject, or for the namespace."""
         given = (await _body(request)).get(self.posted_as)
         name = given.upper() if isinstance(given, str) else ""
@@ -719,16 +692,16 @@ class _Setting(NamedTuple):
             raise RegistryError(self.invalid_code, reason)
         found = None if subject is None else await _subject(request, "Administer", subject)
         await _set(request, found, self.policy, self.values[name])
-        return _answer({self.posted_as: name})
+        return {self.posted_as: name}
 
-    async def unset(self, request: Request, subject: str | None = None) -> Response:
+    async def unset(self, request: Request, subject: str | None = None) -> Json:
         """Unset it; the answer has what was set, or in force in the namespace."""
         found = None if subject is None else await _subject(request, "Administer", subject)
         before = await self.of(request, found)
         if before is None:
             raise RegistryError(40401, f"Subject '{subject}' not found.")
         await _set(request, found, self.policy, None)
-        return _answer({self.shown_as: self.names[before]})
+        return {self.shown_as: self.names[before]}
 
 
 COMPATIBILITY = _Setting(
@@ -750,7 +723,7 @@ for _path, _setting in (("/config", COMPATIBILITY), ("/mode", MODE)):
 
 @routes.post(f"{_COMPATIBILITY}/{{version}}", _NEED)
 @routes.post(_COMPATIBILITY, _NEED)
-async def compatibility(request: Request, subject: str, version: str = "") -> Response:
+async def compatibility(request: Request, subject: str, version: str = "") -> Json:
     """Whether the schema of the body could be registered now, or is compatible with a version."""
     posted = await _posted(request)
     found = await _subject(request, "Read", subject)
@@ -765,14 +738,14 @@ async def compatibility(request: Request, subject: str, version: str = "") -> Re
     except IncompatibleSchemaError as error:
         messages.append(error.message)
     verbose = {"messages": messages} if request.flag("verbose") else {}
-    return _answer({"is_compatible": not messages, **verbose})
+    return {"is_compatible": not messages, **verbose}
 
 
 # -- deleting -------------------------------------------------------------------------------------
 
 
 @routes.delete(_SUBJECT, _NEED)
-async def delete(request: Request, subject: str) -> Response:
+async def delete(request: Request, subject: str) -> Json:
     """Delete all versions of a subject, and answer with their numbers."""
     found = await _subject(request, "Administer", subject)
     await _check_writable(request, found)
@@ -784,7 +757,7 @@ async def delete(request: Request, subject: str) -> Response:
         await _check_unused(request, subject, gone)
         await schemas.forget(found.place, check)
         if found.topic is None:
-            writer = request.services.topics.catalog_writer
+            writer = request.topics.catalog_writer
             await writer.put(CONFIG_KIND, str(found.place), None)
     else:
         gone = found.live
@@ -793,11 +766,11 @@ async def delete(request: Request, subject: str) -> Response:
             raise RegistryError(40404, text)
         await _check_unused(request, subject, gone)
         await schemas.revise(found.place, partial(_hidden, gone))
-    return _answer([one.number + 1 for one in gone])
+    return [one.number + 1 for one in gone]
 
 
 @routes.delete(_VERSION, _NEED)
-async def delete_version(request: Request, subject: str, version: str) -> Response:
+async def delete_version(request: Request, subject: str, version: str) -> Json:
     """Delete one version, and answer with its number."""
     found = await _subject(request, "Administer", subject)
     await _check_writable(request, found)
@@ -812,7 +785,7 @@ async def delete_version(request: Request, subject: str, version: str) -> Respon
     await _check_unused(request, subject, [one])
     change = _hidden if is_live else _emptied
     await request.services.schemas.revise(found.place, partial(change, [one]))
-    return _answer(one.number + 1)
+    return one.number + 1
 
 
 def _check_deleted(subject: str, stored: list[SchemaVersion]) -> None:
@@ -851,9 +824,9 @@ def _emptied(gone: list[SchemaVersion], stored: list[SchemaVersion]) -> list[Sch
 
 
 @routes.get("/schemas/types", _NEED)
-async def types(request: Request) -> Response:
+async def types(request: Request) -> Json:
     """The types of schemas."""
-    return _answer([JSON, PROTOBUF, AVRO])
+    return [JSON, PROTOBUF, AVRO]
 
 
 async def _with_id(request: Request, text: str) -> list[tuple[str, SchemaVersion, bool]]:
@@ -874,14 +847,14 @@ async def _with_id(request: Request, text: str) -> list[tuple[str, SchemaVersion
 
 
 @routes.get(_ID, _NEED)
-async def by_id(request: Request, number: str) -> Response:
+async def by_id(request: Request, number: str) -> Json:
     """The schema with an id."""
     found = await _with_id(request, number)
     shown = _definition(found[0][1])
     schemas = request.services.schemas
     if request.flag("fetchMaxId") and schemas.ids is not None:
-        shown["maxId"] = await request.services.topics.catalog_writer.in_turn(schemas.ids.highest)
-    return _answer(shown)
+        shown["maxId"] = await request.topics.catalog_writer.in_turn(schemas.ids.highest)
+    return shown
 
 
 @routes.get(f"{_ID}/schema", _NEED)
@@ -892,17 +865,17 @@ async def schema_by_id(request: Request, number: str) -> Response:
 
 
 @routes.get(f"{_ID}/subjects", _NEED)
-async def subjects_of_id(request: Request, number: str) -> Response:
+async def subjects_of_id(request: Request, number: str) -> Json:
     """The subjects that have a schema."""
     deleted = request.flag("deleted")
     found = await _with_id(request, number)
-    return _answer(sorted({name for name, _, is_live in found if is_live or deleted}))
+    return sorted({name for name, _, is_live in found if is_live or deleted})
 
 
 @routes.get(f"{_ID}/versions", _NEED)
-async def versions_of_id(request: Request, number: str) -> Response:
+async def versions_of_id(request: Request, number: str) -> Json:
     """The versions that have a schema."""
     deleted = request.flag("deleted")
     found = await _with_id(request, number)
     shown = [(name, one.number + 1) for name, one, is_live in found if is_live or deleted]
-    return _answer([{"subject": name, "version": version} for name, version in shown])
+    return [{"subject": name, "version": version} for name, version in shown]

@@ -11,7 +11,7 @@ from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
 from ..security import needs
 from ..topics import schema_definitions as definitions
 from ..topics.schemas import SchemaVersion, version_bytes
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Json, Request, Response
 from .paths import long_value
 from .policies import text_properties
 from .route import Routes, TopicPath
@@ -21,17 +21,17 @@ BASE = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 
 @routes.get(f"{BASE}/schema", needs.topic("GET_METADATA"))
-async def latest(request: Request, path: TopicPath) -> Response:
+async def latest(request: Request, path: TopicPath) -> Json:
     """The latest schema."""
     name = _name(path)
     versions = await request.services.schemas.live(name)
     if not versions:
         raise HttpError(404, "Schema not found")
-    return Response.of_json(_shown(versions[-1]))
+    return _shown(versions[-1])
 
 
 @routes.get(f"{BASE}/schema/{{version}}", needs.topic("GET_METADATA"))
-async def by_version(request: Request, path: TopicPath, version: str) -> Response:
+async def by_version(request: Request, path: TopicPath, version: str) -> Json:
     """The schema of one version."""
     name = _name(path)
     number = long_value(version)
@@ -41,7 +41,7 @@ async def by_version(request: Request, path: TopicPath, version: str) -> Respons
         found = await request.services.schemas.find(name, version_bytes(number))
     except RefusedError as refusal:
         raise HttpError(404, "Schema not found") from refusal
-    return Response.of_json(_shown(found))
+    return _shown(found)
 
 
 @routes.get(f"{BASE}/schemas", needs.topic("GET_METADATA"))
@@ -49,24 +49,24 @@ async def all_versions(request: Request, path: TopicPath) -> Response:
     """All versions since the last deletion, oldest first."""
     versions = await request.services.schemas.live(_name(path))
     shown = {"getSchemaResponses": [_shown(one) for one in versions]}
-    return await Response.of_long_json(shown, request.services.topics.turns)
+    return await Response.of_long_json(shown, request.topics.turns)
 
 
 @routes.get(f"{BASE}/metadata", needs.topic("GET_METADATA"))
-async def metadata(request: Request, path: TopicPath) -> Response:
+async def metadata(request: Request, path: TopicPath) -> Json:
     """Which versions there are. They are in the catalog, so their places are all the same."""
     versions = await request.services.schemas.versions(_name(path))
     if not versions:
         return Response(200)
     rows = [{"entryId": -1, "ledgerId": -1, "version": one.number} for one in versions]
-    return Response.of_json({"index": rows, "info": rows[-1]})
+    return {"index": rows, "info": rows[-1]}
 
 
 @routes.post(f"{BASE}/schema", needs.topic("PRODUCE"))
-async def register(request: Request, path: TopicPath) -> Response:
+async def register(request: Request, path: TopicPath) -> Json:
     """Register the schema of the body, and answer with its version."""
     name = _name(path)
-    if name.namespace not in request.services.topics.namespaces:
+    if name.namespace not in request.topics.namespaces:
         raise HttpError(404, "Namespace does not exist")
     try:
         schema = _posted(request, checks_type_first=False)
@@ -79,16 +79,16 @@ async def register(request: Request, path: TopicPath) -> Response:
             # It has no number of its own, and is stored as NONE.
             text = text.replace("new schema type NONE", "new schema type BYTES")
         raise HttpError(409, text) from error
-    return Response.of_json({"version": {"version": number}})
+    return {"version": {"version": number}}
 
 
 @routes.delete(f"{BASE}/schema", needs.tenant_admin())
-async def delete(request: Request, path: TopicPath) -> Response:
+async def delete(request: Request, path: TopicPath) -> Json:
     """Delete the schema; with force=true all its versions, as if there had never been one."""
     name = _name(path)
     _check_tenant(request, path.tenant)
     number = await request.services.schemas.delete(name, force=request.flag("force"))
-    return Response.of_json({"version": number})
+    return {"version": number}
 
 
 @routes.post(f"{BASE}/compatibility", needs.topic("GET_METADATA"))
@@ -99,28 +99,20 @@ async def compatibility(request: Request, path: TopicPath) -> Response:
     if name.namespace not in services.topics.namespaces:
         raise HttpError(404, "Namespace does not exist")
     strategy = services.schemas.rules.strategy(name)
-    try:
-        schema = _posted(request)
-        existing = [one.schema for one in await services.schemas.live(name)]
-        check = partial(definitions.check_compatible, existing, schema, strategy)
-        await services.schemas.compare(check)
-    except IncompatibleSchemaError as error:
-        raise HttpError(409, error.message) from error
-    except InvalidSchemaError as error:
-        raise HttpError(422, error.message) from error
+    schema = _posted(request)
+    existing = [one.schema for one in await services.schemas.live(name)]
+    check = partial(definitions.check_compatible, existing, schema, strategy)
+    await services.schemas.compare(check)
     answer = {"compatibility": True, "schemaCompatibilityStrategy": strategy}
     return Response.of_json(answer, 202)
 
 
 @routes.post(f"{BASE}/version", needs.topic("GET_METADATA"))
-async def version_of(request: Request, path: TopicPath) -> Response:
+async def version_of(request: Request, path: TopicPath) -> Json:
     """The version of the schema of the body; -1 if the topic does not have it."""
     name = _name(path)
-    try:
-        number = await request.services.schemas.version_of(name, _posted(request))
-    except InvalidSchemaError as error:
-        raise HttpError(422, error.message) from error
-    return Response.of_json({"version": -1 if number is None else number})
+    number = await request.services.schemas.version_of(name, _posted(request))
+    return {"version": -1 if number is None else number}
 
 
 def _name(path: TopicPath) -> TopicName:
@@ -131,7 +123,7 @@ def _name(path: TopicPath) -> TopicName:
 
 
 def _check_tenant(request: Request, tenant: str) -> None:
-    if tenant not in request.services.topics.namespaces.tenants:
+    if tenant not in request.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -41,7 +41,7 @@ from ..security import needs
 from ..subscriptions.seek import SeekTarget
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import JSON_TYPE, HttpError, Json, Request, Response
 from .paths import int_value, long_value, open_topic, shown_id
 from .route import TOPIC, Routes, TopicPath
 
@@ -75,6 +75,8 @@ MORE = (
     ("null_partition_key", "null-partition-key"),
 )
 REPLICATOR_PREFIX = "pulsar.repl."
+NO_MESSAGE = "Message id not found"
+NOT_BY_ID = "GetMessageById is not allowed on partitioned-topic"
 PARTITIONED = "on a partitioned topic is not allowed"
 UNSAFE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
@@ -101,10 +103,7 @@ async def peek(request: Request, path: TopicPath, name: str, number: str) -> Res
     position = await when_read(_nth_unacked, subscription, wanted)
     if position is None:
         raise HttpError(404, "Message not found")
-    entry = await _read(request, opened, position)
-    if entry is None:
-        raise HttpError(404, "Message not found")
-    return await _answer(request, entry)
+    return await _answer(request, opened, position)
 
 
 def _nth_unacked(subscription: Subscription, wanted: int) -> Position | None:
@@ -133,38 +132,32 @@ async def examine(request: Request, path: TopicPath) -> Response:
     else:
         before = count - number
     found = await when_read(lambda: log.entry_after(first, before))
-    entry = await _read(request, opened, found or last)
-    if entry is None:
-        raise HttpError(404, "Message not found")
-    return await _answer(request, entry)
+    return await _answer(request, opened, found or last)
 
 
 @routes.get(ENTRY, needs.topic("PEEK_MESSAGES"))
 async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
     """The message at a position."""
-    what = "GetMessageById is not allowed on partitioned-topic"
-    opened = await open_topic(request, path, what=what)
+    opened = await open_topic(request, path, what=NOT_BY_ID)
     wanted = Position(long_value(ledger), long_value(entry))
-    found = await _read(request, opened, wanted) if wanted.entry_id >= 0 else None
-    if found is None:
-        raise HttpError(404, "Message id not found")
-    return await _answer(request, found)
+    return await _answer(request, opened, wanted, NO_MESSAGE)
 
 
-async def _read(request: Request, opened: Topic, position: Position) -> Entry | None:
-    read = partial(opened.read_log.read_stable, position, max_entries=1)
-    entries = await request.services.run_blocking(read)
-    if entries and entries[0].position == position and entries[0].kind is EntryKind.DATA:
-        found: Entry = entries[0]
-        return found
-    return None
+async def _answer(
+    request: Request, opened: Topic, position: Position, missing: str = "Message not found"
+) -> Response:
+    """The message at a position. Raises `HttpError` 404, and 422 if it cannot be read."""
 
+    def read() -> Response:
+        found = opened.read_log.read_stable(position, max_entries=1)
+        if not found or found[0].position != position or found[0].kind is not EntryKind.DATA:
+            raise HttpError(404, missing)
+        return _shown(found[0])
 
-async def _answer(request: Request, entry: Entry) -> Response:
     try:
-        response: Response = await request.services.run_blocking(_shown, entry)
+        response: Response = await request.services.run_blocking(read)
     except (MessageFormatError, DecompressionError, CompressionUnavailableError) as error:
-        raise HttpError(422, f"the message at {entry.position} cannot be read: {error}") from error
+        raise HttpError(422, f"the message at {position} cannot be read: {error}") from error
     return response
 
 
@@ -242,25 +235,21 @@ def _time(time_ms: int) -> str:
 
 
 @routes.get(f"{ENTRY}/stamp", needs.topic("PEEK_MESSAGES"))
-async def stamp_of(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
+async def stamp_of(request: Request, path: TopicPath, ledger: str, entry: str) -> Json:
     """The broker's stamp of one entry."""
-    found = await _entry(request, path, ledger, entry)
+    wanted = Position(long_value(ledger), long_value(entry))
+    opened = await open_topic(request, path, what=NOT_BY_ID)
+    read = partial(opened.read_log.read, wanted, max_entries=1)
+    found: Sequence[Entry] = await request.services.run_blocking(read)
+    if not found or found[0].position != wanted:
+        raise HttpError(404, NO_MESSAGE)
+    prefix = found[0].prefix
     try:
-        return Response.of_json(_shown_stamp(found))
+        time_ms, tags = prefix_fields(prefix).get("broker_timestamp"), tags_of(prefix)
     except PrefixError as error:
         raise HttpError(422, str(error)) from error
-
-
-async def _entry(request: Request, path: TopicPath, ledger: str, entry: str) -> Entry:
-    wanted = Position(long_value(ledger), long_value(entry))
-    what = "GetMessageById is not allowed on partitioned-topic"
-    opened = await open_topic(request, path, what=what)
-    read = partial(opened.read_log.read, wanted, max_entries=1)
-    entries = await request.services.run_blocking(read)
-    if not entries or entries[0].position != wanted:
-        raise HttpError(404, NO_MESSAGE)
-    found: Entry = entries[0]
-    return found
+    shown = {name: printable(value) for name, value in tags.items()}
+    return {**shown_place(found[0]), "brokerTimestamp": time_ms, "tags": shown}
 
 
 def shown_place(entry: Entry) -> dict[str, Any]:
@@ -276,19 +265,8 @@ def shown_place(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _shown_stamp(entry: Entry) -> dict[str, object]:
-    return {
-        **shown_place(entry),
-        "brokerTimestamp": prefix_fields(entry.prefix).get("broker_timestamp"),
-        "tags": {name: printable(value) for name, value in tags_of(entry.prefix).items()},
-    }
-
-
-NO_MESSAGE = "Message id not found"
-
-
 @routes.get(f"{TOPIC}/epochs", needs.topic("GET_METADATA"))
-async def epochs_of(request: Request, path: TopicPath) -> Response:
+async def epochs_of(request: Request, path: TopicPath) -> Json:
     """Where each leader epoch of a topic begins, oldest first, and where the last one ends."""
     opened = await open_topic(request, path, what="Get epochs")
     history = await request.services.run_blocking(opened.ledger.epoch_history)
@@ -302,11 +280,11 @@ async def epochs_of(request: Request, path: TopicPath) -> Response:
         }
         for start in history.starts
     ]
-    return Response.of_json({"epochs": starts, "nextIndex": history.next_index})
+    return {"epochs": starts, "nextIndex": history.next_index}
 
 
 @routes.get(f"{TOPIC}/messageid/{{time}}", needs.topic("PEEK_MESSAGES"))
-async def message_id_at(request: Request, path: TopicPath, time: str) -> Response:
+async def message_id_at(request: Request, path: TopicPath, time: str) -> Json:
     """The first entry at or after a time; if there is none, the id of the next entry."""
     what = "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
     what += "specific topic partition"
@@ -314,11 +292,11 @@ async def message_id_at(request: Request, path: TopicPath, time: str) -> Respons
     target = await SeekTarget.at_time(
         opened, max(long_value(time), 0), request.services.run_blocking
     )
-    return Response.of_json(shown_id(target.position, opened.partition_index))
+    return shown_id(target.position, opened.partition_index)
 
 
 @routes.get(f"{TOPIC}/getMessageIdByIndex", needs.topic("PEEK_MESSAGES"))
-async def message_id_by_index(request: Request, path: TopicPath) -> Response:
+async def message_id_by_index(request: Request, path: TopicPath) -> Json:
     """The id of the message with `index`, with its place in its batch (PIP-415); 404: none has it.
 
     Raises `HttpError`.
@@ -333,25 +311,25 @@ async def message_id_by_index(request: Request, path: TopicPath) -> Response:
     except IndexOutOfRangeError as error:
         raise HttpError(404, f"Message not found for index {index}: {error}") from error
     place = (found.batch_index, found.message_count) if found.message_count > 1 else (-1, 0)
-    return Response.of_json(shown_id(found.position, opened.partition_index, *place))
+    return shown_id(found.position, opened.partition_index, *place)
 
 
 @routes.get(f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"))
-async def last_message_id(request: Request, path: TopicPath) -> Response:
+async def last_message_id(request: Request, path: TopicPath) -> Json:
     """The last message's id."""
     opened = await open_topic(request, path)
     last = await request.services.topics.turns.result(opened.finding_last_id())
     ledger_id = opened.ledger.end_position.ledger_id if last.entry_id < 0 else last.ledger_id
     shown = shown_id(Position(ledger_id, last.entry_id), last.partition, last.batch_index)
     batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
-    return Response.of_json({**shown, **(batch if last.batch_index >= 0 else {})})
+    return {**shown, **(batch if last.batch_index >= 0 else {})}
 
 
 # -- what was counted ----------------------------------------------------------------------------
 
 
 @routes.get(f"{TOPIC}/audit", needs.topic("GET_STATS"))
-async def get_audit(request: Request, path: TopicPath) -> Response:
+async def get_audit(request: Request, path: TopicPath) -> Json:
     """The rows of the broker, of another tier, or of all tiers."""
     opened = await open_topic(request, path, what="The audit")
     auditor, query = request.services.auditor, request.query
@@ -371,7 +349,7 @@ async def get_audit(request: Request, path: TopicPath) -> Response:
             and (to_ms is None or row.bucket_start_ms < to_ms)
         ]
         rows = [*rows, *posted] if tier == ALL_TIERS else list(of_tier(posted, tier))
-    return await Response.of_long_json(_shown_rows(made, rows), request.services.topics.turns)
+    return _shown_rows(made, rows)
 
 
 def _shown_rows(made: Report, rows: list[AuditRow]) -> Generator[None, None, Any]:
@@ -383,14 +361,13 @@ def _shown_rows(made: Report, rows: list[AuditRow]) -> Generator[None, None, Any
 
 
 @routes.post(f"{TOPIC}/audit", needs.topic("CONSUME"))
-async def post_audit(request: Request, path: TopicPath) -> Response:
+async def post_audit(request: Request, path: TopicPath) -> None:
     """Take the rows of another tier. They are on disk when this is answered."""
     opened = await open_topic(request, path, what="The audit")
     try:
         await request.services.auditor.post(opened, Post.from_json(request.json()))
     except AuditInputError as error:
         raise HttpError(400, str(error)) from error
-    return Response()
 
 
 def _time_in(query: dict[str, str], name: str) -> int | None:

@@ -22,7 +22,7 @@ from ..subscriptions.subscription import (
 from ..topics.registry import creates
 from ..topics.topic import Topic
 from . import paths
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Json, Request
 from .policies import text_properties
 from .route import SUBSCRIPTION, TOPIC, Routes, TopicPath
 
@@ -31,15 +31,14 @@ REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 
 
 @routes.get(f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"))
-async def list_subscriptions(request: Request, path: TopicPath) -> Response:
+async def list_subscriptions(request: Request, path: TopicPath) -> Json:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""
     opened = await paths.open_logs(request, path)
-    names = sorted({name for one in opened for name in one.subscriptions})
-    return await Response.of_long_json(names, request.services.topics.turns)
+    return sorted({name for one in opened for name in one.subscriptions})
 
 
 @routes.put(SUBSCRIPTION, needs.topic("SUBSCRIBE"))
-async def create_subscription(request: Request, path: TopicPath, name: str) -> Response:
+async def create_subscription(request: Request, path: TopicPath, name: str) -> None:
     """Create a subscription at the message id in the body; without a body at the end.
 
     A topic that is missing is created, if clients may create topics.
@@ -52,11 +51,10 @@ async def create_subscription(request: Request, path: TopicPath, name: str) -> R
     for one in opened:
         made = one.create_subscription(name, one.clamp(start), properties=given)
         await made.stored()
-    return Response()
 
 
 async def _open_or_create(request: Request, path: TopicPath) -> list[Topic]:
-    topics = request.services.topics
+    topics = request.topics
     parsed = paths.topic_name(request, path)
     if not topics.exists(parsed) and creates(topics, parsed):
         return [await topics.open(parsed, create=True)]
@@ -88,24 +86,23 @@ def _properties_in(value: object) -> dict[str, str]:
 
 
 @routes.delete(SUBSCRIPTION, needs.topic("UNSUBSCRIBE"))
-async def delete_subscription(request: Request, path: TopicPath, name: str) -> Response:
+async def delete_subscription(request: Request, path: TopicPath, name: str) -> None:
     """Delete a subscription without consumers; with force=true also one with consumers."""
     opened = await paths.open_logs(request, path)
     found = [one.subscriptions[name] for one in opened if name in one.subscriptions]
     if not found:
         asked = paths.existing_topic(request, path)
-        if request.services.topics.partitioned.count_of(asked):
+        if request.topics.partitioned.count_of(asked):
             raise HttpError(404, "Subscription not found")
         raise paths.subscription_not_found(name, asked)
     if any(one.consumers for one in found) and not request.flag("force"):
         raise HttpError(412, "Subscription has active connected consumers")
     for one in found:
         await durable(one.topic.remove_subscription(one))
-    return Response()
 
 
 @routes.post(f"{SUBSCRIPTION}/resetcursor/{{time}}", needs.topic("RESET_CURSOR"))
-async def reset_to_time(request: Request, path: TopicPath, name: str, time: str) -> Response:
+async def reset_to_time(request: Request, path: TopicPath, name: str, time: str) -> None:
     """Move a subscription to the first entry at or after a time."""
     time_ms = max(paths.long_value(time), 0)
     for one in await paths.find_subscriptions(request, path, name):
@@ -113,11 +110,10 @@ async def reset_to_time(request: Request, path: TopicPath, name: str, time: str)
             one.topic, time_ms, request.services.run_blocking, one.compacted
         )
         await reset_subscription(one, target, then=lambda: None)
-    return Response()
 
 
 @routes.post(f"{SUBSCRIPTION}/resetcursor", needs.topic("RESET_CURSOR"))
-async def reset_to_position(request: Request, path: TopicPath, name: str) -> Response:
+async def reset_to_position(request: Request, path: TopicPath, name: str) -> None:
     """Move a subscription to the message id in the body; with `excluded` to the one after it."""
     what = "Reset-cursor at position is not allowed for partitioned-topic"
     body = request.json()
@@ -127,18 +123,17 @@ async def reset_to_position(request: Request, path: TopicPath, name: str) -> Res
     subscription = await paths.find_subscription(request, path, name, what=what)
     position = await when_read(subscription.topic.clamp, target, subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
-    return Response()
 
 
 @routes.get(f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"))
-async def properties(request: Request, path: TopicPath, name: str) -> Response:
+async def properties(request: Request, path: TopicPath, name: str) -> Json:
     """A subscription's properties."""
     found = await paths.find_subscriptions(request, path, name)
-    return Response.of_json({key: v for one in found for key, v in one.properties.items()})
+    return {key: v for one in found for key, v in one.properties.items()}
 
 
 @routes.put(f"{SUBSCRIPTION}/properties", needs.topic("SUBSCRIBE"))
-async def set_properties(request: Request, path: TopicPath, name: str) -> Response:
+async def set_properties(request: Request, path: TopicPath, name: str) -> None:
     """Replace a subscription's properties."""
     given = _properties_in(request.json())
     for one in await paths.find_subscriptions(request, path, name):
@@ -151,20 +146,18 @@ async def set_properties(request: Request, path: TopicPath, name: str) -> Respon
         except BaseException:
             one.cursor.subscription_properties = before
             raise
-    return Response()
 
 
 @routes.get(REPLICATED, needs.topic("GET_REPLICATED_SUBSCRIPTION_STATUS"))
-async def replicated(request: Request, path: TopicPath, name: str) -> Response:
+async def replicated(request: Request, path: TopicPath, name: str) -> Json:
     """Whether a subscription is marked as replicated."""
     found = await paths.find_subscriptions(request, path, name)
-    return Response.of_json({one.topic.name: is_replicated(one) for one in found})
+    return {one.topic.name: is_replicated(one) for one in found}
 
 
 @routes.post(REPLICATED, needs.topic("SET_REPLICATED_SUBSCRIPTION_STATUS"))
-async def set_replicated(request: Request, path: TopicPath, name: str) -> Response:
+async def set_replicated(request: Request, path: TopicPath, name: str) -> None:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
     wanted = boolean("replicated", request.required_json())
     for one in await paths.find_subscriptions(request, path, name):
         await mark_replicated(one, marked=wanted)
-    return Response()

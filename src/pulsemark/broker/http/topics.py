@@ -22,7 +22,7 @@ from ..security import needs
 from ..topics import registry
 from ..topics.topic import Topic, TopicInUseError
 from . import paths
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Json, Request, Response
 from .peer_proxy import check_unused_elsewhere, found_topic
 from .policies import properties_of, text_properties
 from .route import TOPIC, Routes, TopicPath
@@ -38,21 +38,19 @@ LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 
 @routes.get("/admin/v2/{domain}/{tenant}/{namespace}", needs.namespace("GET_TOPICS"))
-async def list_topics(request: Request, domain: str, tenant: str, namespace: str) -> Response:
+async def list_topics(request: Request, namespace: str, domain: str) -> Json:
     """The namespace's topics of one domain, with each partition; `bundle` chooses some of them."""
-    full = paths.namespace_name(request, tenant, namespace)
-    bundle = request.query.get("bundle")
-    names = request.services.topics.names_in(full)
-    if bundle:
-        names = paths.topics_in_bundle(request, full, bundle)
-    shown = [name for name in names if name.startswith(f"{domain}:")]
-    return await Response.of_long_json(shown, request.services.topics.turns)
+    paths.settings_of(request, namespace)
+    names = request.topics.names_in(namespace)
+    if bundle := request.query.get("bundle"):
+        names = paths.topics_in_bundle(request, namespace, bundle)
+    return [name for name in names if name.startswith(f"{domain}:")]
 
 
 @routes.put(TOPIC, needs.namespace("CREATE_TOPIC"))
-async def create_topic(request: Request, path: TopicPath) -> Response:
+async def create_topic(request: Request, path: TopicPath) -> None:
     """Create a topic without partitions; the body may have properties."""
-    topics = request.services.topics
+    topics = request.topics
     name = paths.topic_name(request, path)
     given = text_properties(request.json())
     async with topics.creating(str(name)):
@@ -62,7 +60,6 @@ async def create_topic(request: Request, path: TopicPath) -> Response:
         await topics.open(name, create=True, explicit=True)
         if given:
             await topics.policies[PROPERTIES].set(name, given)
-    return Response()
 
 
 def _check_partition(request: Request, name: TopicName) -> None:
@@ -71,18 +68,18 @@ def _check_partition(request: Request, name: TopicName) -> None:
         return
     whole = name.partitioned
     start = f'Can\'t create topic {name.local} with "-partition-" followed by'
-    if not request.services.topics.partitioned.count_of(whole):
+    if not request.topics.partitioned.count_of(whole):
         text = f"{start} numeric value if there isn't a partitioned topic {whole.local} created."
         raise HttpError(412, text)
-    if registry.is_beyond_partitions(request.services.topics, name):
+    if registry.is_beyond_partitions(request.topics, name):
         start += " a number smaller than number of partition of partitioned topic"
         raise HttpError(412, f"{start} {whole.local}")
 
 
 @routes.delete(TOPIC, needs.namespace("DELETE_TOPIC"))
-async def delete_topic(request: Request, path: TopicPath) -> Response:
+async def delete_topic(request: Request, path: TopicPath) -> None:
     """Delete a topic without producers and consumers; with force=true also one with some."""
-    topics = request.services.topics
+    topics = request.topics
     name = paths.existing_topic(request, path)
     if topics.partitioned.count_of(name):
         text = f"{name} is a partitioned topic, instead of calling delete topic, "
@@ -91,37 +88,35 @@ async def delete_topic(request: Request, path: TopicPath) -> Response:
         await topics.delete(name, force=request.flag("force"))
     except TopicInUseError as error:
         raise HttpError(412, f"Topic has {error.users} connected producers/consumers") from error
-    return Response()
 
 
 @routes.put(f"{TOPIC}/unload", needs.topic("UNLOAD"))
-async def unload(request: Request, path: TopicPath) -> Response:
+async def unload(request: Request, path: TopicPath) -> None:
     """Disconnect all producers and consumers; their clients reconnect by themselves."""
     for opened in await paths.open_logs(request, path):
-        await request.services.topics.turns.work(opened.disconnect())
-    return Response()
+        await request.topics.turns.work(opened.disconnect())
 
 
 @routes.get(f"{TOPIC}/partitions", needs.topic("LOOKUP"))
-async def partitions(request: Request, path: TopicPath) -> Response:
+async def partitions(request: Request, path: TopicPath) -> Json:
     """The number of partitions; 0 for a topic without partitions.
 
     With checkAllowAutoCreation=true an absent topic is created with the partitions that the policy
     of topics that clients create says: as in Pulsar, whose clients look topics up in this way.
     """
     if request.services.transactions is not None and str(path) == TRANSACTION_COORDINATORS:
-        return Response.of_json({"partitions": 1, "deleted": False})
-    topics = request.services.topics
+        return {"partitions": 1, "deleted": False}
+    topics = request.topics
     name = paths.topic_name(request, path)
     may_create = request.flag("checkAllowAutoCreation") and registry.creates(topics, name)
     if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
     await _create_if_absent(request, name)
-    return Response.of_json(_shown_metadata(topics, name, topics.partitioned.count_of(name)))
+    return _shown_metadata(topics, name, topics.partitioned.count_of(name))
 
 
 async def _create_if_absent(request: Request, name: TopicName) -> None:
-    topics = request.services.topics
+    topics = request.topics
     count = 0 if topics.exists(name) else registry.partitions_created(topics, name)
     if count:
         registry.check_room(topics, name.namespace, count)
@@ -129,9 +124,9 @@ async def _create_if_absent(request: Request, name: TopicName) -> None:
 
 
 @routes.put(f"{TOPIC}/partitions", needs.topic_policy("PARTITION", "WRITE"))
-async def create_partitioned(request: Request, path: TopicPath) -> Response:
+async def create_partitioned(request: Request, path: TopicPath) -> None:
     """Create a partitioned topic; the body is the number of partitions."""
-    topics = request.services.topics
+    topics = request.topics
     name = paths.topic_name(request, path)
     count, given = _metadata(request)
     if count < 1:
@@ -146,7 +141,6 @@ async def create_partitioned(request: Request, path: TopicPath) -> Response:
         except RefusedError as refusal:
             raise HttpError(412, refusal.message) from refusal
         await topics.create_partitioned(name, count, {PROPERTIES.key: given} if given else None)
-    return Response()
 
 
 def _metadata(request: Request) -> tuple[int, dict[str, str]]:
@@ -159,9 +153,9 @@ def _metadata(request: Request) -> tuple[int, dict[str, str]]:
 
 
 @routes.post(f"{TOPIC}/partitions", needs.topic_policy("PARTITION", "WRITE"))
-async def update_partitions(request: Request, path: TopicPath) -> Response:
+async def update_partitions(request: Request, path: TopicPath) -> None:
     """Add partitions."""
-    topics = request.services.topics
+    topics = request.topics
     name = paths.topic_name(request, path)
     count = _count(request)
     before = topics.partitioned.count_of(name)
@@ -173,13 +167,12 @@ async def update_partitions(request: Request, path: TopicPath) -> Response:
     _check_count(request, count)
     if count > before:
         await topics.create_partitioned(name, count, only_adds=True)
-    return Response()
 
 
 @routes.post(f"{TOPIC}/createMissedPartitions", needs.namespace("CREATE_TOPIC"))
-async def create_missed(request: Request, path: TopicPath) -> Response:
+async def create_missed(request: Request, path: TopicPath) -> None:
     """Create the partitions that were deleted one by one."""
-    topics = request.services.topics
+    topics = request.topics
     name = paths.topic_name(request, path)
     paths.check_no_partition(name)
     count = topics.partitioned.count_of(name)
@@ -187,13 +180,12 @@ async def create_missed(request: Request, path: TopicPath) -> Response:
         raise HttpError(404, f"Topic {name} does not exist")
     for index in range(count if path.domain == "persistent" else 0):
         await topics.open(name.partition(index), create=True, explicit=True)
-    return Response()
 
 
 @routes.delete(f"{TOPIC}/partitions", needs.namespace("DELETE_TOPIC"))
-async def delete_partitioned(request: Request, path: TopicPath) -> Response:
+async def delete_partitioned(request: Request, path: TopicPath) -> None:
     """Delete a partitioned topic with its partitions."""
-    topics = request.services.topics
+    topics = request.topics
     name = paths.topic_name(request, path)
     if not topics.exists(name):
         raise HttpError(404, f"Topic {name} not found")
@@ -206,17 +198,14 @@ async def delete_partitioned(request: Request, path: TopicPath) -> Response:
         await topics.delete_partitioned(name, force=request.flag("force"))
     except TopicInUseError as error:
         raise HttpError(412, "Topic has active producers/subscriptions") from error
-    return Response()
 
 
 @routes.get("/admin/v2/{domain}/{tenant}/{namespace}/partitioned", needs.namespace("GET_TOPICS"))
-async def list_partitioned(request: Request, domain: str, tenant: str, namespace: str) -> Response:
+async def list_partitioned(request: Request, namespace: str, domain: str) -> Json:
     """The namespace's partitioned topics."""
-    names = request.services.topics.partitioned.in_namespace(
-        paths.namespace_name(request, tenant, namespace)
-    )
-    shown = [name for name in names if name.startswith(f"{domain}:")]
-    return await Response.of_long_json(shown, request.services.topics.turns)
+    paths.settings_of(request, namespace)
+    names = request.topics.partitioned.in_namespace(namespace)
+    return [name for name in names if name.startswith(f"{domain}:")]
 
 
 def _count(request: Request) -> int:
@@ -238,18 +227,18 @@ NOT_PARTITIONED = (
 
 
 @routes.post(f"{TOPIC}/terminate", needs.topic("TERMINATE"))
-async def terminate(request: Request, path: TopicPath) -> Response:
+async def terminate(request: Request, path: TopicPath) -> Json:
     """End a topic; the answer is its last message's id. Once more gives the same answer."""
     paths.check_stored(path)
     what = "Termination of a partitioned topic is not allowed"
     opened = await paths.open_topic(request, path, what=what)
-    return Response.of_json(paths.shown_id(await request.services.topics.terminate(opened)))
+    return paths.shown_id(await request.topics.terminate(opened))
 
 
 @routes.post(f"{TOPIC}/terminate/partitions", needs.topic("TERMINATE"))
-async def terminate_partitions(request: Request, path: TopicPath) -> Response:
+async def terminate_partitions(request: Request, path: TopicPath) -> Json:
     """End all partitions of a topic; the answer has each one's last message id, by number."""
-    topics = request.services.topics
+    topics = request.topics
     name = paths.topic_name(request, path)
     count = topics.partitioned.count_of(name)
     if not count:
@@ -263,11 +252,11 @@ async def terminate_partitions(request: Request, path: TopicPath) -> Response:
         except LedgerError as error:
             done = ", ".join(ends) or "none"
             raise HttpError(503, f"{error} (partitions terminated before: {done})") from error
-    return Response.of_json(ends)
+    return ends
 
 
 @routes.get(LOOKUP, needs.topic("LOOKUP"))
-async def lookup(request: Request, path: TopicPath) -> Response:
+async def lookup(request: Request, path: TopicPath) -> Json:
     """Answer with the broker that serves the topic: without a cluster this one.
 
     The empty `brokerUrlSsl` is there because old C++ clients fail without it.
@@ -298,13 +287,13 @@ async def lookup(request: Request, path: TopicPath) -> Response:
         shown["brokerUrlTls"] = shown["brokerUrlSsl"] = owner.service_url_tls
     if owner.http_url_tls:
         shown["httpUrlTls"] = owner.http_url_tls
-    return Response.of_json(shown)
+    return shown
 
 
 @routes.get(f"{LOOKUP}/bundle", needs.topic("LOOKUP"))
 async def bundle(request: Request, path: TopicPath) -> Response:
     """The bundle of a topic; one range of all hashes if the namespace is absent."""
-    settings = request.services.topics.namespaces.get(path.full_namespace)
+    settings = request.topics.namespaces.get(path.full_namespace)
     if settings is None:
         return Response.of_word("0x00000000_0xffffffff")
     name = paths.topic_name(request, path)
@@ -312,14 +301,14 @@ async def bundle(request: Request, path: TopicPath) -> Response:
 
 
 @routes.get(f"{TOPIC}/stats", needs.topic("GET_STATS"))
-async def stats(request: Request, path: TopicPath) -> Response:
+async def stats(request: Request, path: TopicPath) -> Json:
     """Counters, producers, subscriptions and their consumers."""
     opened = await paths.open_topic(request, path)
     wanted = stats_options(request)
     if request.flag("getEarliestTimeInBacklog"):
         earliest = await request.services.run_blocking(_earliest_times, opened)
         wanted = replace(wanted, earliest_ms=earliest)
-    return await Response.of_long_json(topic_stats(opened, wanted), request.services.topics.turns)
+    return topic_stats(opened, wanted)
 
 
 #: The query parameter that asks for figures that only this broker has.
@@ -350,20 +339,19 @@ def _earliest_times(opened: Topic) -> dict[str, int]:
 
 
 @routes.get(f"{TOPIC}/internalStats", needs.topic("GET_STATS"))
-async def stats_internal(request: Request, path: TopicPath) -> Response:
+async def stats_internal(request: Request, path: TopicPath) -> Json:
     """Ledgers and cursors."""
     opened = await paths.open_topic(request, path)
     from ...compaction.current_view import current_view
 
     view = await request.services.run_blocking(current_view, opened.ledger)
-    body = internal_stats(opened, view, own=request.flag(OWN_FIGURES))
-    return await Response.of_long_json(body, request.services.topics.turns)
+    return internal_stats(opened, view, own=request.flag(OWN_FIGURES))
 
 
 @routes.get(f"{TOPIC}/internal-info", needs.topic("GET_STATS"))
-async def internal_info(request: Request, path: TopicPath) -> Response:
+async def internal_info(request: Request, path: TopicPath) -> Json:
     """What is stored of a topic's ledgers and cursors; of each partition, if it has some."""
-    topics = request.services.topics
+    topics = request.topics
     name = paths.existing_topic(request, path)
     count = topics.partitioned.count_of(name)
     opened = await paths.open_logs(request, path)
@@ -373,51 +361,48 @@ async def internal_info(request: Request, path: TopicPath) -> Response:
             return (yield from managed_ledger_info(opened[0]))
         return {"version": 0, "partitions": (yield from _each(opened, managed_ledger_info))}
 
-    return await Response.of_long_json(pieces(), topics.turns)
+    return pieces()
 
 
 @routes.get(f"{TOPIC}/offload", needs.topic("OFFLOAD"))
-async def offload_status(request: Request, path: TopicPath) -> Response:
+async def offload_status(request: Request, path: TopicPath) -> Json:
     """NOT_RUN: the broker offloads nothing."""
     await paths.open_topic(request, path)
     first = paths.shown_id(Position(-1, -1))
-    return Response.of_json(
-        {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
-    )
+    return {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
 
 
 @routes.get(f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"))
-async def partitioned_stats(request: Request, path: TopicPath) -> Response:
+async def partitioned_stats(request: Request, path: TopicPath) -> Json:
     """The sums over the partitions; with perPartition (the default) also each one's stats."""
-    topics = request.services.topics
+    topics = request.topics
     paths.check_no_partition(paths.topic_name(request, path))
     name, parts = await _open_partitions(request, path)
     wanted = stats_options(request)
 
     def pieces() -> Pieces:
         rows = yield from _each(parts, lambda part: topic_stats(part, wanted))
-        per_partition = request.query.get("perPartition", "true").lower() == "true"
         sums = yield from sum_of_partitions(list(rows.values()))
         return {
             **sums,
             "metadata": _shown_metadata(topics, name, len(parts)),
-            "partitions": rows if per_partition else {},
+            "partitions": rows if request.flag("perPartition", "true") else {},
         }
 
-    return await Response.of_long_json(pieces(), topics.turns)
+    return pieces()
 
 
 @routes.get(f"{TOPIC}/partitioned-internalStats", needs.topic("GET_STATS"))
-async def partitioned_internal_stats(request: Request, path: TopicPath) -> Response:
+async def partitioned_internal_stats(request: Request, path: TopicPath) -> Json:
     """Each partition's ledgers and cursors."""
-    topics = request.services.topics
+    topics = request.topics
     name, parts = await _open_partitions(request, path)
 
     def pieces() -> Pieces:
         rows = yield from _each(parts, partial(internal_stats, own=request.flag(OWN_FIGURES)))
         return {"metadata": _shown_metadata(topics, name, len(parts)), "partitions": rows}
 
-    return await Response.of_long_json(pieces(), topics.turns)
+    return pieces()
 
 
 def _each(parts: list[Topic], figures: Callable[[Topic], Pieces]) -> Pieces:
@@ -436,7 +421,7 @@ def _shown_metadata(topics: registry.Topics, name: TopicName, count: int) -> dic
 
 
 async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName, list[Topic]]:
-    topics = request.services.topics
+    topics = request.topics
     name = paths.topic_name(request, path)
     count = topics.partitioned.count_of(name)
     if not count:
@@ -445,32 +430,30 @@ async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName
 
 
 @routes.get(f"{TOPIC}/compaction", needs.topic("COMPACT"))
-async def compaction_status(request: Request, path: TopicPath) -> Response:
+async def compaction_status(request: Request, path: TopicPath) -> Json:
     """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
     paths.stored_topic(request, path)
     figures = (await paths.open_topic(request, path)).cleaning.compaction
-    return Response.of_json({"status": figures.status.value, "lastError": figures.last_error})
+    return {"status": figures.status.value, "lastError": figures.last_error}
 
 
 @routes.put(f"{TOPIC}/compaction", needs.topic("COMPACT"))
-async def compact(request: Request, path: TopicPath) -> Response:
+async def compact(request: Request, path: TopicPath) -> None:
     """Compact as soon as possible; 409 if a compaction runs already."""
     refused = False
     for opened in await paths.open_stored(request, path):
         refused |= not request.services.cleaning.compact(opened)
     if refused:
         raise HttpError(409, "Compaction already in progress")
-    return Response()
 
 
 @routes.delete(f"{TOPIC}/truncate", needs.tenant_admin())
-async def truncate(request: Request, path: TopicPath) -> Response:
+async def truncate(request: Request, path: TopicPath) -> None:
     """Remove all entries of a topic, for all subscriptions and on disk."""
     if path.domain == "non-persistent":
         raise HttpError(412, "unsupport truncate")
     for opened in await paths.open_stored(request, path):
         await request.services.cleaning.truncate(opened)
-    return Response()
 
 
 @routes.post(f"{TOPIC}/trim", needs.topic("TRIM_TOPIC"))

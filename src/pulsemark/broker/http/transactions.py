@@ -16,7 +16,7 @@ from ..security.authorization import Target
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from ..topics.transactions import COORDINATOR, Transaction, Transactions, id_text
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Json, Request
 from .paths import find_subscription, long_value, open_topic
 from .route import Routes, TopicPath
 
@@ -30,14 +30,14 @@ OF_PARTITIONED = "Transactions of a partitioned topic are not shown: ask for one
 
 
 @routes.post(f"{INNER_PATH}{OF_TOPIC}", needs.PEER)
-async def of_another_broker(request: Request, path: TopicPath) -> Response:
+async def of_another_broker(request: Request, path: TopicPath) -> Json:
     """Answer another broker that shares the topics: it signs what it asks."""
     signature = request.headers.get(SIGNATURE_HEADER, "")
     try:
         answer = await request.services.inner.answered(str(path), request.body, signature)
     except PermissionError as error:
         raise HttpError(401, "this is for the brokers that share the topics") from error
-    return Response.of_json(answer)
+    return answer
 
 
 def _coordinator(request: Request) -> Transactions:
@@ -68,16 +68,16 @@ def _found(request: Request, most: str, least: str) -> Transaction:
 
 
 @routes.get(f"{ROOT}/coordinators", needs.SUPER_USER)
-async def coordinators(request: Request) -> Response:
+async def coordinators(request: Request) -> Json:
     """List the transaction coordinators."""
     _coordinator(request)
     services = request.services
     url = services.service_url or services.service_url_tls
-    return Response.of_json([{"id": 0, "brokerServiceUrl": url}])
+    return [{"id": 0, "brokerServiceUrl": url}]
 
 
 @routes.get(f"{ROOT}/coordinatorStats", needs.SUPER_USER)
-async def coordinator_stats(request: Request) -> Response:
+async def coordinator_stats(request: Request) -> Json:
     """Show how many transactions the coordinators have."""
     coordinator = _coordinator(request)
     stats = {
@@ -89,7 +89,7 @@ async def coordinator_stats(request: Request) -> Response:
         "recoverEndTime": coordinator.loaded_ms,
     }
     _check_coordinator(request)
-    return Response.of_json(stats if "coordinatorId" in request.query else {"0": stats})
+    return stats if "coordinatorId" in request.query else {"0": stats}
 
 
 def _check_coordinator(request: Request) -> None:
@@ -100,40 +100,39 @@ def _check_coordinator(request: Request) -> None:
 
 
 @routes.get(f"{ROOT}/transactionMetadata/{ID}", needs.AUTHENTICATED)
-async def transaction_metadata(request: Request, most: str, least: str) -> Response:
+async def transaction_metadata(request: Request, most: str, least: str) -> Json:
     """Show a transaction to any role, as Pulsar does; of its topics those that the role may see."""
-    return Response.of_json(_metadata(request, _found(request, most, least)))
+    return _metadata(request, _found(request, most, least))
 
 
 @routes.get(f"{ROOT}/slowTransactions/{{shortest_ms}}", needs.SUPER_USER)
-async def slow_transactions(request: Request, shortest_ms: str) -> Response:
+async def slow_transactions(request: Request, shortest_ms: str) -> Json:
     """List the open transactions that may last longer than so many milliseconds."""
     coordinator, least_ms = _coordinator(request), long_value(shortest_ms)
     _check_coordinator(request)
     found = [each for each in coordinator.by_number.values() if each.timeout_ms >= least_ms]
-    return Response.of_json({str(each): _metadata(request, each) for each in found})
+    return {str(each): _metadata(request, each) for each in found}
 
 
 @routes.post(f"{ROOT}/abortTransaction/{ID}", needs.SUPER_USER)
-async def abort_transaction(request: Request, most: str, least: str) -> Response:
+async def abort_transaction(request: Request, most: str, least: str) -> None:
     """Abort a transaction."""
     transaction, coordinator = _found(request, most, least), _coordinator(request)
     try:
         await coordinator.end(transaction, committed=False)
     except RefusedError as refusal:
         raise HttpError(409, refusal.message) from refusal
-    return Response()
 
 
 @routes.get(f"{ROOT}/transactionInBufferStats/{OF_TOPIC}/{ID}", needs.topic("GET_STATS"))
-async def in_buffer_stats(request: Request, path: TopicPath, most: str, least: str) -> Response:
+async def in_buffer_stats(request: Request, path: TopicPath, most: str, least: str) -> Json:
     """Show where a transaction begins in a topic, and whether it was aborted there."""
     topic = await _topic(request, path)
-    return Response.of_json(_in_topic(topic, id_text(long_value(most), long_value(least))))
+    return _in_topic(topic, id_text(long_value(most), long_value(least)))
 
 
 @routes.get(f"{ROOT}/transactionBufferStats/{OF_TOPIC}", needs.topic("GET_STATS"))
-async def buffer_stats(request: Request, path: TopicPath) -> Response:
+async def buffer_stats(request: Request, path: TopicPath) -> Json:
     """Show a topic's transactions."""
     topic = await _topic(request, path)
     ledger = topic.ledger
@@ -149,20 +148,20 @@ async def buffer_stats(request: Request, path: TopicPath) -> Response:
     }
     if request.query.get("lowWaterMarks") == "true":
         stats["lowWaterMarks"] = {}
-    return Response.of_json(stats)
+    return stats
 
 
 @routes.get(f"{ROOT}/transactionInPendingAckStats/{OF_SUBSCRIPTION}/{ID}", needs.topic("GET_STATS"))
 async def in_pending_ack_stats(
     request: Request, path: TopicPath, name: str, most: str, least: str
-) -> Response:
+) -> Json:
     """Show up to where a transaction has acknowledged a subscription."""
     one = await _subscription(request, path, name)
-    return Response.of_json(_in_subscription(one, id_text(long_value(most), long_value(least))))
+    return _in_subscription(one, id_text(long_value(most), long_value(least)))
 
 
 @routes.get(f"{ROOT}/pendingAckStats/{OF_SUBSCRIPTION}", needs.topic("GET_STATS"))
-async def pending_ack_stats(request: Request, path: TopicPath, name: str) -> Response:
+async def pending_ack_stats(request: Request, path: TopicPath, name: str) -> Json:
     """Show how many transactions have acknowledged messages of a subscription."""
     pending = (await _subscription(request, path, name)).pending_acks
     stats: dict[str, Any] = {
@@ -171,7 +170,7 @@ async def pending_ack_stats(request: Request, path: TopicPath, name: str) -> Res
     }
     if request.query.get("lowWaterMarks") == "true":
         stats["lowWaterMarks"] = {}
-    return Response.of_json(stats)
+    return stats
 
 
 @routes.get(
@@ -180,7 +179,7 @@ async def pending_ack_stats(request: Request, path: TopicPath, name: str) -> Res
 )
 async def position_stats(
     request: Request, path: TopicPath, name: str, ledger: str, entry: str
-) -> Response:
+) -> Json:
     """Show whether an entry is acknowledged, for good or by an open transaction."""
     one = await _subscription(request, path, name)
     position = Position(long_value(ledger), long_value(entry))
@@ -191,7 +190,7 @@ async def position_stats(
         state = "InvalidPosition"
     elif one.pending_acks is not None and one.pending_acks.bits_in(position):
         state = "PendingAck"
-    return Response.of_json({"state": state})
+    return {"state": state}
 
 
 async def _topic(request: Request, path: TopicPath) -> Topic:
@@ -205,7 +204,7 @@ async def _subscription(request: Request, path: TopicPath, name: str) -> Subscri
 
 
 def _metadata(request: Request, transaction: Transaction) -> dict[str, Any]:
-    opened = request.services.topics.open_topics
+    opened = request.topics.open_topics
     text = str(transaction)
     authorizer = request.services.authorizer
 

@@ -35,7 +35,7 @@ from ...metadata import (
 )
 from ...metadata.compression import CompressionUnavailableError, DecompressionError
 from ..security import needs
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Json, Request, Response
 from .paths import open_topic
 from .route import TOPIC, Routes, TopicPath
 from .stored_messages import shown_place
@@ -90,22 +90,20 @@ UNREADABLE = (MessageFormatError, DecompressionError, CompressionUnavailableErro
 
 
 @routes.get(f"{TOPIC}/entries", needs.topic("PEEK_MESSAGES"))
-async def entries(request: Request, path: TopicPath) -> Response:
+async def entries(request: Request, path: TopicPath) -> Json:
     """The entry at a time, index or position, and those around it, with prefixes and messages."""
     wanted = [name for name in ("time", "index", "position") if name in request.query]
     if len(wanted) != 1:
         raise HttpError(400, "the query must have exactly one of time, index and position")
     before = _number(request, "before", 5, MAX_AROUND)
     after = _number(request, "after", 5, MAX_AROUND)
-    if wanted == ["position"]:
-        _position(request)
-    else:
-        _number(request, wanted[0], 0, MAX_NUMBER)
+    (by,) = wanted
+    value = _position(request) if by == "position" else _number(request, by, 0, MAX_NUMBER)
     opened = await open_topic(request, path, what=PARTITIONED)
     log = opened.read_log
 
     def look() -> dict[str, Any]:
-        position, found = _find(request, log)
+        position, found = _find(log, by, value)
         return {
             "firstIndex": log.first_index,
             "nextIndex": log.next_index,
@@ -113,37 +111,38 @@ async def entries(request: Request, path: TopicPath) -> Response:
             "entries": _around(log, position, before, after),
         }
 
-    return Response.of_json(await request.services.run_blocking(look))
+    return await request.services.run_blocking(look)
 
 
 @routes.get(f"{TOPIC}/timeline", needs.topic("PEEK_MESSAGES"))
-async def timeline(request: Request, path: TopicPath) -> Response:
+async def timeline(request: Request, path: TopicPath) -> Json:
     """Index, broker time and producer's time of entries that are evenly spread over a topic."""
     points = _number(request, "points", 100, MAX_POINTS)
     opened = await open_topic(request, path, what=PARTITIONED)
-    shown = await request.services.run_blocking(_timeline, opened.ledger, max(points, 2))
-    return Response.of_json(shown)
+    return await request.services.run_blocking(_timeline, opened.ledger, max(points, 2))
 
 
-def _find(request: Request, log: TopicLog | CompactedLog) -> tuple[Position, dict[str, Any]]:
-    """The place that the query names. `end`: no entry is there yet. Raises `HttpError` 404."""
+def _find(log: TopicLog | CompactedLog, by: str, value: Any) -> tuple[Position, dict[str, Any]]:
+    """The place with this time, index or position. `end`: no entry is there yet.
+
+    Raises `HttpError` 404.
+    """
     # The finder is imported when it is first used, as by seeks: a broker may never need it.
     from ...finder import IndexOutOfRangeError
     from ...finder.search import finder_of
 
-    if "time" in request.query:
-        at_time = finder_of(log).by_time(int(request.query["time"]))
+    if by == "time":
+        at_time = finder_of(log).by_time(value)
         return at_time.position, {**_shown_position(at_time.position), "end": at_time.end}
-    if "index" in request.query:
+    if by == "index":
         try:
-            place = finder_of(log).by_index(int(request.query["index"]))
+            place = finder_of(log).by_index(value)
         except IndexOutOfRangeError as error:
             raise HttpError(404, str(error)) from error
         shown = {**_shown_position(place.position), "end": False}
         return place.position, {**shown, "batchIndex": place.batch_index}
-    position = _position(request)
-    is_end = log.entry_message_count(position) is None
-    return position, {**_shown_position(position), "end": is_end}
+    is_end = log.entry_message_count(value) is None
+    return value, {**_shown_position(value), "end": is_end}
 
 
 def _around(

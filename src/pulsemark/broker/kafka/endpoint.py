@@ -154,6 +154,7 @@ class KafkaSession(asyncio.BufferedProtocol):
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._services = endpoint.services
+        self.in_turns = endpoint.turns.each
         #: The client's identity; None until it is authenticated.
         self.admitted: Admitted | None = None
         self.access = endpoint.access_of(None)
@@ -417,14 +418,6 @@ class KafkaSession(asyncio.BufferedProtocol):
         """End a request without an answer: a Produce with acks=0."""
         if not self.is_closed:
             self._answered(request, ())
-
-    async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the items, maybe very many, giving way to other work on the loop."""
-        turns = self.endpoint.turns
-        for item in items:
-            if not turns.has_time():
-                await turns.next()
-            yield item
 
     async def named(
         self,
@@ -763,9 +756,9 @@ class Endpoint:
 
     def _rows(self) -> Iterator[tuple[str, str, float]]:
         """Name, text and value of each figure for the metrics page."""
-        groups, fetching = self.groups, self.fetch_sessions
+        fetching = self.fetch_sessions
         yield "pulsemark_kafka_connections", "Kafka clients", len(self.sessions)
-        count = len(groups.groups) + len(groups.consumers.groups)
+        count = len(self.groups.groups)
         yield "pulsemark_kafka_groups", "Consumer groups with members", count
         prefix = "pulsemark_kafka_fetch_session"
         yield f"{prefix}s", "Fetch sessions of Kafka clients", len(fetching)

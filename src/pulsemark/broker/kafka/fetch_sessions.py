@@ -67,11 +67,12 @@ class Wanted(NamedTuple):
 class FetchSession:
     """The partitions that one client fetches, and what it knows of each (KIP-227)."""
 
-    id: int
     #: The client that began the session; others may not use it.
-    principal: Any
-    began_s: float
-    used_s: float
+    principal: Any = None
+    #: `NO_SESSION` until the session is kept.
+    id: int = NO_SESSION
+    began_s: float = 0.0
+    used_s: float = 0.0
     #: The epoch of the next request.
     epoch: int = INITIAL_EPOCH + 1
     #: Partitions that gave records are moved to the end: so all get their turn in full answers.
@@ -93,15 +94,11 @@ class FetchSession:
                 self.answered.pop(key, None)
 
     def must_answer(self, key: Key, read: Read) -> bool:
-        """As `remember`, and move a partition with records to the end."""
+        """Remember what an answer says of a partition; return whether it must be in the answer."""
         if key not in self.wanted:  # forgotten by a later request
             return True
-        if read.parts:
+        if read.parts and self.id != NO_SESSION:
             self.wanted[key] = self.wanted.pop(key)
-        return self.remember(key, read)
-
-    def remember(self, key: Key, read: Read) -> bool:
-        """Remember what an answer says of a partition; return whether it must be in the answer."""
         if read.code is not Code.NONE:
             self.answered.pop(key, None)  # it is answered again when the error is over
             return True
@@ -120,37 +117,27 @@ class FetchContext:
     """The partitions that one request reads, and which of them the answer has."""
 
     def __init__(
-        self,
-        sessions: FetchSessions,
-        wanted: dict[Key, Wanted],
-        session: FetchSession | None = None,
-        begins: FetchSession | None = None,
+        self, sessions: FetchSessions, session: FetchSession, *, begins: bool = False
     ) -> None:
-        self._sessions = sessions
-        self._session = session
-        self._begins = begins
-        self._epoch = 0 if session is None else session.epoch
-        #: All partitions of the request or of its session, in the order in which they are read.
-        self.wanted = list(wanted.items())
+        """`begins`: the session is kept when all partitions are answered."""
+        self._sessions, self._session, self._begins = sessions, session, begins
+        self._epoch = session.epoch
+        #: All partitions of the session, in the order in which they are read.
+        self.wanted = list(session.wanted.items())
+        #: Whether the answer has this partition. Called once for each, in order.
+        self.must_answer = session.must_answer
 
     @property
     def code(self) -> Code:
         """INVALID_FETCH_SESSION_EPOCH (71) if the session's next request came meanwhile."""
-        if self._session is None or self._session.epoch == self._epoch:
-            return Code.NONE
-        return Code.INVALID_FETCH_SESSION_EPOCH
-
-    def must_answer(self, key: Key, read: Read) -> bool:
-        """Whether the answer has this partition. Called once for each, in order."""
-        if self._begins is not None:
-            self._begins.remember(key, read)
-        return self._session is None or self._session.must_answer(key, read)
+        is_last = self._session.epoch == self._epoch
+        return Code.NONE if is_last else Code.INVALID_FETCH_SESSION_EPOCH
 
     def session_id(self) -> int:
         """Return the session's id, after all partitions are answered. A new session begins here."""
-        if self._begins is not None:
-            return self._begins.id if self._sessions.add(self._begins) else NO_SESSION
-        return NO_SESSION if self._session is None else self._session.id
+        if self._begins and not self._sessions.add(self._session):
+            return NO_SESSION
+        return self._session.id
 
 
 class FetchSessions:
@@ -183,12 +170,9 @@ class FetchSessions:
             known = self._sessions.get(session_id)
             if known is not None and known.principal == principal:
                 self._remove(known)
-            if epoch == FINAL_EPOCH:
-                return FetchContext(self, wanted)
-            now_s = self._now_s()
-            made = FetchSession(NO_SESSION, principal, now_s, now_s)
+            made = FetchSession(principal)
             made.update(wanted, ())
-            return FetchContext(self, wanted, begins=made)
+            return FetchContext(self, made, begins=epoch == INITIAL_EPOCH)
         session = self._sessions.get(session_id)
         if session is None or session.principal != principal:
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id}")
@@ -209,12 +193,12 @@ class FetchSessions:
         self._sessions.move_to_end(session.id)
         if not session.wanted:
             self._remove(session)
-            return FetchContext(self, {})
+            return FetchContext(self, FetchSession())
         if not self._has_room(session.weight, self._max_sessions, beside=session):
             self._remove(session)
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND, "the session has grown too large")
         session.epoch = session.epoch % INT_MAX + 1
-        return FetchContext(self, session.wanted, session)
+        return FetchContext(self, session)
 
     def add(self, session: FetchSession) -> bool:
         """Keep a session. Return False if there is no room for it."""

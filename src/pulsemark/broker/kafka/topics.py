@@ -415,11 +415,11 @@ async def _leader_of(cluster: Cluster, name: TopicName) -> int:
         broker = await cluster.likely_owner(name)
         if broker is None:
             return NO_NODE
-        place = (await cluster.kafka_places()).get(broker)
+        found = (await cluster.brokers()).get(broker)
     except RefusedError as refusal:
         log.debug("%s: its leader is not known: %s", name, refusal.message)
         return NO_NODE
-    return NO_NODE if place is None else place.node_id
+    return NO_NODE if found is None or found.kafka is None else found.kafka.node_id
 
 
 async def _offer(cluster: Cluster, journal: TopicName) -> None:

@@ -8,11 +8,11 @@ Failover and Key_Shared gets as many entries at once as it had permits, also if 
 The order of a subscription's consumers: which one is active, and which one gets entries next.
 
 - `RankedConsumers`: ordered by rank; consumers of equal rank by arrival.
-- `FailoverRing`: which consumer of a Failover subscription is active on a topic without partitions,
-  as in Pulsar. The consumers of the best priority level have points on a ring, 100 each, that
-  depend on their names. The topic's name is a place on the ring, and the consumer with the next
-  point is the active one. So the topics of many such subscriptions are spread over their consumers.
-  Of consumers with the same name, the one that came last is active.
+- `failover_ring`: the order for a Failover subscription on a topic without partitions, as in
+  Pulsar; the first consumer is active. The consumers of a priority level have points on a ring, 100
+  each, that depend on their names. The topic's name is a place on the ring, and the consumer with
+  the next point is the first one. So the topics of many such subscriptions are spread over their
+  consumers. Of consumers with the same name, the one that came last is first.
 - `ReadyRing`: round robin over the ready consumers of Shared types, by priority level. A consumer
   enters when it may have become ready (permits, a drained buffer, acknowledgements), and is removed
   when it is first and not ready. So it costs nothing how many others wait without permits.
@@ -341,7 +341,7 @@ Rank = tuple[Any, ...]
 #: If more than 1/FEW_PART of all leave, the list is built again instead of deleting one by one.
 FEW_PART = 100
 POINTS_PER_CONSUMER = 100
-#: The size of a `FailoverRing`: the hash has 31 bits.
+#: The size of a `failover_ring`: the hash has 31 bits.
 RING_SIZE = 1 << 31
 
 
@@ -352,8 +352,10 @@ class RankedConsumers(Sequence[Consumer]):
     binary search.
     """
 
-    def __init__(self, rank: Callable[[Consumer], Rank]) -> None:
+    def __init__(self, rank: Callable[[Consumer], Rank], *, latest_first: bool = False) -> None:
+        """`latest_first`: of equal rank, the consumer that came last is first."""
         self._rank = rank
+        self._step = -1 if latest_first else 1
         #: Sorted by rank and arrival number. Numbers differ, so consumers are never compared.
         self._places: list[tuple[Rank, int, Consumer]] = []
         self._place_of: dict[Consumer, tuple[Rank, int, Consumer]] = {}
@@ -361,7 +363,7 @@ class RankedConsumers(Sequence[Consumer]):
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer."""
-        self._added += 1
+        self._added += self._step
         place = self._place_of[consumer] = (self._rank(consumer), self._added, consumer)
         insort(self._places, place)
 
@@ -395,34 +397,19 @@ class RankedConsumers(Sequence[Consumer]):
         return self._places[at][2]
 
 
-class FailoverRing:
-    """A hash ring of consumers, ordered by the distance from the topic to their next point."""
+def failover_ring(topic: str) -> RankedConsumers:
+    """Consumers by level, and by the distance on the ring from the topic to their next point."""
+    place = murmur3_32(topic.encode())
 
-    def __init__(self, topic: str) -> None:
-        self._place = murmur3_32(topic.encode())
-        self._added = 0
-        self._consumers = RankedConsumers(self._rank)
-
-    def add(self, consumer: Consumer) -> None:
-        """Add a consumer."""
-        self._added += 1
-        self._consumers.add(consumer)
-
-    def remove(self, consumers: Iterable[Consumer]) -> None:
-        """Remove consumers."""
-        self._consumers.remove(consumers)
-
-    def first(self) -> Consumer | None:
-        """The nearest consumer on the ring among those of the best level; or None."""
-        return self._consumers[0] if self._consumers else None
-
-    def _rank(self, consumer: Consumer) -> Rank:
+    def rank(consumer: Consumer) -> Rank:
         name = consumer.name
         way = min(
-            (murmur3_32(f"{name}{at}".encode()) - self._place) % RING_SIZE
+            (murmur3_32(f"{name}{at}".encode()) - place) % RING_SIZE
             for at in range(POINTS_PER_CONSUMER)
         )
-        return consumer.priority_level, way, -self._added
+        return consumer.priority_level, way
+
+    return RankedConsumers(rank, latest_first=True)
 
 
 class ReadyRing:

@@ -14,7 +14,7 @@ where entries have to come over a network: it goes on when they are there.
 
 `SingleActiveDispatcher` serves Exclusive subscriptions, readers and Failover subscriptions. In
 Failover, partition i of a topic goes to consumer i mod n, in the order of (priority level, name).
-Without partitions `FailoverRing` chooses the active consumer. It waits before it starts: the one
+Without partitions the first one of a `failover_ring` is active. It waits before it starts: the one
 before it may still acknowledge its last entries, and fewer are sent twice. All consumers are then
 notified which of them is active; one that comes later and does not become active is notified at
 once. An Exclusive consumer that names ranges of key hashes (a reader with `keyHashRange`) gets the
@@ -38,8 +38,8 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandActiveConsumerChange, CommandSubscribe, KeySharedMode
 from ...wire import commands
 from ..cooperative import Due, FairTurns
-from .consumer import Consumer, FailoverRing, Rank, RankedConsumers
-from .kafka_entries import BeingConvertedError, Waiting, read_entries
+from .consumer import Consumer, Rank, RankedConsumers, failover_ring
+from .kafka_entries import read_entries
 from .seek import count_open, messages_in
 from .sticky_keys import StickyRanges, sticky_hash
 
@@ -74,7 +74,7 @@ class Dispatcher(ABC):
         self._is_closed = False
         self._turns = FairTurns.of_running_loop()
         self._turn: asyncio.Handle | Due | None = None
-        self._retry: asyncio.Handle | Waiting | None = None
+        self._retry: asyncio.Handle | Due | None = None
 
     # -- what each subscription type decides ----------------------------------------------------
 
@@ -294,7 +294,7 @@ class Dispatcher(ABC):
                     return []
                 position = damage.next_position
                 self.read_position = max(self.read_position, position)
-            except (OSError, BeingConvertedError) as error:
+            except OSError as error:
                 self.read_failed(error)
                 return []
 
@@ -305,12 +305,11 @@ class Dispatcher(ABC):
             topic, self.log, position, max_entries=max_entries, max_bytes=max_bytes, may_wait=True
         )
 
-    def read_failed(self, error: OSError | BeingConvertedError) -> None:
+    def read_failed(self, error: OSError) -> None:
         """Try again after RETRY_S, or when the entry was converted or came from the network."""
-        if isinstance(error, BeingConvertedError | WouldBlockError):
+        if isinstance(error, WouldBlockError):
             if self._retry is None:
-                done = arrival(error) if isinstance(error, WouldBlockError) else error.done
-                self._retry = Waiting(done, self._try_again)
+                self._retry = Due.after(arrival(error), self._try_again)
             return
         text = "%s: its messages could not be read; the next try is in %g s: %s"
         log.error(text, self.subscription, RETRY_S, error)
@@ -347,7 +346,7 @@ class Dispatcher(ABC):
             return 0
         try:
             found = self.read_log(position, 1)
-        except (LedgerError, OSError, BeingConvertedError):
+        except (LedgerError, OSError):
             return 0
         if not found or found[0].position != position:
             return 0
@@ -405,15 +404,13 @@ class SingleActiveDispatcher(Dispatcher):
     def __init__(self, subscription: Subscription, sub_type: CommandSubscribe.SubType) -> None:
         super().__init__(subscription)
         self.exclusive = sub_type == CommandSubscribe.Exclusive
-        self._switch: asyncio.TimerHandle | Waiting | None = None
+        self._switch: asyncio.TimerHandle | Due | None = None
         #: The key hashes that the Exclusive consumer wants; None: all.
         self._wanted_ranges: StickyRanges | None = None
         #: During a seek no consumer is active.
         self._is_paused = False
-        #: Chooses the active consumer of Failover on a topic without partitions.
-        self._ring: FailoverRing | None = None
         if not self.exclusive and subscription.topic.partition_index < 0:
-            self._ring = FailoverRing(subscription.topic.name)
+            self.consumers = failover_ring(subscription.topic.name)
 
     @property
     def sole_consumer(self) -> Consumer | None:
@@ -424,8 +421,6 @@ class SingleActiveDispatcher(Dispatcher):
         """Add a consumer. Exclusive: it is the only one. Failover: it is ordered by rank."""
         self._wanted_ranges = self._ranges_of(consumer) if self.exclusive else None
         self.consumers.add(consumer)
-        if self._ring is not None:
-            self._ring.add(consumer)
         if not self._choose() and not self.exclusive:
             self._tell_active(consumer)
 
@@ -461,11 +456,8 @@ class SingleActiveDispatcher(Dispatcher):
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
         """Remove consumers; another one becomes active. It starts at the cursor."""
-        if not (gone := self.consumers.remove(consumers)):
-            return
-        if self._ring is not None:
-            self._ring.remove(gone)
-        self._choose()
+        if self.consumers.remove(consumers):
+            self._choose()
 
     def pause(self, asked_by: Consumer | None) -> list[Consumer]:
         """Remove the active consumer and the seeking one; none is active until `resume`."""
@@ -473,8 +465,6 @@ class SingleActiveDispatcher(Dispatcher):
         self.consumers.remove(leaving)
         for consumer in leaving:
             consumer.subscription = None
-        if self._ring is not None:
-            self._ring.remove(leaving)
         self._is_paused = True
         self.active = None
         self._cancel_switch()
@@ -526,7 +516,7 @@ class SingleActiveDispatcher(Dispatcher):
             try:
                 self.rewind()
             except WouldBlockError as error:
-                self._switch = Waiting(arrival(error), self._start)
+                self._switch = Due.after(arrival(error), self._start)
             self.dispatch()
 
     def deliver_again(self, positions: Collection[Position]) -> None:
@@ -538,7 +528,6 @@ class SingleActiveDispatcher(Dispatcher):
         """Stop dispatching."""
         super().close()
         self._cancel_switch()
-        self._ring = None
 
     def _choose(self) -> bool:
         """Choose the active consumer; True if it is another one than before."""
@@ -567,7 +556,7 @@ class SingleActiveDispatcher(Dispatcher):
                 self.log = self.subscription.read_as(self.active.compacted)
             self.rewind()
         except WouldBlockError as error:
-            self._switch = Waiting(arrival(error), self._start)
+            self._switch = Due.after(arrival(error), self._start)
             return
         if not self.exclusive:
             for consumer in self.consumers:
@@ -575,13 +564,11 @@ class SingleActiveDispatcher(Dispatcher):
         self.dispatch()
 
     def _first_in_rank(self) -> Consumer | None:
-        if self._ring is not None:
-            return self._ring.first()
         if not self.consumers:
             return None
         best_level = self.consumers[0].priority_level
         of_best = bisect_right(self.consumers, best_level, key=lambda c: c.priority_level)
-        return self.consumers[self.subscription.topic.partition_index % of_best]
+        return self.consumers[max(self.subscription.topic.partition_index, 0) % of_best]
 
     def _tell_active(self, consumer: Consumer) -> None:
         if consumer.connection.protocol_version >= ACTIVE_CONSUMER_CHANGE_SINCE:

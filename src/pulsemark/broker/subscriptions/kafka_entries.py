@@ -10,8 +10,8 @@ records, with which a mirror or a Kafka's compaction keeps the offsets of a hole
 
 A few bytes can become megabytes, and a set of many records takes seconds. So a large set is
 converted in a thread, and small ones at once, but only for a part of a turn of the event loop
-(`Conversions`). A dispatcher that has to wait gets a `BeingConvertedError`, whose future is done
-when it can go on. It gets no more than it asked for, converted.
+(`Conversions`). A dispatcher that has to wait gets a `BeingConvertedError`, and goes on as after an
+entry that came over a network. It gets no more than it asked for, converted.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...ledger import Entry, EntryKind, Position
+from ...ledger.errors import WouldBlockError
 from ...metadata import BrokerEntryMetadata, PrefixError, peek
 
 if TYPE_CHECKING:
@@ -137,30 +138,8 @@ def _conversion(topic: HomeTopic, entry: Entry, prefix: BrokerEntryMetadata) -> 
     return convert
 
 
-class BeingConvertedError(Exception):
-    """The next entry cannot be read yet."""
-
-    def __init__(self, done: asyncio.Future[Any]) -> None:
-        super().__init__("the next entry is being converted")
-        #: Done when reading can go on.
-        self.done = done
-
-
-class Waiting:
-    """A callback for a future's end, which can be cancelled."""
-
-    def __init__(self, done: asyncio.Future[Any], call: Callable[[], None]) -> None:
-        self._call: Callable[[], None] | None = call
-        done.add_done_callback(self._due)
-
-    def _due(self, _: asyncio.Future[Any]) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call()
-
-    def cancel(self) -> None:
-        """Cancel the callback."""
-        self._call = None
+class BeingConvertedError(WouldBlockError):
+    """The next entry cannot be read yet: it is being converted."""
 
 
 class Conversions:

@@ -1,8 +1,8 @@
 """Subscriptions of non-persistent topics: a consumer with permits gets a message, or none does.
 
 Nothing is stored or remembered. A message is dropped for a subscription if the consumer that is to
-get it has no permits, or if its connection does not accept data. Acknowledgements and redeliveries
-have no effect, and a seek is a success that moves nothing.
+get it has no permits, or if its connection does not accept data. There is no dispatcher: so
+acknowledgements and redeliveries have no effect, and a seek is a success that moves nothing.
 
 =====================  ==========================================================================
 Exclusive, Failover    the active consumer, or none
@@ -17,14 +17,13 @@ open a batch does not say which one: what the largest of the latest ones took is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ...ledger import Entry, Position
+from ...ledger import Entry
 from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData
-from ..cooperative import LongWork
 from ..counters import NOTHING
-from .consumer import Consumer, RankedConsumers, closing
+from .consumer import Consumer, RankedConsumers
 from .seek import messages_in
 from .sticky_keys import Selector, check_key_shared_meta, selector_for, sticky_hash
 from .subscription import Subscription
@@ -42,28 +41,13 @@ class NonPersistentSubscription(Subscription):
     """One subscription of a non-persistent topic, without cursor and log."""
 
     def __init__(self, topic: HomeTopic, command: CommandSubscribe) -> None:
-        self.topic = topic
-        self.name = command.subscription
-        self.durable = command.durable
-        self.sub_type: SubType | None = None
-        self.dispatcher = None
-        self.is_fenced = False
-        self.kept = None
-        self.messages_out = self.bytes_out = 0
-        self.messages_expired = self.last_expired_ms = 0
+        self._begin(topic, command.subscription, durable=command.durable)
         #: Messages that no consumer could take.
         self.messages_dropped = 0
         #: Their rate in the last period.
         self.drops = NOTHING
-        self.work = LongWork()
         self._properties = {pair.key: pair.value for pair in command.subscription_properties}
-        self._leaving = []
-        self._members = RankedConsumers(
-            lambda one: (
-                one.priority_level,
-                one.name if self.sub_type == CommandSubscribe.Failover else "",
-            )
-        )
+        self._members = RankedConsumers(lambda one: (one.priority_level, one.name))
         self._selector: Selector | None = None
         self._next = 0
         #: The permits that a consumer's latest batches took, if more than one each.
@@ -131,19 +115,6 @@ class NonPersistentSubscription(Subscription):
         self.remove_consumers(consumers)
         return consumers
 
-    def disconnecting(self) -> Iterator[None]:
-        """Disconnect every consumer and notify their clients; the first piece disconnects all."""
-        consumers = self.detach_all()
-        yield
-        yield from closing(consumers)
-
-    def rules_changed(self) -> None:
-        """Do nothing: no message waits for changed policies."""
-
-    def is_blocked(self, consumer: Consumer) -> bool:
-        """Never: there are no unacknowledged messages."""
-        return False
-
     # -- delivery -------------------------------------------------------------------------------
 
     def publish(self, entry: Entry) -> None:
@@ -193,11 +164,6 @@ class NonPersistentSubscription(Subscription):
         self._next += 1
         return chosen
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        """A consumer granted `permits` more messages."""
-        consumer.permits += permits
-        consumer.last_flow_ms = self.topic.config.clock.now_ms()
-
     def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
         """Give back permits for entries that a client could not open."""
         batches = self._batches.get(consumer) or deque[int]()
@@ -205,27 +171,6 @@ class NonPersistentSubscription(Subscription):
             largest = max(batches)
             batches.remove(largest)
             consumer.permits += largest - 1
-
-    # -- what has no effect ---------------------------------------------------------------------
-
-    def offered(self, consumer: Consumer) -> None:
-        """Do nothing: no message waits for a consumer."""
-
-    def dispatch(self) -> None:
-        """Do nothing: no message waits."""
-
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """Do nothing: no message is kept."""
-
-    def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
-        """Do nothing: no message waits for an acknowledgement."""
-        return iter(())
-
-    def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
-        """Do nothing: no message waits for an acknowledgement."""
-
-    def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
-        """Do nothing: no message waits for an acknowledgement."""
 
     def when_persisted(self, callback: Callable[[BaseException | None], None]) -> None:
         """Call back at once: there is nothing to store."""

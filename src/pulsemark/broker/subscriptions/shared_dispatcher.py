@@ -29,7 +29,6 @@ from ..cooperative import PIECE_IDS
 from .consumer import Consumer, ReadyRing
 from .delayed import DelayedEntries, deliver_at_ms, may_have_field
 from .dispatcher import Dispatcher
-from .kafka_entries import BeingConvertedError
 from .waiting_entries import ANY, Queue, WaitingEntries
 
 if TYPE_CHECKING:
@@ -357,7 +356,7 @@ class SharedDispatcher(Dispatcher):
                 self.steps_over(damage)
                 at = damage.next_position
                 continue
-            except (OSError, BeingConvertedError) as error:
+            except OSError as error:
                 self.wait_again([position for position in wanted if position >= at])
                 self.read_failed(error)
                 break

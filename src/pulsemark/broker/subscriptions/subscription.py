@@ -182,12 +182,25 @@ class HomeTopic(ABC):
 class Subscription:
     """One named subscription of a topic."""
 
-    def __init__(
-        self, topic: HomeTopic, name: str, cursor: Cursor, *, durable: bool, is_stored: bool
-    ) -> None:
+    def __init__(self, topic: HomeTopic, name: str, cursor: Cursor, *, durable: bool) -> None:
+        self._begin(topic, name, durable=durable)
+        self.cursor = cursor
+        #: Set when a new durable subscription is stored, or could not be (`failure`).
+        self.creation: asyncio.Event | None = None
+        self.failure: BaseException | None = None
+        #: The log that is read: the topic's own, or its compacted form for such a consumer.
+        self.log: ManagedLedger | CompactedLog = topic.ledger
+        self.last_advanced_ms = 0
+        self.tag_filter: TagFilter | None = None
+        #: The acknowledgements in open transactions; None: none.
+        self.pending_acks: PendingAcks | None = None
+        self.properties_changed()
+        self._waiting_persisted: list[Persisted] = []
+
+    def _begin(self, topic: HomeTopic, name: str, *, durable: bool) -> None:
+        """Set the attributes that all kinds of subscriptions share."""
         self.topic = topic
         self.name = name
-        self.cursor = cursor
         self.durable = durable
         self.sub_type: SubType | None = None
         self.dispatcher: Dispatcher | None = None
@@ -196,24 +209,14 @@ class Subscription:
         #: Runs while a reader may return after a seek; then the subscription ends (see seek).
         self.kept: asyncio.TimerHandle | None = None
         self.messages_out = self.bytes_out = 0
-        #: The log that is read: the topic's own, or its compacted form for such a consumer.
-        self.log: ManagedLedger | CompactedLog = topic.ledger
         #: The number of expired messages, and the time of the last expiry.
         self.messages_expired = 0
-        self.last_expired_ms = self.last_flow_ms = self.last_advanced_ms = 0
-        self._is_stored = is_stored
-        self._store_error: BaseException | None = None
-        self._waiting_stored: list[asyncio.Future[None]] = []
-        self.rates = DispatchRates()
-        self.tag_filter: TagFilter | None = None
-        #: The acknowledgements in open transactions; None: none.
-        self.pending_acks: PendingAcks | None = None
-        self.properties_changed()
+        self.last_expired_ms = self.last_flow_ms = 0
         self.last_used_ms = topic.config.clock.now_ms()
+        self.rates = DispatchRates()
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
         self.work = LongWork()
-        self._waiting_persisted: list[Persisted] = []
 
     def __str__(self) -> str:
         return f"{self.topic.name} subscription {self.name!r}"
@@ -253,25 +256,10 @@ class Subscription:
 
     async def stored(self) -> None:
         """Return when the new subscription is durable. Raises `RefusedError` if that failed."""
-        if not self._is_stored:
-            # Called back after the topic, which may not have heard yet of a commit that is done.
-            done = asyncio.get_running_loop().create_future()
-            self._waiting_stored.append(done)
-            if self._store_error is not None:
-                self.created(self._store_error)
-            await done
-
-    def created(self, error: BaseException | None) -> None:
-        """Add the subscription to its topic once it is durable, unless there was an error."""
-        self._is_stored, self._store_error = error is None, error
-        waiting, self._waiting_stored = self._waiting_stored, []
-        for done in waiting:
-            if done.done():
-                continue  # its client has gone
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(RefusedError(ServerError.PersistenceError, str(error)))
+        if self.creation is not None:
+            await self.creation.wait()
+        if self.failure is not None:
+            raise RefusedError(ServerError.PersistenceError, str(self.failure))
 
     # -- consumers ------------------------------------------------------------------------------
 

@@ -24,7 +24,6 @@ from ...ledger.store import PARTITIONED_KIND, MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import RefusedError
-from ..ownership import NotOwnedError
 from .catalog_writer import CatalogWriter, Change
 from .deduplication import SNAPSHOT_KIND
 from .schemas import STORED_KINDS
@@ -167,21 +166,12 @@ class PartitionedTopics:
         self._names.discard(full)
 
 
-def is_owned(topics: Topics, name: TopicName) -> bool:
-    """Whether this broker serves a topic: a broker without a cluster serves all."""
-    try:
-        topics.check_owned(name)
-    except NotOwnedError:
-        return False
-    return True
-
-
 async def open_all(topics: Topics, name: TopicName, count: int) -> list[Topic]:
     """Create all partitions; return those that this broker serves, which are open."""
     opened = []
     for index in range(count):
         partition = name.partition(index)
-        if is_owned(topics, partition):
+        if topics.owns(partition):
             opened.append(await topics.open(partition, create=True))
         else:
             await topics.make_known(partition)

@@ -9,7 +9,7 @@ Opening and deleting use one lock. A topic to be deleted is closed when it is fo
 step. So a later caller finds it closed and is refused.
 
 This broker's own changes of the catalog go through `CatalogWriter` and are shown by their parts;
-those of the other brokers of a cluster arrive in `Refreshing`. `unload` closes topics that are
+those of the other brokers of a cluster go to `takers_of`. `unload` closes topics that are
 given away: clients look them up again, what was appended before gets its receipts, and the cursors
 are durable before the next owner reads them.
 """
@@ -41,7 +41,6 @@ from .partitioned_topics import (
     RETIRED_KIND,
     PartitionedTopics,
     finish_deletions,
-    is_owned,
     open_all,
     share_subscriptions,
 )
@@ -51,6 +50,7 @@ from .topic_marks import EPOCH_KIND, TERMINATED_KIND, LeaderEpochs, TopicMarks, 
 from .topic_names import NameLocks, TopicNames, invalid_name
 
 if TYPE_CHECKING:
+    from ..ownership import Cluster
     from .non_persistent import NonPersistentTopic
     from .schemas import Schemas
     from .topic import Topic
@@ -91,10 +91,8 @@ class Topics:
         self.after_delete: list[DeletionHook] = []
         self.names = TopicNames()
         self.turns = Turns()
-        #: Raises `NotOwnedError` for a topic of another broker.
-        self.check_owned: Callable[[TopicName], None] = lambda name: None
-        #: Deletes a topic that another broker serves; None: this broker serves all.
-        self.delete_elsewhere: DeletionHook | None = None
+        #: The brokers that share the topics; None: this broker serves all of them.
+        self.cluster: Cluster | None = None
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self.partitioned = PartitionedTopics(store.catalog, catalog_writer)
@@ -134,6 +132,15 @@ class Topics:
     def catalog(self) -> MetadataStore:
         """The store's catalog; its calls block."""
         return self.store.catalog
+
+    def owns(self, name: TopicName) -> bool:
+        """Whether this broker serves a topic."""
+        return self.cluster is None or self.cluster.owns(name)
+
+    def check_owned(self, name: TopicName) -> None:
+        """Raise `NotOwnedError` for a topic of another broker."""
+        if self.cluster is not None:
+            self.cluster.check_owned(name)
 
     # -- names ----------------------------------------------------------------------------------
 
@@ -332,10 +339,10 @@ class Topics:
         await self._background.run_to_end(self._delete_alone(name, force=force))
 
     async def _delete_partition(self, name: TopicName) -> None:
-        if self.delete_elsewhere is None or is_owned(self, name):
+        if self.cluster is None or self.cluster.owns(name):
             await self._delete_alone(name, force=True)
         else:
-            await self.delete_elsewhere(name)
+            await self.cluster.delete_topic(name)
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
         full = str(name)
@@ -532,42 +539,28 @@ class NonPersistentTopics:
             topic.close()
 
 
-class Refreshing:
-    """Brings changes of the shared catalog into one broker's registry. On the event loop."""
+def takers_of(topics: Topics, schemas: Schemas) -> dict[str, Callable[[str, bytes | None], None]]:
+    """By kind, what takes over a value that another broker of a cluster has stored, or removed."""
 
-    def __init__(self, topics: Topics, schemas: Schemas) -> None:
-        self._topics = topics
-        partitioned = topics.partitioned
-        self._takers: dict[str, Callable[[str, bytes | None], None]] = {
-            TENANT_KIND: partial(topics.namespaces.take, TENANT_KIND),
-            NAMESPACE_KIND: self._namespace,
-            TOPIC_KIND: self._topic,
-            PARTITIONED_KIND: partial(partitioned.take, PARTITIONED_KIND),
-            RETIRED_KIND: partial(partitioned.take, RETIRED_KIND),
-            TOPIC_POLICY_KIND: topics.policies.take,
-            EPOCH_KIND: partial(topics.marks.take, EPOCH_KIND),
-            TERMINATED_KIND: partial(topics.marks.take, TERMINATED_KIND),
-            **dict.fromkeys(STORED_KINDS, lambda key, value: schemas.take(key)),
-        }
+    def namespace(key: str, value: bytes | None) -> None:
+        before = topics.namespaces.get(key, {})
+        topics.namespaces.take(NAMESPACE_KIND, key, value)
+        topics.policies.took_namespace(key, before, topics.namespaces.get(key, {}))
 
-    def changed(self, kind: str, key: str, value: bytes | None) -> None:
-        """Take over a value that another broker has stored, or removed (None)."""
-        taker = self._takers.get(kind)
-        if taker is not None:
-            taker(key, value)
+    def topic(full: str, value: bytes | None) -> None:
+        (topics.names.discard if value is None else topics.names.add)(full)
 
-    def _namespace(self, namespace: str, value: bytes | None) -> None:
-        topics = self._topics
-        before = topics.namespaces.get(namespace, {})
-        topics.namespaces.take(NAMESPACE_KIND, namespace, value)
-        after = topics.namespaces.get(namespace, {})
-        topics.policies.took_namespace(namespace, before, after)
-
-    def _topic(self, full: str, value: bytes | None) -> None:
-        if value is None:
-            self._topics.names.discard(full)
-        else:
-            self._topics.names.add(full)
+    return {
+        TENANT_KIND: partial(topics.namespaces.take, TENANT_KIND),
+        NAMESPACE_KIND: namespace,
+        TOPIC_KIND: topic,
+        PARTITIONED_KIND: partial(topics.partitioned.take, PARTITIONED_KIND),
+        RETIRED_KIND: partial(topics.partitioned.take, RETIRED_KIND),
+        TOPIC_POLICY_KIND: topics.policies.take,
+        EPOCH_KIND: partial(topics.marks.take, EPOCH_KIND),
+        TERMINATED_KIND: partial(topics.marks.take, TERMINATED_KIND),
+        **dict.fromkeys(STORED_KINDS, lambda key, value: schemas.take(key)),
+    }
 
 
 async def unload(

@@ -11,6 +11,7 @@ Everything here runs on the event loop. Blocking work is done by `registry`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -38,7 +39,7 @@ from ..counters import RateMeter, TopicCleaning
 from ..errors import LimitReachedError, RefusedError
 from ..policies.rate_limits import TokenBucket
 from ..subscriptions.delayed import DelayedTotal
-from ..subscriptions.kafka_entries import BeingConvertedError, read_entries
+from ..subscriptions.kafka_entries import read_entries
 from ..subscriptions.seek import batch_size_of, position_of
 from ..subscriptions.subscription import HomeTopic, Subscription
 from .deduplication import Deduplication
@@ -94,7 +95,7 @@ class Topic(HomeTopic):
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
         self.subscriptions = {
-            name: Subscription(self, name, cursor, durable=True, is_stored=True)
+            name: Subscription(self, name, cursor, durable=True)
             for name, cursor in ledger.cursors.items()
         }
         #: New subscriptions that are not durable yet, and invisible.
@@ -269,12 +270,13 @@ class Topic(HomeTopic):
             )
         except InvalidCursorError as error:
             raise RefusedError(ServerError.NotAllowedError, str(error)) from error
-        subscription = Subscription(self, name, cursor, durable=durable, is_stored=not durable)
+        subscription = Subscription(self, name, cursor, durable=durable)
         if self.cleaned is not None:
             subscription.read_as(None)
             cursor.reset(start)
         subscription.rules_changed()
         if durable:
+            subscription.creation = asyncio.Event()
             self._creating[name] = subscription
             cursor.persist().add_done_callback(partial(self.subscription_created, subscription))
         else:
@@ -289,7 +291,10 @@ class Topic(HomeTopic):
                 self.ledger.delete_cursor(subscription.name)
         elif self.is_open:
             self.subscriptions[subscription.name] = subscription
-        subscription.created(error)
+        assert subscription.creation is not None
+        subscription.failure = error
+        subscription.creation.set()
+        subscription.creation = None
 
     def start_of(
         self, command: CommandSubscribe, compacted: CompactedLog | None = None
@@ -360,18 +365,14 @@ class Topic(HomeTopic):
     def _entry_at(
         self, log: ManagedLedger | CompactedLog, position: Position
     ) -> Generator[object, None, Entry | None]:
-        while True:
-            try:
-                entries = yield from in_pieces(
-                    read_entries, self, log, position, max_entries=1, max_bytes=1, may_wait=True
-                )
-            except BeingConvertedError as wait:
-                yield wait.done
-            except CorruptEntryError:
-                # No consumer can get it any more, so it is not the last message.
-                return None
-            else:
-                return entries[0] if entries and entries[0].position == position else None
+        try:
+            entries = yield from in_pieces(
+                read_entries, self, log, position, max_entries=1, max_bytes=1, may_wait=True
+            )
+        except CorruptEntryError:
+            # No consumer can get it any more, so it is not the last message.
+            return None
+        return entries[0] if entries and entries[0].position == position else None
 
 
 def last_kept_index(entry: Entry, last: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...coordination import Coordination, connect
+from ...records import FactsError
 
 if TYPE_CHECKING:
     from .client import BookieTls, BookKeeperClient
@@ -17,13 +18,11 @@ Connection: TypeAlias = "tuple[Coordination, BookKeeperClient]"
 Connect: TypeAlias = Callable[[], Coroutine[Any, Any, Connection]]
 
 
-class StoreAddressError(ValueError):
+class StoreAddressError(FactsError, ValueError, text="store address {address!r}: {reason}"):
     """A store's address cannot be understood."""
 
-    def __init__(self, address: str, reason: str) -> None:
-        self.address = address
-        self.reason = reason
-        super().__init__(f"store address {address!r}: {reason}")
+    address: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

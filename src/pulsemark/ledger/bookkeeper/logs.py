@@ -159,34 +159,30 @@ class Logs:
 
     async def add(self, runs: Sequence[BookKeeperRun]) -> None:
         """Add runs, whose ledgers exist, to the lists of their topics."""
-        if runs:
-            async with self._changing:
-                await self._add(runs)
-
-    async def _add(self, runs: Sequence[BookKeeperRun]) -> None:
-        begun = [run.ledger_id for run in runs if self._pending.get(run.ledger_id) == NEW]
-        operations: list[Operation] = [Set(self._tree.paths.ledger(each), OPEN) for each in begun]
-        changed = {run.header.topic_id: self._known(run.header.topic_id) for run in runs}
-        for run in runs:
-            topic_id = run.header.topic_id
-            changed[topic_id] = [*changed[topic_id], RunRecord(run.header)]
-        await self._store(changed, operations)
-        self._pending.update((each, OPEN) for each in begun)
+        if not runs:
+            return
+        async with self._changing:
+            begun = [run.ledger_id for run in runs if self._pending.get(run.ledger_id) == NEW]
+            changed = {run.header.topic_id: self._known(run.header.topic_id) for run in runs}
+            for run in runs:
+                topic_id = run.header.topic_id
+                changed[topic_id] = [*changed[topic_id], RunRecord(run.header)]
+            await self._store(changed, [Set(self._tree.paths.ledger(e), OPEN) for e in begun])
+            self._pending.update((each, OPEN) for each in begun)
 
     async def end(self, runs: Sequence[BookKeeperRun]) -> None:
         """Store that entries of these runs after the visible ones do not count."""
-        async with self._changing:
-            await self._end(runs)
-
-    async def _end(self, runs: Sequence[BookKeeperRun]) -> None:
-        changed = {run.header.topic_id: self._known(run.header.topic_id) for run in runs}
         ends = {run.header: run.first_entry_id + run.written_count for run in runs}
-        for topic_id, records in changed.items():
-            changed[topic_id] = [
-                replace(r, end_entry_id=ends.get(r.header, r.end_entry_id)) for r in records
-            ]
-        if changed:
-            await self._store(changed, [])
+        async with self._changing:
+            changed = {
+                topic_id: [
+                    replace(each, end_entry_id=ends.get(each.header, each.end_entry_id))
+                    for each in self._known(topic_id)
+                ]
+                for topic_id in {run.header.topic_id for run in runs}
+            }
+            if changed:
+                await self._store(changed, [])
 
     async def cut(self, run: BookKeeperRun, rows: int) -> None:
         """Remove a run's first rows. Raises CatalogError, OwnershipLostError."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..entry import HEAD, Entry, RecordHead, stamp_ms_of
 from ..position import Position
-from ..run import ROW_FIELDS, Columns, DamagedRecordError, IoCount, Probe, Row, Run, RunHeader
+from ..run import Columns, DamagedRecordError, IoCount, Probe, Row, Rows, Run, RunHeader
 from ..tail_cache import Lru
 from .read_ahead import LedgerAccess, UnreadableEntryError
 from .stored_entry import BadEntryError, Facts, as_given, own_facts, read_facts
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 64
 """So many rows are read at once from the entries of a ledger that this process did not write."""
-_BLOCKS_KEPT = 64
+_ROWS_KEPT = 4096
 
 
 def end_offset(length: int, entry_id: int) -> int:
@@ -30,17 +30,16 @@ def end_offset(length: int, entry_id: int) -> int:
 
 
 _READ_BYTES = 4 << 20
-_FACTS_KEPT = 4096
 
 
-class _Place(NamedTuple):
-    """The index and times that a row's entry says."""
+class _Block(NamedTuple):
+    """Some `Rows`, read from their entries."""
 
-    append_time_ms: int
-    time_ms: int
-    next_message: int
-    end_offset: int
-    size_bytes: int
+    first_row: int
+    next_before: int
+    times: Sequence[int]
+    nexts: Sequence[int]
+    offsets: Sequence[int]
 
 
 class BookKeeperRun(Run):
@@ -63,8 +62,8 @@ class BookKeeperRun(Run):
         self.is_ready = False  # its ledger is still to be made
         self._written: Columns | None = Columns()
         self._time_max_ms = header.entry_time_floor_ms
-        self._places: Lru[int, _Place] = Lru(_FACTS_KEPT)
-        self._blocks: Lru[int, Columns] = Lru(_BLOCKS_KEPT)
+        self._known: Lru[int, Row] = Lru(_ROWS_KEPT)
+        """Rows that were read from their entries."""
         self._cut_place: tuple[int, int] | None = None
         """Where the head is cut: the row, and the messages before it."""
         self.is_sealed = False
@@ -108,15 +107,10 @@ class BookKeeperRun(Run):
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         written = self._written
-        if written is not None:
-            return written.row(row)
-        place = self._place(row, io)
-        return Row(
-            place.time_ms, place.next_message, place.end_offset - place.size_bytes, place.end_offset
-        )
+        return written.row(row) if written is not None else self._rows(row, row + 1, io)[0]
 
     def has_row(self, row: int) -> bool:
-        return self._written is not None or self._places.get(row) is not None
+        return self._written is not None or self._known.get(row) is not None
 
     def index_before(self, row: int) -> int:
         cut = self._cut_place
@@ -124,59 +118,54 @@ class BookKeeperRun(Run):
             return self.first_index + cut[1]
         return super().index_before(row)
 
-    def chunk(self, row: int, io: IoCount | None = None) -> Columns:
+    def chunk(self, row: int, io: IoCount | None = None) -> Rows:
         """All rows that are in memory, or a block of rows, read from its entries."""
         if self._written:
             return self._written
-        number = row // BLOCK_ROWS
-        block = self._blocks.get(number)
-        if block is None or row >= block.first_row + len(block):
-            block = self._read_block(number * BLOCK_ROWS, io)
-            self._blocks.put(number, block)
-        return block
+        first = row // BLOCK_ROWS * BLOCK_ROWS
+        before = self._next_before(first)
+        rows = self._rows(first, min(first + BLOCK_ROWS, self.entry_count), io)
+        times, nexts, offsets, _ = zip(*rows, strict=True)
+        return _Block(first, before, times, nexts, offsets)
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
         """As `Run.find_time`: one small read for each step of a bisection."""
         written = self._written
         if written is not None:
             return written.find_time(time_ms, limit)
-        return bisect_left(range(limit), time_ms, key=lambda row: self._place(row, io).time_ms)
+        return bisect_left(range(limit), time_ms, key=lambda row: self.row(row, io).time_ms)
 
     def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
         written = self._written
         if written is not None:
             return written.find_message(message, limit)
-        return bisect_right(
-            range(limit), message, key=lambda row: self._place(row, io).next_message
-        )
+        return bisect_right(range(limit), message, key=lambda row: self.row(row, io).next_message)
 
-    def _place(self, row: int, io: IoCount | None = None) -> _Place:
-        place = self._places.get(row)
-        if place is None:
-            entry = self._fetch(row, row, _READ_BYTES)[0]
-            if io is not None:
-                io.add(len(entry.payload))
-            place = self._keep_place(row, entry, self._facts(row, entry))
-        return place
+    def _rows(self, row: int, end: int, io: IoCount | None) -> list[Row]:
+        """The rows before ``end``, of which those that are not known are read."""
+        rows: list[Row] = []
+        while (at := row + len(rows)) < end:
+            # The limit counts what an earlier attempt read before its WouldBlockError.
+            known = self._known.get(at)
+            if known is not None:
+                rows.append(known)
+                continue
+            for number, entry in enumerate(self._fetch(at, end - 1, _READ_BYTES), at):
+                if io is not None:
+                    io.add(len(entry.payload))
+                rows.append(self._keep(number, entry, self._facts(number, entry)))
+        return rows
 
-    def _keep_place(self, row: int, entry: LedgerEntry, facts: Facts) -> _Place:
+    def _keep(self, row: int, entry: LedgerEntry, facts: Facts) -> Row:
         end = end_offset(entry.length, entry.entry_id)
-        place = _Place(
-            facts.append_time_ms,
-            facts.time_max_ms,
-            facts.index + 1 - self.first_index,
-            end,
-            len(entry.payload) + HEAD.size,
-        )
-        self._places.put(row, place)
-        return place
+        start = end - len(entry.payload) - HEAD.size
+        kept = Row(facts.time_max_ms, facts.index + 1 - self.first_index, start, end)
+        self._known.put(row, kept)
+        return kept
 
     def _next_before(self, row: int) -> int:
         """The number of the run's messages before a row."""
-        if row == 0:
-            return 0
-        written = self._written
-        return written.nexts[row - 1] if written is not None else self._place(row - 1).next_message
+        return self.row(row - 1).next_message if row else 0
 
     def _messages_before(self, row: int, entry: LedgerEntry, facts: Facts) -> int:
         """The number of the run's messages before a row, even if the entry before it is damaged."""
@@ -184,24 +173,6 @@ class BookKeeperRun(Run):
             return self._next_before(row)
         except DamagedRecordError:
             return facts.index + 1 - self.first_index - own_facts(entry.payload)[1]
-
-    def _read_block(self, first_row: int, io: IoCount | None) -> Columns:
-        next_before = self._next_before(first_row)
-        last = min(first_row + BLOCK_ROWS, self.entry_count) - 1
-        places: list[_Place] = []
-        while (row := first_row + len(places)) <= last:
-            # The limit counts what an earlier attempt read before its WouldBlockError.
-            place = self._places.get(row)
-            if place is not None:
-                places.append(place)
-                continue
-            for number, entry in enumerate(self._fetch(row, last, _READ_BYTES), row):
-                if io is not None:
-                    io.add(len(entry.payload))
-                places.append(self._keep_place(number, entry, self._facts(number, entry)))
-        block = Columns(first_row, next_before, places[0].end_offset - places[0].size_bytes)
-        block.add([fact for place in places for fact in place[:ROW_FIELDS]])
-        return block
 
     # Entries
 
@@ -242,7 +213,7 @@ class BookKeeperRun(Run):
             if row > first_row and size > max_bytes:
                 return
             yield row, entry
-            next_before = self._keep_place(row, stored, facts).next_message
+            next_before = self._keep(row, stored, facts).next_message
             row += 1
 
     def _entry(self, row: int, stored: LedgerEntry, facts: Facts, next_before: int) -> Entry:
@@ -306,26 +277,24 @@ class BookKeeperRun(Run):
         return self.removed or row < self.cut_rows
 
     def truncate(self, entry_count: int) -> None:
-        last = self._last_place(entry_count)
+        append_time_ms, self._time_max_ms, next_message = self._sums(entry_count)
         if self._written is not None:
             kept = Columns()
             kept.keep_first(self._written, entry_count)
             self._written = kept
         self._sample = self._own_times = None
-        self._time_max_ms = last.time_ms
         self.entry_count = min(self.entry_count, entry_count)
-        self.show_group(entry_count, last.next_message, last.append_time_ms)
-        self._blocks.clear()
+        self.show_group(entry_count, next_message, append_time_ms)
 
-    def _last_place(self, entry_count: int) -> _Place:
-        """The place of the last of `entry_count` entries."""
-        header, written = self.header, self._written
+    def _sums(self, entry_count: int) -> tuple[int, int, int]:
+        """Last append time, highest entry time and messages of the first entries."""
+        header, written, last = self.header, self._written, entry_count - 1
         if not entry_count:
-            return _Place(header.stamp_floor_ms, header.entry_time_floor_ms, 0, 0, 0)
-        if written is None:
-            return self._place(entry_count - 1)
-        row = entry_count - 1
-        return _Place(written.append_times[row], written.times[row], written.nexts[row], 0, 0)
+            return header.stamp_floor_ms, header.entry_time_floor_ms, 0
+        if written is not None:
+            return written.append_times[last], written.times[last], written.nexts[last]
+        facts = self._facts(last, self._fetch(last, last, _READ_BYTES)[0])
+        return facts.append_time_ms, facts.time_max_ms, facts.index + 1 - self.first_index
 
     def cut_head(self, rows: int) -> None:
         with suppress(DamagedRecordError):

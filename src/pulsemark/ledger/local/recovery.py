@@ -24,6 +24,7 @@ deleted, and its files stay where they are (`verify` names them).
 from __future__ import annotations
 
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -43,7 +44,7 @@ from .io.folder import (
     list_segments,
 )
 from .segment.filer import Filer
-from .segment.index_file import open_index, write_head
+from .segment.index_file import IndexFile, index_head, open_index
 from .segment.salvage import read_named_header
 from .segment.segment_format import SegmentHeader
 
@@ -147,7 +148,8 @@ def _write_second_headers(filer: Filer, touched: set[SegmentId]) -> None:
         try:
             header = read_named_header(filer.files, filer.folder, segment_id)
             if header.secret:
-                write_head(filer.files, path, header)
+                with filer.files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
+                    IndexFile(filer.files, fd, segment_id, index_head(header)).write_head()
         except (CorruptFileError, OSError) as error:
             _log.warning("%s: the second copy of its header is not written yet: %s", path, error)
 

@@ -34,19 +34,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ...client import (
+    ClientError,
     Pace,
     RateLimit,
+    RawEntry,
     RawProducer,
     RawReader,
     Receipt,
     RequestRefusedError,
-    SendRefusedError,
     Service,
 )
-from ...client.errors import LOST, may_pass
+from ...client.errors import may_pass
 from ...ledger import FolderReader, TopicLog
 from ...maintenance.verify_catalog import follow_transactions
 from ...metadata import MessageFormatError, read_message_metadata
@@ -90,7 +90,10 @@ class Paces:
 
 @dataclass(slots=True)
 class PartReplay:
-    """The replay of one part."""
+    """The replay of one part.
+
+    Attributes: progress (what the target has acknowledged, in this run or before it).
+    """
 
     read: ReadOptions
     options: ReplayOptions
@@ -104,7 +107,7 @@ class PartReplay:
     """Ledgers that the driver found to be lost."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _progress: Progress = field(init=False)
+    progress: Progress = field(init=False)
     _saved: Progress | None = None
     _saved_s: float = 0.0
 
@@ -114,53 +117,45 @@ class PartReplay:
         Raises ReplayError (also if the target was away for too long), DataLossError, DecodeError,
         OptionError (the checkpoint).
         """
-        self._progress = self.checkpoint.progress(self.number, self.part)
+        topic, target = self.part.topic, self.part.target_topic
+        self.progress = self.checkpoint.progress(self.number, self.part)
         lost_s, delay_s = None, BACKOFF_MIN_S
-        while not self._progress.done:
-            before = self._progress.next_index
+        while not self.progress.done:
+            before = self.progress.next_index
             try:
                 self._go_on(paces)
-            except (*LOST, RequestRefusedError, SendRefusedError) as error:
-                if not may_pass(error):
-                    reason = f"the target {self.part.target_topic} refuses: {error}"
-                    raise ReplayError(self.part.topic, reason) from error
-                lost = error
-            else:
                 break
-            if self._progress.next_index > before or lost_s is None:
+            except ClientError as error:
+                if not may_pass(error):
+                    reason = f"the target {target} does not take it: {error}"
+                    raise ReplayError(topic, reason) from error
+                lost = error
+            if self.progress.next_index > before or lost_s is None:
                 lost_s, delay_s = self.clock(), BACKOFF_MIN_S
             if self.clock() - lost_s >= self.options.reconnect_s:
                 waited = f"{self.options.reconnect_s:g} s"
-                reason = f"the target {self.part.target_topic} did not take it for {waited}: {lost}"
-                raise ReplayError(self.part.topic, reason) from lost
-            _log.warning(
-                "%s: the connection to the target was lost; the replay tries again: %s",
-                self.part.topic,
-                lost,
-            )
+                reason = f"the target {target} did not take it for {waited}: {lost}"
+                raise ReplayError(topic, reason) from lost
+            text = "%s: the connection to the target was lost; the replay tries again: %s"
+            _log.warning(text, topic, lost)
             self.sleep(delay_s)
             delay_s = min(2 * delay_s, BACKOFF_MAX_S)
-        return self._progress
+        return self.progress
 
     def _go_on(self, paces: Paces) -> None:
         """Replay over one connection; what is acknowledged is kept, also if this raises."""
         with service_of(self.options) as service, FolderReader(self.read.path) as reader:
             log = self._log(reader)
-            target = TargetTopic(
-                service, self.part, self.producer_name, self._progress, self.options
-            )
+            target = TargetTopic(service, self)
             try:
                 target.note_beginning()
-                self._save(target)
-                schemas = SchemaCarrier(self.read.path, self.part, service)
-                self._publish(target, log, schemas, paces)
+                self._save()
+                self._publish(target, log, paces)
                 target.flush()
-                target.progress = replace(
-                    target.progress, done=True, next_index=self.part.end_index
-                )
+                self.progress = replace(self.progress, done=True, next_index=self.part.end_index)
                 target.close()
             finally:
-                self._save(target)
+                self._save()
 
     def _log(self, reader: FolderReader) -> TopicLog:
         log = reader.logs([self.part.topic], lost=self.lost).get(self.part.topic)
@@ -171,22 +166,19 @@ class PartReplay:
         follow_transactions(self.read.path, [log])
         return log
 
-    def _publish(
-        self, target: TargetTopic, log: TopicLog, schemas: SchemaCarrier, paces: Paces
-    ) -> None:
+    def _publish(self, target: TargetTopic, log: TopicLog, paces: Paces) -> None:
         target.check_deduplication()
-        for entry in target.pass_over_stored(self._entries(log, target.progress.next_index)):
+        for entry in target.pass_over_stored(self._entries(log)):
             while (wait_s := paces.wait_s()) > 0:
                 self.sleep(min(wait_s, _ATTEND_S))
                 self._attend(target)
-            schemas.carry(entry.body)
             target.publish(entry)
             paces.spend(entry)
             self._attend(target)
             target.check_deduplication()
 
-    def _entries(self, log: TopicLog, next_index: int) -> Iterator[Outgoing]:
-        end_index = self.part.end_index
+    def _entries(self, log: TopicLog) -> Iterator[Outgoing]:
+        next_index, end_index = self.progress.next_index, self.part.end_index
         if next_index >= end_index:
             return iter(())
         part = slice_between(log, next_index, end_index)
@@ -195,13 +187,12 @@ class PartReplay:
     def _attend(self, target: TargetTopic) -> None:
         target.settle()
         if self.clock() - self._saved_s >= SAVE_S:
-            self._save(target)
+            self._save()
 
-    def _save(self, target: TargetTopic) -> None:
-        self._progress = target.progress
-        if target.progress != self._saved:
-            self.checkpoint.save(self.number, target.progress)
-            self._saved = target.progress
+    def _save(self) -> None:
+        if self.progress != self._saved:
+            self.checkpoint.save(self.number, self.progress)
+            self._saved = self.progress
         self._saved_s = self.clock()
 
 
@@ -248,50 +239,6 @@ def untouched_entries(log: TopicLog, part: Slice, *, fail: bool = True) -> Itera
     continuity.finish()
 
 
-_VERSION_SIZE_BYTES = 8
-
-
-class SchemaCarrier:
-    """Registers one topic's schemas in the target when an entry needs them."""
-
-    def __init__(self, folder: Path, part: Part, service: Service) -> None:
-        self._folder = folder
-        self._part = part
-        self._service = service
-        self._carried = -1
-
-    def carry(self, body: bytes) -> None:
-        """Register the schema that an entry names, and all before it. Raises ReplayError."""
-        try:
-            version = read_message_metadata(body).schema_version
-        except MessageFormatError:
-            return
-        if len(version) != _VERSION_SIZE_BYTES:
-            return  # bytes that name no version are left as they are
-        wanted = int.from_bytes(version, "big", signed=True)
-        if wanted > self._carried:
-            self._register(wanted)
-
-    def _register(self, wanted: int) -> None:
-        topic = self._part.topic
-        schemas = stored_schemas(self._folder, [topic]).get(schema_key(topic), [])
-        for number in range(self._carried + 1, wanted + 1):
-            if number >= len(schemas):
-                raise self._error(number, "the source's catalog does not have it")
-            connection = self._service.connection(self._part.target_topic)
-            try:
-                given = connection.register_schema(self._part.target_topic, schemas[number])
-            except RequestRefusedError as error:
-                raise self._error(number, f"the target does not take it: {error}") from error
-            if int.from_bytes(given, "big") != number:
-                reason = f"it has the number {int.from_bytes(given, 'big')} in the target"
-                raise self._error(number, reason)
-            self._carried = number
-
-    def _error(self, number: int, reason: str) -> ReplayError:
-        return ReplayError(self._part.topic, f"schema version {number}: {reason}")
-
-
 def replay_parts(parts: Sequence[PartReplay]) -> Iterator[tuple[int, Progress]]:
     """Replay the parts of one task, in a worker. Yields the number and progress of each."""
     paces = Paces(parts[0].options)
@@ -299,57 +246,46 @@ def replay_parts(parts: Sequence[PartReplay]) -> Iterator[tuple[int, Progress]]:
         yield part.number, part.run(paces)
 
 
+_VERSION_SIZE_BYTES = 8
+
+
 class TargetTopic:
-    """The target's side of one part, over one connection.
+    """The target's side of one part, over one connection. Its methods raise ClientError."""
 
-    Attributes: progress (what is acknowledged).
-    """
-
-    def __init__(
-        self, service: Service, part: Part, name: str, progress: Progress, options: ReplayOptions
-    ) -> None:
-        """Open the producer. Raises ReplayError for a refusal that does not pass, ClientError."""
-        self.progress = progress
+    def __init__(self, service: Service, replay: PartReplay) -> None:
+        """Open the producer."""
         self._service = service
-        self._part = part
-        self._name = name
-        self._options = options
+        self._replay = replay
+        self._topic = replay.part.target_topic
         self._pending: deque[Outgoing] = deque()
+        self._schemas_carried = -1
         self._producer = self._open()
 
     def _open(self) -> RawProducer:
-        try:
-            return RawProducer(
-                self._service,
-                self._part.target_topic,
-                name=self._name,
-                gathers=True,
-                reconnect_attempts=0,
-            )
-        except RequestRefusedError as error:
-            if may_pass(error):
-                raise
-            raise self._refused(error) from error
+        name = self._replay.producer_name
+        return RawProducer(
+            self._service, self._topic, name=name, gathers=True, reconnect_attempts=0
+        )
 
-    def _refused(self, error: Exception) -> ReplayError:
-        reason = f"the target {self._part.target_topic} does not take it: {error}"
-        return ReplayError(self._part.topic, reason)
+    def _error(self, reason: str) -> ReplayError:
+        return ReplayError(self._replay.part.topic, reason)
 
     # What is there already
 
     def note_beginning(self) -> None:
         """Note the last entry that the topic has before the first entry of the replay."""
-        if not self.progress.began:
-            with RawReader(self._service, self._part.target_topic) as reader:
-                self.progress = replace(self.progress, began=True, before=reader.last)
+        progress = self._replay.progress
+        if not progress.began:
+            with RawReader(self._service, self._topic) as reader:
+                self._replay.progress = replace(progress, began=True, before=reader.last)
 
     def pass_over_stored(self, entries: Iterator[Outgoing]) -> Iterator[Outgoing]:
         """Skip the entries that the target has. Raises ReplayError."""
         known = self._producer.last_sequence_id
         following = next(entries, None)
         for stored in self._stored_since(known):
-            if following is not None and stored[1] == following.body:
-                self._acknowledge(following, stored[0])
+            if following is not None and stored.body == following.body:
+                self._acknowledge(following, stored.position)
                 following = next(entries, None)
         while following is not None and following.last_index <= known:
             self._acknowledge(following, None)
@@ -358,71 +294,51 @@ class TargetTopic:
             yield following
         yield from entries
 
-    def _stored_since(self, known: int) -> Iterator[tuple[tuple[int, int], bytes]]:
-        """The target's entries after the last one that was acknowledged, with their positions."""
-        start = self.progress.last or self.progress.before
-        with RawReader(self._service, self._part.target_topic, start) as reader:
-            if reader.last is None or start == reader.last:
-                self._check_there(start == reader.last, known)
-                return
-            is_first = True
-            for entry in reader.entries():
-                if is_first:
-                    self._check_there(entry.position == start, known)
-                    is_first = False
-                if start is None or entry.position > start:
-                    yield entry.position, entry.body
-            if is_first:
-                self._check_there(False, known)
+    def _stored_since(self, known: int) -> Iterator[RawEntry]:
+        """The target's entries after the last one that was acknowledged.
 
-    def _check_there(self, is_there: bool, known: int) -> None:
-        """Check that the last acknowledged entry is stored, or known to the broker."""
-        progress = self.progress
-        if is_there or progress.last is None or known >= progress.next_index - 1:
-            return
-        reason = (
-            f"the target {self._part.target_topic} no longer has entry {progress.last}, so it was"
-            " deleted or trimmed meanwhile; to go on, begin a replay with a new checkpoint from"
-            f" index {progress.next_index} on"
-        )
-        raise ReplayError(self._part.topic, reason)
+        That one is to be stored still, or known to the broker: raises ReplayError if it is neither.
+        """
+        progress = self._replay.progress
+        start = progress.last or progress.before
+        with RawReader(self._service, self._topic, start) as reader:
+            is_at_end = start == reader.last
+            entries = iter(()) if is_at_end else reader.entries()
+            first = next(entries, None)
+            is_there = is_at_end or (first is not None and first.position == start)
+            if not is_there and progress.last is not None and known < progress.next_index - 1:
+                raise self._error(
+                    f"the target {self._topic} no longer has entry {progress.last}, so it was"
+                    " deleted or trimmed meanwhile; to go on, begin a replay with a new checkpoint"
+                    f" from index {progress.next_index} on"
+                )
+            if first is not None and first.position != start:
+                yield first
+            yield from entries
 
     # Publishing
 
     def publish(self, entry: Outgoing) -> None:
-        """Send an entry. Raises ReplayError, ClientError."""
+        """Send an entry, after its schema. Raises ReplayError."""
+        self._carry_schemas(entry.body)
         self._pending.append(entry)
-        try:
-            self._producer.publish(
-                entry.body,
-                num_messages=entry.message_count,
-                sequence_id=entry.first_index,
-                highest_sequence_id=entry.last_index,
-            )
-        except (SendRefusedError, ValueError) as error:
-            self._raise(error)
-        if self.progress.deduplicates is None:
+        self._producer.publish(
+            entry.body,
+            num_messages=entry.message_count,
+            sequence_id=entry.first_index,
+            highest_sequence_id=entry.last_index,
+        )
+        if self._replay.progress.deduplicates is None:
             self.flush()
             self._look_for_deduplication()
 
     def settle(self) -> None:
         """Count the receipts that have arrived; does not wait."""
-        try:
-            self._note(self._producer.receipts())
-        except SendRefusedError as error:
-            self._raise(error)
+        self._note(self._producer.receipts())
 
     def flush(self) -> None:
         """Wait for all receipts."""
-        try:
-            self._note(self._producer.flush())
-        except SendRefusedError as error:
-            self._raise(error)
-
-    def _raise(self, error: SendRefusedError | ValueError) -> None:
-        if isinstance(error, SendRefusedError) and may_pass(error):
-            raise error
-        raise self._refused(error) from error
+        self._note(self._producer.flush())
 
     def _note(self, receipts: list[Receipt]) -> None:
         for receipt in receipts:
@@ -432,8 +348,8 @@ class TargetTopic:
             self._acknowledge(entry, place if receipt.ledger_id >= 0 else None)
 
     def _acknowledge(self, entry: Outgoing, place: tuple[int, int] | None) -> None:
-        progress = self.progress
-        self.progress = replace(
+        progress = self._replay.progress
+        self._replay.progress = replace(
             progress,
             next_index=entry.last_index + 1,
             messages=progress.messages + entry.message_count,
@@ -442,22 +358,49 @@ class TargetTopic:
             last=place or progress.last,
         )
 
+    def _carry_schemas(self, body: bytes) -> None:
+        """Register the schema that an entry names, and all before it. Raises ReplayError."""
+        try:
+            version = read_message_metadata(body).schema_version
+        except MessageFormatError:
+            return
+        if len(version) != _VERSION_SIZE_BYTES:
+            return  # bytes that name no version are left as they are
+        wanted = int.from_bytes(version, "big", signed=True)
+        if wanted <= self._schemas_carried:
+            return
+        topic = self._replay.part.topic
+        schemas = stored_schemas(self._replay.read.path, [topic]).get(schema_key(topic), [])
+        connection = self._service.connection(self._topic)
+        for number in range(self._schemas_carried + 1, wanted + 1):
+            what = f"schema version {number}"
+            if number >= len(schemas):
+                raise self._error(f"{what}: the source's catalog does not have it")
+            try:
+                given = connection.register_schema(self._topic, schemas[number])
+            except RequestRefusedError as error:
+                raise self._error(f"{what}: the target does not take it: {error}") from error
+            if int.from_bytes(given, "big") != number:
+                has = int.from_bytes(given, "big")
+                raise self._error(f"{what}: it has the number {has} in the target")
+            self._schemas_carried = number
+
     def _look_for_deduplication(self) -> None:
         self._producer.close()
         self._producer = self._open()
         deduplicates = self._producer.last_sequence_id >= 0
-        self.progress = replace(self.progress, deduplicates=deduplicates)
+        self._replay.progress = replace(self._replay.progress, deduplicates=deduplicates)
 
     def check_deduplication(self) -> None:
         """Raise ReplayError if the topic does not deduplicate, but must."""
-        if self.progress.deduplicates is False and not self._options.without_deduplication:
-            reason = (
-                f"the target {self._part.target_topic} does not deduplicate, so a replay that is"
-                " killed could store an entry twice. Switch it on there (pulsar-admin namespaces"
+        deduplicates = self._replay.progress.deduplicates
+        if deduplicates is False and not self._replay.options.without_deduplication:
+            raise self._error(
+                f"the target {self._topic} does not deduplicate, so a replay that is killed could"
+                " store an entry twice. Switch it on there (pulsar-admin namespaces"
                 " set-deduplication --enable, or topicPolicies), or allow it (option"
                 " --without-deduplication), and run the same command again: it goes on"
             )
-            raise ReplayError(self._part.topic, reason)
 
     def close(self) -> None:
         """Close the producer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pulsemark.broker.kafka.groups.consumer_group import ASSIGNORS
-from pulsemark.broker.kafka.groups.consumer_groups import (
+from pulsemark.broker.kafka.groups.assignors import ASSIGNORS
+from pulsemark.broker.kafka.groups.consumer_group import (
     JOINS,
     LEAVES,
     LEAVES_FOR_NOW,
     Beat,
     check_beat,
-    plan_now,
 )
-from pulsemark.kafka.errors import Code, KafkaError
+from pulsemark.kafka.errors import Code, KafkaError, code_of
 
 from .test_coordinator import Groups
 
@@ -58,8 +58,8 @@ class Consumer:
             answer = coordinator.leave_consumer(said)
         else:
             group, member = coordinator.begin_consumer(said)
-            plan_now(group)
-            answer = coordinator.consumers.finish(group, member, said)
+            group.plan_now()
+            answer = coordinator.finish_consumer(group, member, said)
         self.epoch = answer.epoch
         if answer.assigned is not None:
             self.has = answer.assigned
@@ -77,7 +77,7 @@ class Consumer:
 def groups(monkeypatch):
     """A coordinator of three topics."""
     found = Groups()
-    found.coordinator.consumers.partitions_of = lambda topic: TOPICS.get(topic, 0)
+    found.coordinator.partitions_of = lambda topic: TOPICS.get(topic, 0)
     return found
 
 
@@ -111,7 +111,7 @@ def test_a_partition_goes_on_when_its_owner_has_let_it_go(groups):
     assert one.epoch == 2
     two.beat()
     assert one.has | two.has == partitions("a")
-    assert groups.coordinator.consumers.groups["g"].state == "Stable"
+    assert groups.coordinator.groups["g"].state == "Stable"
 
 
 def test_epochs_fence(groups):
@@ -131,7 +131,7 @@ def test_epochs_fence(groups):
         (2, "3", Code.UNKNOWN_MEMBER_ID),
         (-1, "", Code.UNKNOWN_MEMBER_ID),
     ):
-        check = groups.coordinator.check_commit
+        check = partial(code_of, groups.coordinator.check_commit)
         assert check("g", epoch, member_id, None, knows_epochs=True) is code
     assert check("g", 2, "1", None) is Code.UNSUPPORTED_VERSION
     assert check("none", 2, "1", None, knows_epochs=True) is Code.GROUP_ID_NOT_FOUND
@@ -154,7 +154,7 @@ def test_what_is_not_valid_is_refused(groups):
     ):
         one.fenced(Code.INVALID_REQUEST, **changes)
     one.fenced(Code.UNSUPPORTED_ASSIGNOR, assignor="best")
-    assert groups.coordinator.consumers.groups == {}
+    assert groups.coordinator.groups == {}
 
 
 def test_a_static_member_comes_back_to_what_it_had(groups):
@@ -191,13 +191,13 @@ def test_who_is_silent_or_lets_nothing_go_is_removed(groups):
     assert members(groups) == {"2"}
     assert two.has == partitions("a")
     groups.clock.move(45)
-    assert groups.coordinator.consumers.groups == {}
+    assert groups.coordinator.groups == {}
     assert groups.coordinator.used_bytes == 0
 
 
 def members(groups):
     """The ids of the group's members."""
-    return set(groups.coordinator.consumers.groups["g"].members)
+    return set(groups.coordinator.groups["g"].members)
 
 
 def test_new_partitions_are_found(groups, monkeypatch):
@@ -274,7 +274,7 @@ def test_what_members_take_is_bounded():
     for each in (few, small, wide):
         each.clock.move(46)
         assert each.coordinator.used_bytes == 0
-        assert each.coordinator.consumers.groups == {}
+        assert each.coordinator.groups == {}
 
 
 def test_a_large_share_comes_with_several_heartbeats(groups, monkeypatch):
@@ -301,7 +301,7 @@ class Reconciliation(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.groups = Groups()
-        self.groups.coordinator.consumers.partitions_of = lambda topic: TOPICS.get(topic, 0)
+        self.groups.coordinator.partitions_of = lambda topic: TOPICS.get(topic, 0)
         self.live: dict[str, Consumer] = {}
         self.made = 0
 
@@ -354,7 +354,7 @@ class Reconciliation(RuleBasedStateMachine):
     def wait(self, by_s):
         """Time passes; a member that was removed meanwhile stops by its own clock."""
         self.groups.clock.move(by_s)
-        group = self.groups.coordinator.consumers.groups.get("g")
+        group = self.groups.coordinator.groups.get("g")
         for each in self.live.values():
             if group is None or each.member_id not in group.members:
                 each.has, each.busy, each.epoch = frozenset(), frozenset(), JOINS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from pulsemark.broker import BrokerConfig
-from pulsemark.broker.kafka.groups.coordinator import Coordinator, subscribes
-from pulsemark.broker.kafka.groups.group import Joining, State
-from pulsemark.kafka.errors import Code
+from pulsemark.broker.kafka.groups.coordinator import Coordinator
+from pulsemark.broker.kafka.groups.group import Joining, JoinResult, Member, State, SyncResult
+from pulsemark.kafka.errors import Code, code_of
 
 
 class Clock:
@@ -26,11 +27,15 @@ class Clock:
         self._numbers = count()
         self._calls = {}
 
-    def call_later(self, delay_s, call):
+    def time(self):
+        """The present time."""
+        return self.now_s
+
+    def call_later(self, delay_s, call, *arguments):
         """Call after a time."""
         number = next(self._numbers)
         heappush(self._heap, (self.now_s + delay_s, number))
-        self._calls[number] = call
+        self._calls[number] = partial(call, *arguments)
         return SimpleNamespace(cancel=lambda: self._calls.pop(number, None))
 
     def move(self, by_s):
@@ -88,20 +93,23 @@ class Groups:
             "needs_id": False,
             "reply": answers.append,
         }
-        self.coordinator.join(Joining(**(fields | changes)))
-        return answers
+        code = code_of(self.coordinator.join, Joining(**(fields | changes)))
+        return [JoinResult(member_id, code)] if code else answers
 
     def sync(self, member_id, generation, assignments=None, name="g", instance_id=None):
         """A SyncGroup; returns the list that its answer goes to."""
         answers: list[Any] = []
-        self.coordinator.sync(
-            name, generation, member_id, instance_id, assignments or {}, answers.append
-        )
-        return answers
+        asked = name, generation, member_id, instance_id, assignments or {}
+        code = code_of(self.coordinator.sync, *asked, answers.append)
+        return [SyncResult(code=code)] if code else answers
 
     def beat(self, member_id, generation, name="g", instance_id=None):
         """A Heartbeat's error code."""
-        return self.coordinator.heartbeat(name, generation, member_id, instance_id)
+        return code_of(self.coordinator.heartbeat, name, generation, member_id, instance_id)
+
+    def leave(self, member_id, instance_id=None):
+        """The error code of a LeaveGroup."""
+        return code_of(self.coordinator.leave, "g", member_id, instance_id)
 
     def state(self, name="g"):
         """A group's state; None if there is none."""
@@ -262,11 +270,11 @@ def test_leaving_makes_the_rest_rebalance_and_the_last_one_ends_the_group():
     """A group without members and offsets is forgotten."""
     groups = Groups()
     leader, other = groups.stable()
-    assert groups.coordinator.leave("g", leader, None) is Code.NONE
-    assert groups.coordinator.leave("g", leader, None) is Code.UNKNOWN_MEMBER_ID
+    assert groups.leave(leader) is Code.NONE
+    assert groups.leave(leader) is Code.UNKNOWN_MEMBER_ID
     rest = groups.join(other)
     assert rest[0].leader == other
-    assert groups.coordinator.leave("g", other, None) is Code.NONE
+    assert groups.leave(other) is Code.NONE
     assert groups.state() is None
     assert groups.coordinator.used_bytes == 0
 
@@ -310,7 +318,7 @@ def test_settings_move_the_bounds_of_session_timeouts():
 def test_commits_need_the_generation_that_runs():
     """Completing: REBALANCE_IN_PROGRESS; without members only generation -1 may commit."""
     groups = Groups()
-    check = groups.coordinator.check_commit
+    check = partial(code_of, groups.coordinator.check_commit)
     assert check("g", -1, "", None) is Code.NONE
     assert check("g", 3, "m", None) is Code.ILLEGAL_GENERATION
     first = groups.join()
@@ -340,7 +348,7 @@ def test_a_static_member_comes_back_with_its_part_and_fences_the_one_before():
     assert groups.sync(back.member_id, 1, instance_id="b")[0].assignment == b"2"
     assert groups.beat(other, 1, instance_id="b") is Code.FENCED_INSTANCE_ID
     assert groups.beat("x", 1, instance_id="c") is Code.UNKNOWN_MEMBER_ID
-    assert groups.coordinator.leave("g", "", "b") is Code.NONE
+    assert groups.leave("", "b") is Code.NONE
     assert groups.state() is State.PREPARING
 
 
@@ -350,7 +358,7 @@ def test_limits_of_groups_members_and_bytes():
     leader, _ = groups.stable()
     assert groups.join(name="second")[0].code is Code.COORDINATOR_NOT_AVAILABLE
     assert groups.join()[0].code is Code.GROUP_MAX_SIZE_REACHED
-    groups.coordinator.leave("g", leader, None)
+    groups.leave(leader)
     assert groups.join() == []
     small = Groups(max_kafka_group_bytes=10_000)
     assert small.join(protocols=(("range", b"m" * 6_000),)) == []
@@ -362,10 +370,11 @@ def test_only_groups_without_members_can_be_deleted():
     """NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or allowed where only offsets are left."""
     groups = Groups()
     groups.stable()
-    assert groups.coordinator.deletable("g") is Code.NON_EMPTY_GROUP
-    assert groups.coordinator.deletable("none") is Code.GROUP_ID_NOT_FOUND
+    check = partial(code_of, groups.coordinator.check_deletable)
+    assert check("g") is Code.NON_EMPTY_GROUP
+    assert check("none") is Code.GROUP_ID_NOT_FOUND
     groups.offsets.stored["old"] = {("t", 0): object()}
-    assert groups.coordinator.deletable("old") is Code.NONE
+    assert check("old") is Code.NONE
 
 
 # -- What the metadata of a consumer group's members says
@@ -373,7 +382,8 @@ def test_only_groups_without_members_can_be_deleted():
 
 def member(*metadata):
     """A member with this metadata for each of its protocols."""
-    return SimpleNamespace(joining=SimpleNamespace(protocols=[("p", each) for each in metadata]))
+    said: Any = SimpleNamespace(protocols=[("p", each) for each in metadata])
+    return Member("m", said)
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -381,11 +391,11 @@ def test_topics_of_a_subscription_in_every_version(version):
     """Those that are named, and no others."""
     fields = {"topics": ["a", "b"], "user_data": b"x", "owned_partitions": [], "generation_id": 1}
     metadata = ConsumerProtocolSubscription(version=version, **fields, rack_id=None).encode()
-    assert subscribes(member(metadata), "b")
-    assert not subscribes(member(metadata), "c")
+    assert member(metadata).reads("b")
+    assert not member(metadata).reads("c")
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\x00", b"meta", b"\x00\x00\x7f\xff\xff\xff"])
 def test_metadata_that_cannot_be_read_may_be_of_any_topic(metadata):
     """Offsets are rather kept than removed while they are used."""
-    assert subscribes(member(metadata), "a")
+    assert member(metadata).reads("a")

@@ -26,11 +26,11 @@ def request_in(frame: bytes) -> Request:
 def test_reads() -> None:
     """A fencing read and READ_LAC."""
     fence = read_request(5, -1, timeout_ms=1, master_key=b"k", fence=True, high_priority=True)
-    read = request_in(frame_start(fence, 9) + fence.parts[0])
+    read = request_in(frame_start(fence, 9) + fence.body)
     assert (read.readRequest.entryId, read.readRequest.flag) == (-1, 1)
     assert (read.readRequest.masterKey, read.header.priority) == (b"k", 100)
     lac = read_lac_request(5, timeout_ms=1)
-    assert request_in(frame_start(lac, 1) + lac.parts[0]).readLacRequest.ledgerId == 5
+    assert request_in(frame_start(lac, 1) + lac.body).readLacRequest.ledgerId == 5
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 1000])

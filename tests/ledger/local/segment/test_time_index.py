@@ -12,7 +12,6 @@ from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.segment.index_file import (
     CHUNK_ROWS,
     TRAILER_SIZE,
-    BadIndexError,
     Trailer,
     chunk_offset,
     index_seed,
@@ -316,7 +315,7 @@ def test_lookup_costs_at_most_one_read(bench):
 
 
 def test_file_removed_or_damaged_later_is_reported(bench):
-    """A chunk that cannot be read back any more is an error, never a wrong row."""
+    """A chunk that cannot be read back, nor made again, is an error, never a wrong row."""
     rows = Rows.some(10_000)
     index = bench.index(capacity=0)
     bench.append(index, rows)
@@ -324,12 +323,12 @@ def test_file_removed_or_damaged_later_is_reported(bench):
     data = bytearray(bench.path.read_bytes())
     data[chunk_offset(1) + 500] ^= 4
     bench.path.write_bytes(data)
-    with pytest.raises(BadIndexError):
+    with pytest.raises(FileNotFoundError):  # there is no segment to make it again from
         index.row(CHUNK_ROWS + 5)
     assert index.row(100).next_message == rows.nexts()[100]
     bench.path.unlink()
     bench.fds.forget(bench.path)
-    with pytest.raises(BadIndexError):
+    with pytest.raises(FileNotFoundError):
         index.row(100)
 
 

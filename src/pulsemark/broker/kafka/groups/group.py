@@ -1,4 +1,4 @@
-"""A consumer group: its members, its state, its transitions, and what is answered to members.
+"""A group of the classic protocol: its members, its state, and its transitions.
 
     Empty -> Preparing       a member joins
     Preparing -> Completing  all members have joined, or the rebalance time is over
@@ -6,20 +6,25 @@
     any -> Preparing         a member joins with other metadata, leaves, or is silent for too long
     Preparing -> Empty       no member is left
 
-`Group` answers what the state allows, and `Rebalancing` makes the transitions. Nothing here waits:
-a JoinGroup or SyncGroup that has to wait for other members is answered by its callback.
+Nothing here waits: a JoinGroup or SyncGroup that has to wait for other members is answered by its
+callback. A request that is refused raises KafkaError.
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from functools import partial
+from enum import StrEnum
+from typing import NamedTuple
 
-from ....kafka.errors import Code
+from kafka.protocol.consumer import ConsumerProtocolSubscription
+
+from ....kafka.errors import Code, KafkaError
+from ....kafka.protocol import DECODE_ERRORS
+from ...configuration.config import BrokerConfig
 
 Protocols = tuple[tuple[str, bytes], ...]
 """What a member can take part in: names with the member's metadata, the preferred one first."""
@@ -27,6 +32,10 @@ OVERHEAD_BYTES = 1_000
 """What a member takes beside its own bytes."""
 #: A new member that waits for its first generation is dropped after this time, as in Kafka.
 NEW_MEMBER_TIMEOUT_S = 300.0
+CLIENT_ID_LENGTH = 255
+"""So much of a client's id is a part of its member id."""
+CONSUMER = "consumer"
+"""The protocol type of groups whose members' metadata is a consumer's subscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +51,7 @@ class JoinResult:
     members: tuple[tuple[str, str | None, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(NamedTuple):
     """The answer to a SyncGroup."""
 
     assignment: bytes = b""
@@ -72,6 +80,10 @@ class Joining:
         """The member's size in memory, roughly."""
         metadata = sum(len(name) + len(data) for name, data in self.protocols)
         return OVERHEAD_BYTES + metadata + len(self.client_id) + len(self.member_id)
+
+    def new_member_id(self) -> str:
+        """An id for a member that has none."""
+        return f"{self.client_id[:CLIENT_ID_LENGTH]}-{uuid.uuid4()}"
 
 
 @dataclass(slots=True, eq=False)
@@ -124,22 +136,49 @@ class Member:
         if reply is not None:
             reply(result)
 
+    def refuse(self, code: Code) -> None:
+        """Answer whatever waits with a code."""
+        self.answer_join(JoinResult(self.member_id, code))
+        self.answer_sync(SyncResult(code=code))
 
-class State(Enum):
+    def reads(self, topic: str) -> bool:
+        """Whether a consumer subscribes to a topic; true if its metadata cannot be read."""
+        for _, metadata in self.joining.protocols:
+            try:
+                topics = ConsumerProtocolSubscription.decode(metadata).topics
+            except DECODE_ERRORS:
+                return True
+            if topic in (topics or ()):
+                return True
+        return False
+
+
+class State(StrEnum):
     """A group's state, with the name that DescribeGroups shows."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"
 
 
 class Group:
     """One group's members and generation."""
 
-    def __init__(self, name: str) -> None:
+    kind = "classic"
+    """The type in ListGroups."""
+
+    def __init__(
+        self,
+        name: str,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        changed: Callable[[Group], None],
+    ) -> None:
+        """`changed` is called after a timer has changed the group."""
         self.name = name
+        self._loop, self._changed = loop, changed
+        self._initial_delay_ms = config.kafka_group_initial_rebalance_delay_ms
         self.state = State.EMPTY
         self.generation = 0
         self.protocol_type = ""
@@ -151,66 +190,178 @@ class Group:
         #: Static members: instance id to member id.
         self.static: dict[str, str] = {}
         #: When the rebalance is completed without the members that have not joined.
-        self.rebalance: asyncio.TimerHandle | None = None
-        #: How long the first rebalance of an empty group may still be put off.
-        self.initial_rest_ms = 0
-        self.is_initial = False
+        self._rebalance: asyncio.TimerHandle | None = None
+        #: How long the first rebalance of an empty group may still be put off; None: it is another.
+        self._initial_rest_ms: int | None = None
         #: Whether a member has come since that delay began.
-        self.has_new_member = False
+        self._has_new_member = False
         #: The bytes that the coordinator has counted for the group.
         self.counted_bytes = 0
 
     def cancel(self) -> None:
-        """Cancel the timers of all members."""
+        """Cancel all timers."""
         sessions = (member.session for member in self.members.values())
-        for timer in (*sessions, *self.pending.values(), self.rebalance):
+        for timer in (*sessions, *self.pending.values(), self._rebalance):
             if timer is not None:
                 timer.cancel()
+
+    def close(self) -> None:
+        """Refuse what waits: members join again at another broker, or after a restart."""
+        for member in self.members.values():
+            member.refuse(Code.COORDINATOR_NOT_AVAILABLE)
+        self.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of the group."""
+        return not (self.members or self.pending or self._rebalance is not None)
+
+    @property
+    def size(self) -> int:
+        """The number of members, also of those that have only got an id."""
+        return len(self.members) + len(self.pending)
 
     @property
     def size_bytes(self) -> int:
         """The size of its members in memory, roughly."""
         return sum(member.size_bytes for member in self.members.values())
 
-    def size_with(self, joining: Joining) -> int:
-        """The memory of all members with one that joins, or joins again, in bytes."""
-        known = self.members.get(joining.member_id)
-        return self.size_bytes + joining.size_bytes - (0 if known is None else known.size_bytes)
+    def knows(self, member_id: str) -> bool:
+        """Whether a client has got this member id here."""
+        return member_id in self.members or member_id in self.pending
 
-    @property
-    def has_all_joined(self) -> bool:
-        """Whether no member is missing in this rebalance."""
-        waiting = all(member.join_reply is not None for member in self.members.values())
-        return waiting and not self.pending
+    def reads(self, topic: str) -> bool:
+        """Whether a member of a consumer group has subscribed to a topic."""
+        is_known = self.protocol_type == CONSUMER
+        return is_known and any(member.reads(topic) for member in self.members.values())
 
-    @property
-    def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits for members."""
-        timeouts = (m.joining.rebalance_timeout_ms for m in self.members.values())
-        return max(timeouts, default=0)
+    # -- what members ask -------------------------------------------------------------------------
 
-    def candidates(self) -> frozenset[str]:
-        """The protocols that all members have."""
-        shared: frozenset[str] | None = None
-        for member in self.members.values():
-            names = frozenset(name for name, _ in member.joining.protocols)
-            shared = names if shared is None else shared & names
-        return shared or frozenset()
+    def join(self, joining: Joining) -> None:
+        """Handle a JoinGroup: it is answered at once, or when all members have joined."""
+        if not self._supports(joining):
+            text = "the members have no protocol in common"
+            raise KafkaError(Code.INCONSISTENT_GROUP_PROTOCOL, text)
+        if not joining.member_id:
+            self._join_new(joining)
+        elif joining.member_id in self.pending and joining.instance_id is None:
+            self._add_new(joining.member_id, joining)
+        else:
+            self._join_again(self._member(joining.member_id, joining.instance_id), joining)
 
-    def supports(self, joining: Joining) -> bool:
-        """Whether a member with these protocols can be in the group."""
-        if not joining.protocol_type or not joining.protocols:
-            return False
-        if not self.members:
-            return True
-        names = frozenset(name for name, _ in joining.protocols)
-        return joining.protocol_type == self.protocol_type and bool(names & self.candidates())
+    def _join_new(self, joining: Joining) -> None:
+        member_id = joining.new_member_id()
+        known = None if joining.instance_id is None else self.static.get(joining.instance_id)
+        if known is not None:
+            self._replace_static(self.members[known], joining, member_id)
+        elif joining.instance_id is None and joining.needs_id:
+            self.pending[member_id] = self._loop.call_later(
+                joining.session_timeout_ms / 1000, self._forget_pending, member_id
+            )
+            joining.reply(JoinResult(member_id, Code.MEMBER_ID_REQUIRED))
+        else:
+            self._add_new(member_id, joining)
 
-    def choose_protocol(self) -> str:
-        """The protocol with the most votes, among those that all members have."""
-        candidates = self.candidates()
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        return votes.most_common(1)[0][0]
+    def _add_new(self, member_id: str, joining: Joining) -> None:
+        deadline = self.pending.pop(member_id, None)
+        if deadline is not None:
+            deadline.cancel()
+        member = Member(member_id, joining, join_reply=joining.reply)
+        self._has_new_member = True
+        self.add(member)
+        self._expect(member, NEW_MEMBER_TIMEOUT_S)
+        self.prepare()
+
+    def _join_again(self, member: Member, joining: Joining) -> None:
+        is_same = member.joining.protocols == joining.protocols
+        is_stable = self.state is State.STABLE and member.member_id != self.leader
+        if is_same and (is_stable or self.state is State.COMPLETING):
+            joining.reply(self._join_result(member))  # it did not get the answer before
+            return
+        member.answer_join(JoinResult(member.member_id, Code.REBALANCE_IN_PROGRESS))
+        member.joining = replace(joining, instance_id=member.instance_id)
+        member.join_reply = joining.reply
+        self.prepare()
+
+    def _replace_static(self, member: Member, joining: Joining, new_id: str) -> None:
+        """A static member is back with a new id; the one before it is fenced."""
+        member.refuse(Code.FENCED_INSTANCE_ID)
+        leader = self.leader
+        self._rename(member, new_id)
+        member.joining = joining
+        self.beat(member)
+        if self.state is State.STABLE and self.choose_protocol() == self.protocol:
+            # Its assignment is kept. It gets the old leader's id, so that it does not assign.
+            joining.reply(replace(self._join_result(member), leader=leader or "", members=()))
+            return
+        member.join_reply = joining.reply
+        self.prepare()
+
+    def sync(
+        self,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        assignments: Mapping[str, bytes],
+        reply: Callable[[SyncResult], None],
+    ) -> None:
+        """Handle a SyncGroup: it is answered when the leader has sent the assignments."""
+        member = self._member_now(generation, member_id, instance_id)
+        self._check_not(State.PREPARING)
+        if self.state is State.STABLE:
+            self.beat(member)
+            reply(SyncResult(member.assignment))
+            return
+        member.answer_sync(SyncResult(code=Code.REBALANCE_IN_PROGRESS))
+        member.sync_reply = reply
+        if member_id == self.leader:
+            self._assign(assignments)
+
+    def heartbeat(self, generation: int, member_id: str, instance_id: str | None) -> None:
+        """Handle a heartbeat. REBALANCE_IN_PROGRESS tells the member to join again."""
+        self.beat(self._member_now(generation, member_id, instance_id))
+        self._check_not(State.PREPARING)
+
+    def check_commit(
+        self, generation: int, member_id: str, instance_id: str | None, *, knows_epochs: bool
+    ) -> None:
+        """Check whether a member may commit offsets. As `ConsumerGroup.check_commit`."""
+        member = self._member_now(generation, member_id, instance_id)
+        self._check_not(State.COMPLETING)
+        self.beat(member)
+
+    def leave(self, member_id: str, instance_id: str | None) -> None:
+        """Remove a member. A static one may be named by its instance id alone."""
+        if not member_id and instance_id is not None:
+            member_id = self.static.get(instance_id, "")
+        if member_id in self.pending:
+            self._forget_pending(member_id)
+        else:
+            self._expel(self._member(member_id, instance_id))
+
+    def _member(self, member_id: str, instance_id: str | None) -> Member:
+        holder = member_id if instance_id is None else self.static.get(instance_id)
+        if holder is not None and holder != member_id:
+            text = f"instance id {instance_id} belongs to {holder}"
+            raise KafkaError(Code.FENCED_INSTANCE_ID, text)
+        member: Member | None = self.members.get(member_id)
+        if member is None or holder is None:
+            raise KafkaError(Code.UNKNOWN_MEMBER_ID, f"{member_id} is not a member")
+        return member
+
+    def _member_now(self, generation: int, member_id: str, instance_id: str | None) -> Member:
+        """A member of the present generation."""
+        member = self._member(member_id, instance_id)
+        if generation != self.generation:
+            text = f"the generation is {self.generation}, not {generation}"
+            raise KafkaError(Code.ILLEGAL_GENERATION, text)
+        return member
+
+    def _check_not(self, state: State) -> None:
+        if self.state is state:
+            raise KafkaError(Code.REBALANCE_IN_PROGRESS, "the group is rebalancing")
+
+    # -- members ----------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
         """Add a member; the first one is the leader."""
@@ -233,7 +384,7 @@ class Group:
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def _rename(self, member: Member, member_id: str) -> None:
         """Give a static member that comes back a new id."""
         old_id, member.member_id = member.member_id, member_id
         self.members = {m.member_id: m for m in self.members.values()}
@@ -242,7 +393,62 @@ class Group:
         if self.leader == old_id:
             self.leader = member_id
 
-    def join_result(self, member: Member) -> JoinResult:
+    def _expel(self, member: Member) -> None:
+        """Remove a member that leaves or was silent for too long. A rebalance begins."""
+        member.refuse(Code.UNKNOWN_MEMBER_ID)
+        self.remove(member)
+        if self.state in (State.STABLE, State.COMPLETING):
+            self.prepare()
+        else:
+            self._complete_if_all_joined()
+
+    def _forget_pending(self, member_id: str) -> None:
+        """Forget a member id, since its client leaves, or did not join in time."""
+        self.pending.pop(member_id).cancel()
+        self._complete_if_all_joined()
+        self._changed(self)
+
+    def beat(self, member: Member) -> None:
+        """Start a member's session timeout again."""
+        self._expect(member, member.joining.session_timeout_ms / 1000)
+
+    def _expect(self, member: Member, within_s: float) -> None:
+        """Expect a member's next request within a time."""
+        if member.session is not None:
+            member.session.cancel()
+        member.session = self._loop.call_later(within_s, self._expired, member)
+
+    def _expired(self, member: Member) -> None:
+        if member.is_waiting and not member.is_new:
+            self.beat(member)  # it waits for us, so it cannot send a heartbeat
+            return
+        self._expel(member)
+        self._changed(self)
+
+    # -- protocols --------------------------------------------------------------------------------
+
+    def _candidates(self) -> frozenset[str]:
+        """The protocols that all members have."""
+        members = self.members.values()
+        named = [frozenset(name for name, _ in each.joining.protocols) for each in members]
+        return frozenset.intersection(*named) if named else frozenset()
+
+    def _supports(self, joining: Joining) -> bool:
+        """Whether a member with these protocols can be in the group."""
+        if not joining.protocol_type or not joining.protocols:
+            return False
+        if not self.members:
+            return True
+        names = frozenset(name for name, _ in joining.protocols)
+        return joining.protocol_type == self.protocol_type and bool(names & self._candidates())
+
+    def choose_protocol(self) -> str:
+        """The protocol with the most votes, among those that all members have."""
+        candidates = self._candidates()
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def _join_result(self, member: Member) -> JoinResult:
         """The answer to a member's JoinGroup in this generation."""
         members: tuple[tuple[str, str | None, bytes], ...] = ()
         if member.member_id == self.leader:
@@ -258,175 +464,85 @@ class Group:
             members=members,
         )
 
+    # -- rebalances -------------------------------------------------------------------------------
 
-class Rebalancing:
-    """Changes the groups of one coordinator."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        initial_delay_ms: int,
-        changed: Callable[[Group], None],
-    ) -> None:
-        """`changed` is called after a timer has changed a group."""
-        self._loop = loop
-        self._changed = changed
-        self._initial_delay_ms = initial_delay_ms
-
-    def wait_for(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """Give a client its member id. It must join with that in time."""
-        group.pending[member_id] = self._loop.call_later(
-            timeout_ms / 1000, partial(self.forget_pending, group, member_id)
-        )
-
-    def forget_pending(self, group: Group, member_id: str) -> None:
-        """Forget a member id, since its client did not join in time."""
-        deadline = group.pending.pop(member_id, None)
-        if deadline is not None:
-            deadline.cancel()
-            self._complete_if_all_joined(group)
-            self._changed(group)
-
-    def add(self, group: Group, member_id: str, joining: Joining) -> None:
-        """Add a new member; its JoinGroup is answered when the generation begins."""
-        deadline = group.pending.pop(member_id, None)
-        if deadline is not None:
-            deadline.cancel()
-        member = Member(member_id, joining, join_reply=joining.reply)
-        if group.is_initial:
-            group.has_new_member = True
-        group.add(member)
-        self._expect(group, member, NEW_MEMBER_TIMEOUT_S)
-        self.prepare(group)
-
-    def update(self, group: Group, member: Member, joining: Joining) -> None:
-        """A member joins again: its JoinGroup is answered when the generation begins."""
-        member.answer_join(JoinResult(member.member_id, Code.REBALANCE_IN_PROGRESS))
-        member.joining = replace(joining, instance_id=member.instance_id)
-        member.join_reply = joining.reply
-        self.prepare(group)
-
-    def replace_static(self, group: Group, member: Member, joining: Joining, new_id: str) -> None:
-        """A static member is back with a new id; the one before it is fenced."""
-        fenced = JoinResult(member.member_id, Code.FENCED_INSTANCE_ID)
-        member.answer_join(fenced)
-        member.answer_sync(SyncResult(code=Code.FENCED_INSTANCE_ID))
-        leader = group.leader
-        group.rename(member, new_id)
-        member.joining = joining
-        self.beat(group, member)
-        if group.state is State.STABLE and group.choose_protocol() == group.protocol:
-            # Its assignment is kept. It gets the old leader's id, so that it does not assign.
-            joining.reply(replace(group.join_result(member), leader=leader or "", members=()))
-            return
-        member.join_reply = joining.reply
-        self.prepare(group)
-
-    def prepare(self, group: Group) -> None:
+    def prepare(self) -> None:
         """Begin a rebalance if none runs. Complete it if all members have joined."""
-        if group.state is State.PREPARING:
-            self._complete_if_all_joined(group)
-            return
-        if group.state is State.COMPLETING:
-            for member in tuple(group.members.values()):
+        before = self.state
+        if before is State.COMPLETING:
+            for member in tuple(self.members.values()):
                 member.assignment = b""
                 member.answer_sync(SyncResult(code=Code.REBALANCE_IN_PROGRESS))
-                self.beat(group, member)
-        was_empty = group.state is State.EMPTY
-        group.state = State.PREPARING
-        if was_empty:
-            delay_ms = self._initial_delay_ms
-            group.initial_rest_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            group.is_initial, group.has_new_member = True, False
-            later = partial(self._put_off, group)
-            group.rebalance = self._loop.call_later(delay_ms / 1000, later)
-            return
-        self._wait_for_members(group)
-        self._complete_if_all_joined(group)
+                self.beat(member)
+        self.state = State.PREPARING
+        if before is State.EMPTY:
+            self._initial_rest_ms = self._rebalance_timeout_ms
+            self._put_off(self._initial_delay_ms)
+        elif before is not State.PREPARING:
+            self._wait_for_members()
+        self._complete_if_all_joined()
 
-    def _wait_for_members(self, group: Group) -> None:
-        group.rebalance = self._loop.call_later(
-            group.rebalance_timeout_ms / 1000, partial(self._complete, group)
-        )
+    @property
+    def _rebalance_timeout_ms(self) -> int:
+        timeouts = (m.joining.rebalance_timeout_ms for m in self.members.values())
+        return max(timeouts, default=0)
 
-    def _put_off(self, group: Group) -> None:
-        """End the first delay, or wait once more if members came meanwhile."""
-        if group.has_new_member and group.initial_rest_ms > 0:
-            group.has_new_member = False
-            delay_ms = min(self._initial_delay_ms, group.initial_rest_ms)
-            group.initial_rest_ms -= delay_ms
-            later = partial(self._put_off, group)
-            group.rebalance = self._loop.call_later(delay_ms / 1000, later)
-            return
-        self._complete(group)
+    def _wait_for_members(self) -> None:
+        timeout_s = self._rebalance_timeout_ms / 1000
+        self._rebalance = self._loop.call_later(timeout_s, self._complete)
 
-    def _complete_if_all_joined(self, group: Group) -> None:
+    def _put_off(self, delay_ms: int) -> None:
+        """Let an empty group's first rebalance wait for more members."""
+        assert self._initial_rest_ms is not None
+        self._has_new_member = False
+        self._initial_rest_ms = max(self._initial_rest_ms - delay_ms, 0)
+        self._rebalance = self._loop.call_later(delay_ms / 1000, self._delay_over)
+
+    def _delay_over(self) -> None:
+        """Wait once more if members came meanwhile."""
+        if self._has_new_member and self._initial_rest_ms:
+            self._put_off(min(self._initial_delay_ms, self._initial_rest_ms))
+        else:
+            self._complete()
+
+    def _complete_if_all_joined(self) -> None:
         # The delay of an empty group's rebalance is waited for in any case.
-        if group.state is State.PREPARING and not group.is_initial and group.has_all_joined:
-            self._complete(group)
+        if self.state is not State.PREPARING or self._initial_rest_ms is not None or self.pending:
+            return
+        if all(member.join_reply is not None for member in self.members.values()):
+            self._complete()
 
-    def _complete(self, group: Group) -> None:
+    def _complete(self) -> None:
         """Begin the next generation with the members that have joined."""
-        if group.rebalance is not None:
-            group.rebalance.cancel()
-            group.rebalance = None
-        if group.state is not State.PREPARING:
-            return
-        for member in tuple(group.members.values()):
+        if self._rebalance is not None:
+            self._rebalance.cancel()
+            self._rebalance = None
+        for member in tuple(self.members.values()):
             if member.join_reply is None and member.instance_id is None:
-                group.remove(member)
-        joined = [m for m in group.members.values() if m.join_reply is not None]
-        if group.members and not joined:
-            self._wait_for_members(group)  # static members are waited for until they expire
+                self.remove(member)
+        joined = [m for m in self.members.values() if m.join_reply is not None]
+        if self.members and not joined:
+            self._wait_for_members()  # static members are waited for until they expire
             return
-        group.is_initial = False
-        group.generation += 1
+        self._initial_rest_ms = None
+        self.generation += 1
         if not joined:
-            group.state, group.protocol, group.leader = State.EMPTY, None, None
-            self._changed(group)
+            self.state, self.protocol, self.leader = State.EMPTY, None, None
+            self._changed(self)
             return
-        if group.leader not in group.members or group.members[group.leader].join_reply is None:
-            group.leader = joined[0].member_id
-        group.protocol = group.choose_protocol()
-        group.state = State.COMPLETING
+        if self.leader not in self.members or self.members[self.leader].join_reply is None:
+            self.leader = joined[0].member_id
+        self.protocol = self.choose_protocol()
+        self.state = State.COMPLETING
         for member in joined:
             member.is_new = False
-            self._expect(group, member, member.joining.session_timeout_ms / 1000)
-            member.answer_join(group.join_result(member))
+            self.beat(member)
+            member.answer_join(self._join_result(member))
 
-    def assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+    def _assign(self, assignments: Mapping[str, bytes]) -> None:
         """Take the leader's assignments, which makes the generation stable."""
-        group.state = State.STABLE
-        for member in tuple(group.members.values()):
+        self.state = State.STABLE
+        for member in tuple(self.members.values()):
             member.assignment = assignments.get(member.member_id, b"")
-            self.beat(group, member)
+            self.beat(member)
             member.answer_sync(SyncResult(member.assignment))
-
-    def beat(self, group: Group, member: Member) -> None:
-        """Start a member's session timeout again."""
-        self._expect(group, member, member.joining.session_timeout_ms / 1000)
-
-    def _expect(self, group: Group, member: Member, within_s: float) -> None:
-        """Expect a member's next request within a time."""
-        if member.session is not None:
-            member.session.cancel()
-        member.session = self._loop.call_later(within_s, partial(self._expired, group, member))
-
-    def _expired(self, group: Group, member: Member) -> None:
-        if group.members.get(member.member_id) is not member:
-            return
-        if member.is_waiting and not member.is_new:
-            self.beat(group, member)  # it waits for us, so it cannot send a heartbeat
-            return
-        self.remove(group, member)
-        self._changed(group)
-
-    def remove(self, group: Group, member: Member) -> None:
-        """Remove a member that leaves or was silent for too long. A rebalance begins."""
-        member.answer_join(JoinResult(member.member_id, Code.UNKNOWN_MEMBER_ID))
-        member.answer_sync(SyncResult(code=Code.UNKNOWN_MEMBER_ID))
-        group.remove(member)
-        if group.state in (State.STABLE, State.COMPLETING):
-            self.prepare(group)
-        elif group.state is State.PREPARING:
-            self._complete_if_all_joined(group)

@@ -25,7 +25,7 @@ from ....kafka.records import max_magic_of
 from ....metadata import Buffer
 from ..access import Operation
 from ..endpoint import Handler, KafkaSession, parts_of
-from ..fetch_sessions import NO_SESSION, FetchContext, Key, Wanted
+from ..fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchContext, Key, Wanted
 from ..partitions import READ_COMMITTED
 from ..reading import Asked, PartitionsReader, Read, ShownEntries
 
@@ -103,11 +103,11 @@ def _context(
     session: KafkaSession, request: Request, wanted: dict[Key, Wanted], forgotten: list[Key]
 ) -> FetchContext:
     """The context of the request. Raises KafkaError if its session cannot go on."""
-    sessions, body = session.endpoint.fetch_sessions, request.body
-    if request.version < SESSIONS_VERSION:
-        return FetchContext(sessions, wanted)
+    session_id, epoch = NO_SESSION, FINAL_EPOCH
+    if request.version >= SESSIONS_VERSION:
+        session_id, epoch = request.body.session_id, request.body.session_epoch
     role = None if session.admitted is None else session.admitted.role
-    return sessions.context(role, body.session_id, body.session_epoch, wanted, forgotten)
+    return session.endpoint.fetch_sessions.context(role, session_id, epoch, wanted, forgotten)
 
 
 async def _read_many(session: KafkaSession, request: Request, context: FetchContext) -> None:
@@ -217,10 +217,7 @@ class FetchWork:
 
     async def open_and_begin(self) -> None:
         """Open the partitions. Those that cannot be opened are answered with an error."""
-        turns = self._session.endpoint.turns
-        for asked in self.asked:
-            if not turns.has_time():
-                await turns.next()
+        async for asked in self._session.in_turns(self.asked):
             if asked.partition is None and self._may_read(asked):
                 try:
                     asked.partition = await self._session.endpoint.partitions.open(

@@ -24,7 +24,7 @@ from kafka.protocol.consumer import (
     SyncGroupResponse,
 )
 
-from ....kafka.errors import Code, KafkaError
+from ....kafka.errors import Code, KafkaError, code_of
 from ....kafka.messages import (
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
@@ -44,21 +44,24 @@ from ..endpoint import (
     one_part,
     parts_of,
 )
-from ..groups.consumer_group import ConsumerGroup, ConsumerMember, RegexMatch, by_topic
-from ..groups.consumer_groups import (
+from ..groups.consumer_group import (
     JOINS,
-    PLANNED_AT_ONCE,
     Answer,
     Beat,
+    ConsumerGroup,
+    ConsumerMember,
+    RegexMatch,
+    by_topic,
     check_beat,
     matching,
-    plan_now,
 )
 from ..groups.group import Group, Joining, JoinResult, State, SyncResult
 from ..groups.offsets import Committed, Partition
 
 #: With more members in a LeaveGroup, they leave in turns.
 LEFT_AT_ONCE = 500
+PLANNED_AT_ONCE = 2_000
+"""The target of a larger group of the consumer protocol is computed in a thread."""
 
 _Member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
 
@@ -66,28 +69,26 @@ _Member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
 def join_group(session: KafkaSession, request: Request) -> None:
     """Let a member join; the answer waits for the others."""
     body = request.body
-    code = session.group_code(body.group_id or "")
-    if code is not Code.NONE:
-        _joined(session, request, JoinResult(member_id=body.member_id or "", code=code))
-        return
+    group, member_id = body.group_id or "", body.member_id or ""
     timeout_ms = body.session_timeout_ms
     rebalance_ms = body.rebalance_timeout_ms if request.version >= 1 else timeout_ms
-    session.block(request, _nothing)
-    session.endpoint.groups.join(
-        Joining(
-            group=body.group_id or "",
-            member_id=body.member_id or "",
-            instance_id=body.group_instance_id if request.version >= 5 else None,
-            client_id=request.client_id,
-            client_host=session.host,
-            session_timeout_ms=timeout_ms,
-            rebalance_timeout_ms=min(max(rebalance_ms, 0), 2**31 - 1),
-            protocol_type=body.protocol_type or "",
-            protocols=tuple((p.name or "", p.metadata or b"") for p in body.protocols or ()),
-            needs_id=request.version >= 4,
-            reply=partial(_joined, session, request),
-        )
+    joining = Joining(
+        group=group,
+        member_id=member_id,
+        instance_id=body.group_instance_id if request.version >= 5 else None,
+        client_id=request.client_id,
+        client_host=session.host,
+        session_timeout_ms=timeout_ms,
+        rebalance_timeout_ms=min(max(rebalance_ms, 0), 2**31 - 1),
+        protocol_type=body.protocol_type or "",
+        protocols=tuple((p.name or "", p.metadata or b"") for p in body.protocols or ()),
+        needs_id=request.version >= 4,
+        reply=partial(_joined, session, request),
     )
+    session.block(request, _nothing)
+    code = session.group_code(group) or code_of(session.endpoint.groups.join, joining)
+    if code is not Code.NONE:
+        _joined(session, request, JoinResult(member_id, code))
 
 
 def _nothing() -> None:
@@ -115,19 +116,19 @@ def _joined(session: KafkaSession, request: Request, result: JoinResult) -> None
 def sync_group(session: KafkaSession, request: Request) -> None:
     """Answer a member with its assignment; the leader sends all of them."""
     body = request.body
-    code = session.group_code(body.group_id or "")
-    if code is not Code.NONE:
-        _synced(session, request, SyncResult(code=code))
-        return
+    group = body.group_id or ""
     session.block(request, _nothing)
-    session.endpoint.groups.sync(
-        body.group_id or "",
+    code = session.group_code(group) or code_of(
+        session.endpoint.groups.sync,
+        group,
         body.generation_id,
         body.member_id or "",
         body.group_instance_id if request.version >= 3 else None,
         {each.member_id or "": each.assignment or b"" for each in body.assignments or ()},
         partial(_synced, session, request),
     )
+    if code is not Code.NONE:
+        _synced(session, request, SyncResult(code=code))
 
 
 def _synced(session: KafkaSession, request: Request, result: SyncResult) -> None:
@@ -138,7 +139,8 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
     """Start a member's session timeout again."""
     body = request.body
     group = body.group_id or ""
-    code = session.group_code(group) or session.endpoint.groups.heartbeat(
+    code = session.group_code(group) or code_of(
+        session.endpoint.groups.heartbeat,
         group,
         body.generation_id,
         body.member_id or "",
@@ -153,7 +155,7 @@ def leave_group(session: KafkaSession, request: Request) -> Coroutine[Any, Any, 
     group = body.group_id or ""
     refused = session.group_code(group)
     if request.version < 3:
-        code = refused or groups.leave(group, body.member_id or "", None)
+        code = refused or code_of(groups.leave, group, body.member_id or "", None)
         session.answer(request, LeaveGroupResponse(error_code=code))
         return None
     members = body.members or ()
@@ -179,7 +181,7 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
     return LeaveGroupResponse.MemberResponse(
         member_id=member_id,
         group_instance_id=instance_id,
-        error_code=refused or leave(group, member_id or "", instance_id),
+        error_code=refused or code_of(leave, group, member_id or "", instance_id),
     )
 
 
@@ -204,16 +206,15 @@ def _description(session: KafkaSession, name: str) -> Any:
     coordinator = session.endpoint.groups
     code = session.group_code(name)
     group = coordinator.groups.get(name) if code is Code.NONE else None
-    members = [] if group is None else [_member(group, each) for each in group.members]
-    if group is not None:
+    members: list[Any] = []
+    # A group of the consumer protocol is described by ConsumerGroupDescribe.
+    state, kind, protocol = "Dead" if code is Code.NONE else "", "", ""
+    if isinstance(group, Group):
+        members = [_member(group, each) for each in group.members]
         protocol = (group.protocol or "") if group.state is State.STABLE else ""
-        state, kind = group.state.value, group.protocol_type
-    elif code is Code.NONE and name in coordinator.consumers.groups:
-        state, kind, protocol = "Dead", "", ""  # it is described by ConsumerGroupDescribe
-    elif code is Code.NONE and coordinator.offsets.of_group(name):
-        state, kind, protocol = "Empty", coordinator.offsets.types[name], ""
-    else:
-        state, kind, protocol = "Dead" if code is Code.NONE else "", "", ""
+        state, kind = group.state, group.protocol_type
+    elif code is Code.NONE and group is None and coordinator.offsets.of_group(name):
+        state, kind = State.EMPTY, coordinator.offsets.types[name]
     return DescribeGroupsResponse.DescribedGroup(
         error_code=code,
         group_id=name,
@@ -268,7 +269,7 @@ async def delete_groups(session: KafkaSession, request: Request) -> None:
     dropped: dict[str, asyncio.Future[None]] = {}
     names = (name or "" for name in request.body.groups_names or ())
     async for name in session.named(names, lambda name: PART_BYTES + len(name)):
-        codes[name] = session.group_code(name) or endpoint.groups.deletable(name)
+        codes[name] = session.group_code(name) or code_of(endpoint.groups.check_deletable, name)
         if codes[name] is Code.NONE:
             dropped[name] = endpoint.offsets.dropping(name, None)
     for name, done in dropped.items():
@@ -302,8 +303,7 @@ def _parts_of_list(session: KafkaSession, request: Request) -> int:
     body, coordinator = request.body, session.endpoint.groups
     asked = len(body.states_filter or ()) if request.version >= 4 else 0
     asked += len(body.types_filter or ()) if request.version >= 5 else 0
-    live = len(coordinator.groups) + len(coordinator.consumers.groups)
-    return asked + live + len(coordinator.offsets.types)
+    return asked + len(coordinator.groups) + len(coordinator.offsets.types)
 
 
 #: A commit of more partitions is checked and answered in turns.
@@ -399,7 +399,8 @@ class _Commit:
         """Store the offsets; `done` is called when they are durable, or cannot be stored."""
         body, endpoint, version = self._body, self._session.endpoint, self._version
         group = body.group_id or ""
-        code = self._session.group_code(group) or endpoint.groups.check_commit(
+        code = self._session.group_code(group) or code_of(
+            endpoint.groups.check_commit,
             group,
             body.generation_id_or_member_epoch if version >= 1 else -1,
             (body.member_id or "") if version >= 1 else "",
@@ -493,12 +494,11 @@ async def _fetched_group(
 
 def _fetch_code(session: KafkaSession, group: str, asked: Any) -> Code:
     """The code that refuses a member of the consumer protocol its group's offsets."""
-    groups = session.endpoint.groups.consumers
-    known = groups.groups.get(group)
+    known = session.endpoint.groups.groups.get(group)
     member_id, epoch = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
-    if known is None or (not member_id and epoch < 0):
+    if not isinstance(known, ConsumerGroup) or (not member_id and epoch < 0):
         return Code.NONE
-    return groups.check_offsets(known, member_id or "", epoch)
+    return code_of(known.check_commit, epoch, member_id or "", None, knows_epochs=True)
 
 
 def _fetched_of(body: Any, offsets: Mapping[Partition, Committed]) -> Iterable[Partition]:
@@ -536,7 +536,7 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
         code = offset_code(session, at)
         is_read = code is Code.NONE and reads(topic)
         codes[at] = Code.GROUP_SUBSCRIBED_TO_TOPIC if is_read else code
-    code = session.group_code(group) or endpoint.groups.forgettable(group)
+    code = session.group_code(group) or code_of(endpoint.groups.check_forgettable, group)
     dropped = [at for at, refusal in codes.items() if refusal is Code.NONE]
     if code is Code.NONE and dropped:
         try:
@@ -661,9 +661,12 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
     run_blocking = endpoint.services.run_blocking
     if beat.epoch < JOINS:
         return coordinator.leave_consumer(beat)
-    groups, looked_up = coordinator.consumers, None
+    known, looked_up = coordinator.groups.get(beat.group), None
     changes = endpoint.topics.changes, session.access.generation
-    if regex := groups.regex_due(beat, changes):
+    regex = beat.regex
+    if isinstance(known, ConsumerGroup):
+        regex = known.regex_due(beat, changes)
+    if regex:
         looked_up_s = asyncio.get_running_loop().time()
         names = [
             name
@@ -673,12 +676,12 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
         matched = await run_blocking(lambda: matching(regex, names))
         looked_up = RegexMatch(regex, matched, changes, looked_up_s)
     group, member = coordinator.begin_consumer(beat, looked_up)
-    if group.size > PLANNED_AT_ONCE and group.is_outdated:
+    if group.work > PLANNED_AT_ONCE and group.is_outdated:
         epoch = group.epoch
         group.install(epoch, await run_blocking(group.plan()))
     else:
-        plan_now(group)
-    return groups.finish(group, member, beat)
+        group.plan_now()
+    return coordinator.finish_consumer(group, member, beat)
 
 
 async def consumer_group_describe(session: KafkaSession, request: Request) -> None:
@@ -687,7 +690,7 @@ async def consumer_group_describe(session: KafkaSession, request: Request) -> No
 
     def answer_bytes(name: str | None) -> int:
         nonlocal total_bytes
-        group = coordinator.consumers.groups.get(name or "")
+        group = coordinator.groups.get(name or "")
         size_bytes = PART_BYTES + len(name or "") + (0 if group is None else 2 * group.size_bytes)
         total_bytes += size_bytes
         return size_bytes
@@ -700,16 +703,16 @@ async def consumer_group_describe(session: KafkaSession, request: Request) -> No
 
 def _consumer_group(session: KafkaSession, name: str) -> Any:
     code = session.group_code(name)
-    group = session.endpoint.groups.consumers.groups.get(name) if code is Code.NONE else None
+    group = session.endpoint.groups.groups.get(name) if code is Code.NONE else None
     reason = None if code is Code.NONE else code.name
     if code is Code.NONE and not name:
         code, reason = Code.INVALID_GROUP_ID, "GroupId can't be empty."
-    elif code is Code.NONE and group is None:
+    elif code is Code.NONE and not isinstance(group, ConsumerGroup):
         code, reason = Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group."
-    elif group is not None and not _may_see(session, group):
+    elif isinstance(group, ConsumerGroup) and not _may_see(session, group):
         code = Code.TOPIC_AUTHORIZATION_FAILED
-        group, reason = None, "The group has topics that the client is not allowed to describe."
-    if group is None:
+        reason = "The group has topics that the client is not allowed to describe."
+    if code is not Code.NONE or not isinstance(group, ConsumerGroup):
         return _ConsumerGroup(error_code=code, error_message=reason, group_id=name)
     return _ConsumerGroup(
         error_code=code,

@@ -1,9 +1,8 @@
 """Produce: stores record sets, and answers when all are durable.
 
-The steps: open the partitions, check each set, then append all in one step of the event loop, so
-that no other request comes in between. A set that is refused does not keep the others from being
-stored. The request is answered when every commit is done; it shares the group commit with the
-publishes of Pulsar's clients.
+The steps: open the partitions, check each set, then append them. A set that is refused does not
+keep the others from being stored. The request is answered when every commit is done; it shares the
+group commit with the publishes of Pulsar's clients.
 
 What the check of a set costs is decided by its records and by its size after decompression, which a
 client may make large with few bytes. So a set is checked on the event loop within narrow bounds
@@ -17,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -70,8 +69,6 @@ IN_THREAD = Bounds(2_048 * KIB, 1_024 * KIB, 2_048 * KIB, 50_000)
 DECOMPRESSION_RECORDS, CONVERTED_RECORDS = 250, 4
 #: More sets than this are checked and appended in turns.
 AT_ONCE_PARTS = 200
-#: Sets with the log's offsets inside are checked once more, as they are appended, up to this many.
-NUMBERED_AGAIN_PARTS = 4
 MAGIC_AT, ATTRIBUTES_AT, COUNT_AT = 16, 22, 57
 _COUNT = struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
@@ -84,12 +81,6 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
     if sum(len(topic.partition_data or ()) for topic in body.topic_data or ()) > AT_ONCE_PARTS:
         return _produce_many(session, request)
     publish = Publish(session, request, list(_parts(session, request)))
-    refusal = _refusal(session, request)
-    if refusal is not None:
-        for part in publish.parts:
-            part.refuse(*refusal)
-        _answer(session, request, publish)
-        return None
     if publish.needs_no_wait():
         _run(session, request, publish)
         return None
@@ -98,10 +89,13 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
 
 def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
     """The sets of a request; those that the client may not write are refused."""
+    refusal = _refusal(session, request)
     for topic in request.body.topic_data or ():
         for each in topic.partition_data or ():
             part = Part(topic.name or "", each.index, each.records)
-            if not session.access.may(Operation.WRITE, part.topic):
+            if refusal is not None:
+                part.refuse(*refusal)
+            elif not session.access.may(Operation.WRITE, part.topic):
                 part.refuse(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
             yield part
 
@@ -120,11 +114,8 @@ def _refusal(session: KafkaSession, request: Request) -> tuple[Code, str] | None
 
 
 async def _prepare_and_run(session: KafkaSession, request: Request, publish: Publish) -> None:
-    try:
-        await publish.prepare()
-        _run(session, request, publish)
-    finally:
-        publish.let_others_number()
+    await publish.prepare()
+    _run(session, request, publish)
 
 
 def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
@@ -137,20 +128,11 @@ def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
 
 async def _produce_many(session: KafkaSession, request: Request) -> None:
     """Store sets for very many partitions, in turns. Later requests wait for the answer."""
-    publish = Publish(
-        session, request, [part async for part in session.in_turns(_parts(session, request))]
-    )
-    refusal = _refusal(session, request)
-    if refusal is not None:
-        async for part in session.in_turns(publish.parts):
-            part.refuse(*refusal)
-    else:
-        await publish.prepare()
+    parts = [part async for part in session.in_turns(_parts(session, request))]
+    publish = Publish(session, request, parts)
+    await publish.prepare()
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    try:
-        await publish.run_in_turns(lambda: None if done.done() else done.set_result(None))
-    finally:
-        publish.let_others_number()
+    await publish.run_in_turns(lambda: None if done.done() else done.set_result(None))
     await done
     if not request.body.acks:
         session.answer_nothing(request)
@@ -250,17 +232,12 @@ class Publish:
         self._is_counted = False
         self._waiting = 1
         self._done: Callable[[], None] = _nothing
-        #: Locks of partitions for which a set of this request has the next offset inside.
-        self._numbering: list[asyncio.Lock] = []
-        self._unnumbered: list[Part] = []
 
     def needs_no_wait(self) -> bool:
         """Whether all partitions are open, their epochs have begun, and all sets are checked now.
 
         Sets are checked as long as they are few and small.
         """
-        if len(self.parts) > AT_ONCE_PARTS:
-            return False
         get = self._endpoint.partitions.get
         epochs = self._endpoint.services.topics.leader_epochs
         steps = 0
@@ -292,21 +269,16 @@ class Publish:
         try:
             async for part in self._session.in_turns(self.parts):
                 if part.code is Code.NONE and not part.is_checked:
-                    await self._prepare(part, self._open)
-            if len(self._unnumbered) <= AT_ONCE_PARTS:
-                # In one order for all requests, so that no two wait for each other.
-                self._unnumbered.sort(key=lambda part: (part.topic, part.index))
-            async for part in self._session.in_turns(self._unnumbered):
-                await self._prepare(part, self._number)
+                    await self._prepare(part)
             await self._add_partitions()
         except BaseException:
-            self.let_others_number()
-            self._uncount()
+            # The connection may be lost meanwhile: what was appended is counted all the same.
+            self._end()
             raise
 
-    async def _prepare(self, part: Part, step: Callable[[Part], Awaitable[None]]) -> None:
+    async def _prepare(self, part: Part) -> None:
         try:
-            await step(part)
+            await self._open(part)
         except KafkaError as refusal:
             self._refuse(part, refusal)
         except (LedgerError, OSError) as error:
@@ -329,10 +301,13 @@ class Publish:
             at = part.topic, part.index
             adds = self._version >= ADDING_VERSION
             await topics.join(part.partition.opened, at, name, producer, adds=adds)
-        if _has_offsets_inside(part):
-            self._unnumbered.append(part)
-        else:
+        if not _has_offsets_inside(part):
             await self._check_in_its_lane(part)
+            return
+        # It gets the log's offsets inside: such sets of others wait until it is appended.
+        async with part.partition.numbering:
+            await self._check_in_its_lane(part)
+            self._run_one(part)
 
     def _outside(self) -> dict[Producer, list[Part]]:
         """By producer, the sets whose partitions must be added to a transaction first."""
@@ -382,23 +357,6 @@ class Publish:
         if sent is None or opened.joined.get((self._transactional_id, sent.producer)) is not None:
             return None
         return sent.producer
-
-    async def _number(self, part: Part) -> None:
-        """Check a set that gets the log's offsets inside; others wait until it is appended.
-
-        With very many sets others do not wait, and fetches set the offsets.
-        """
-        assert part.partition is not None
-        lock = part.partition.numbering
-        if len(self._unnumbered) <= AT_ONCE_PARTS and lock not in self._numbering:
-            await lock.acquire()
-            self._numbering.append(lock)
-        await self._check_in_its_lane(part)
-
-    def let_others_number(self) -> None:
-        """Let other requests check and append such sets, after this one's are appended."""
-        while self._numbering:
-            self._numbering.pop().release()
 
     async def _check_in_its_lane(self, part: Part) -> None:
         if self._check(part, ON_LOOP):
@@ -476,8 +434,8 @@ class Publish:
         self._endpoint.services.budget.give_back(self.size_bytes)
 
     def _run_one(self, part: Part) -> None:
-        """Append one set, unless it is refused."""
-        if part.code is not Code.NONE or part.produced is None:
+        """Append one set, unless it is refused, or appended already."""
+        if part.code is not Code.NONE or part.produced is None or part.appended is not None:
             return
         try:
             self._append(part, self._numbered(part, part.produced))
@@ -562,12 +520,12 @@ class Publish:
     def _numbered(self, part: Part, produced: Produced) -> Produced:
         """The set with the log's next offset inside: checked again if others came in between.
 
-        In that case a large one, or one of many, is stored unchanged, and fetches set the offset.
+        In that case a large one is stored unchanged, and fetches set the offset.
         """
         inside = produced.inner_base_offset
         assert part.partition is not None
         is_right = inside is None or inside == part.partition.ledger.tail.next_index
-        if is_right or len(self.parts) > NUMBERED_AGAIN_PARTS:
+        if is_right:
             return produced
         self._check(part, ON_LOOP)
         return part.produced or produced

@@ -18,7 +18,7 @@ from kafka.protocol.producer import (
     TxnOffsetCommitResponse,
 )
 
-from ....kafka.errors import Code, KafkaError
+from ....kafka.errors import Code, KafkaError, code_of
 from ....kafka.protocol import Request
 from ....kafka.records import NO_PRODUCER, Producer
 from ....ledger import LedgerError
@@ -215,9 +215,8 @@ def _member_code(session: KafkaSession, group: str, body: Any) -> Code:
     generation, member_id, instance_id = body.generation_id, body.member_id, body.group_instance_id
     if generation < 0 and not member_id and instance_id is None:
         return Code.NONE
-    code = session.endpoint.groups.check_commit(
-        group, generation, member_id or "", instance_id, knows_epochs=True
-    )
+    check = session.endpoint.groups.check_commit
+    code = code_of(check, group, generation, member_id or "", instance_id, knows_epochs=True)
     is_other = code in (Code.GROUP_ID_NOT_FOUND, Code.STALE_MEMBER_EPOCH)
     return Code.ILLEGAL_GENERATION if is_other else code
 

@@ -320,7 +320,7 @@ class BookieConnection(asyncio.Protocol):
             return
         now = self._loop.time()
         number = self._exchange.begin(request, done, now)
-        self._write((frame_start(request, number), *request.parts), now, request.timeout_ms)
+        self._write((frame_start(request, number), request.body), now, request.timeout_ms)
 
     def send_adds(self, run: AddRun, done: AddsDone) -> None:
         """Send adds; `done` is called later, or at once if the connection is over."""

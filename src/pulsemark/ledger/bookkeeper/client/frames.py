@@ -6,12 +6,11 @@ No I/O is done here. Adds, of which there are many, are made by `adds`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from ....metadata.crc import Buffer
 from ....metadata.protobuf_fields import ONE_BYTE, varint
 from ....proto.bookkeeper_wire_pb2 import ReadLacRequest, ReadRequest, Response, WriteLacRequest
 from .errors import BookieProtocolError
@@ -58,24 +57,24 @@ FENCE = 1
 _LENGTH = struct.Struct(">I")
 
 
+_READ, _WRITE_LAC, _READ_LAC, _START_TLS = (tag(number, LEN) for number in (100, 103, 104, 106))
+
+
 class Outgoing(NamedTuple):
     """A request without its number: the same for every bookie that it goes to."""
 
     operation: int
     ledger_id: int
     entry_id: int
-    parts: Sequence[Buffer]
+    body: bytes
     """The message after its header."""
-    size_bytes: int
-    """The size of the parts."""
     timeout_ms: int
     high_priority: bool = False
 
-
-_READ = tag(100, LEN)
-_WRITE_LAC_FIELD = tag(103, LEN)
-_READ_LAC_FIELD = tag(104, LEN)
-_START_TLS_FIELD = tag(106, LEN)
+    @property
+    def size_bytes(self) -> int:
+        """The size of the body."""
+        return len(self.body)
 
 
 def read_request(
@@ -96,16 +95,15 @@ def read_request(
         message.masterKey = master_key
     if fence:
         message.flag = FENCE
-    encoded = message.SerializeToString()
-    part = _READ + varint(len(encoded)) + encoded
-    return Outgoing(READ_ENTRY, ledger_id, entry_id, (part,), len(part), timeout_ms, high_priority)
+    body = _field(_READ, message.SerializeToString())
+    return Outgoing(READ_ENTRY, ledger_id, entry_id, body, timeout_ms, high_priority)
 
 
 def read_lac_request(ledger_id: int, *, timeout_ms: int) -> Outgoing:
     """Make a READ_LAC: asks for the ledger's last confirmed entry."""
-    encoded = ReadLacRequest(ledgerId=ledger_id).SerializeToString()
-    part = _READ_LAC_FIELD + varint(len(encoded)) + encoded
-    return Outgoing(READ_LAC, ledger_id, -1, (part,), len(part), timeout_ms)
+    message = ReadLacRequest(ledgerId=ledger_id)
+    body = _field(_READ_LAC, message.SerializeToString())
+    return Outgoing(READ_LAC, ledger_id, -1, body, timeout_ms)
 
 
 def write_lac_request(
@@ -115,19 +113,21 @@ def write_lac_request(
     message = WriteLacRequest(
         ledgerId=ledger_id, lac=last_confirmed, masterKey=master_key, body=body
     )
-    encoded = message.SerializeToString()
-    part = _WRITE_LAC_FIELD + varint(len(encoded)) + encoded
-    return Outgoing(WRITE_LAC, ledger_id, -1, (part,), len(part), timeout_ms)
+    sent = _field(_WRITE_LAC, message.SerializeToString())
+    return Outgoing(WRITE_LAC, ledger_id, -1, sent, timeout_ms)
 
 
 def start_tls_request() -> Outgoing:
     """Make a START_TLS; the handshake follows its answer."""
-    part = _START_TLS_FIELD + varint(0)
-    return Outgoing(START_TLS, -1, -1, (part,), len(part), timeout_ms=0)
+    return Outgoing(START_TLS, -1, -1, _field(_START_TLS, b""), timeout_ms=0)
+
+
+def _field(tag_bytes: bytes, encoded: bytes) -> bytes:
+    return tag_bytes + varint(len(encoded)) + encoded
 
 
 def frame_start(request: Outgoing, number: int) -> bytes:
-    """The bytes of a frame before the request's parts: its length and the header."""
+    """The bytes of a frame before the request's body: its length and the header."""
     header = b"\x08\x03\x10" + bytes((request.operation,)) + b"\x18" + varint(number)
     if request.high_priority:
         header += b"\x20" + bytes((HIGH_PRIORITY,))

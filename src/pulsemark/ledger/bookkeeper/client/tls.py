@@ -98,8 +98,8 @@ class _Asking(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         request = start_tls_request()
-        parts = [frame_start(request, _NUMBER), *request.parts]
-        cast("asyncio.WriteTransport", transport).writelines(parts)
+        frame = frame_start(request, _NUMBER) + request.body
+        cast("asyncio.WriteTransport", transport).write(frame)
 
     def data_received(self, data: bytes) -> None:
         try:

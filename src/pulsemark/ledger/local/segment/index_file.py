@@ -1,9 +1,8 @@
 """Reading and writing index files: the only place that knows their layout.
 
 The index of an open segment, opening a folder, reading damaged headers and `verify` all read
-through `IndexFile`. It checks the format of what it reads; its callers decide whether to trust the
-content. `IndexWriter` writes for the segment's owner. The file is a cache, so it is synced only
-where the order of its parts matters.
+through `IndexFile`, and the segment's owner writes through it. It checks the format of what it
+reads; its callers decide whether to trust the content.
 
 docs/formats.md has its bytes: address and time of every entry, 16 bytes each, in chunks of exactly
 1024 rows; only the last one of a sealed segment may have fewer. A chunk's numbers are columns, so
@@ -14,18 +13,17 @@ removed or lost since. It also has the second copy of the segment's header.
 
 from __future__ import annotations
 
-import os
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from ....metadata.crc import crc32c
-from ....records import record
+from ....records import FactsError, record
 from ...run import IoCount, Row
 from ..io.files import Buffer, Files, read_up_to, write_all
 from ..io.folder import SegmentId, index_path
@@ -36,21 +34,25 @@ _CHUNKS_AT_ONCE = 16
 
 
 class IndexFile:
-    """An index file by a descriptor, which the caller closes. All methods raise OSError."""
+    """An index file by a descriptor, which the caller closes. All methods raise OSError.
 
-    def __init__(self, files: Files, fd: int, segment_id: SegmentId) -> None:
+    ``head`` is all before the chunks (`index_head`), for what needs to know where they are.
+    """
+
+    def __init__(self, files: Files, fd: int, segment_id: SegmentId, head: bytes = b"") -> None:
         self._files = files
         self._fd = fd
         self._seed = index_seed(*segment_id)
+        self._head = head
 
     @property
     def size_bytes(self) -> int:
         """The file's size now."""
         return self._files.size(self._fd)
 
-    def begins_with(self, head: bytes) -> bool:
-        """Whether the file begins with these bytes."""
-        return read_up_to(self._files, self._fd, len(head), 0) == head
+    def begins_with_head(self) -> bool:
+        """Whether the file begins with the segment's head."""
+        return read_up_to(self._files, self._fd, len(self._head), 0) == self._head
 
     def second_header(self) -> bytes:
         """The bytes at the place of the second copy of the segment's header, unchecked."""
@@ -64,21 +66,52 @@ class IndexFile:
         data = read_up_to(self._files, self._fd, TRAILER_SIZE, size - TRAILER_SIZE)
         return unpack_trailer(data, self._seed)
 
-    def chunk(self, number: int, head_size: int, io: IoCount | None = None) -> Chunk:
-        """Chunk ``number``; ``head_size`` is the size of all before. Raises BadIndexError."""
-        data = read_up_to(self._files, self._fd, CHUNK_BYTES, chunk_offset(number, head_size))
+    def chunk(self, number: int, io: IoCount | None = None) -> Chunk:
+        """Chunk ``number``. Raises BadIndexError."""
+        data = read_up_to(self._files, self._fd, CHUNK_BYTES, self.chunk_at(number))
         if io is not None:
             io.add(len(data))
         return unpack_chunk(data, self._seed, number * CHUNK_ROWS)
 
-    def ends(self, number: int, head_size: int) -> Iterator[ChunkEnds]:
-        """The ends of up to 16 chunks from ``number`` on, or BadIndexError at a damaged one."""
-        size = _CHUNKS_AT_ONCE * CHUNK_BYTES
-        data = read_up_to(self._files, self._fd, size, chunk_offset(number, head_size))
-        view = memoryview(data)
-        for at in range(0, max(1, len(data)), CHUNK_BYTES):
-            yield unpack_chunk_ends(view[at : at + CHUNK_BYTES], self._seed, number * CHUNK_ROWS)
-            number += 1
+    def chunks(self) -> Iterator[Chunk]:
+        """All chunks, or BadIndexError at a damaged one; a trailer is no chunk."""
+        number, size = 0, _CHUNKS_AT_ONCE * CHUNK_BYTES
+        while (at := self.chunk_at(number)) < self.size_bytes:
+            view = memoryview(read_up_to(self._files, self._fd, size, at))
+            for start in range(0, len(view), CHUNK_BYTES):
+                part = view[start : start + CHUNK_BYTES]
+                yield unpack_chunk(part, self._seed, number * CHUNK_ROWS)
+                number += 1
+
+    def chunk_at(self, number: int) -> int:
+        """The offset of a chunk."""
+        return chunk_offset(number, len(self._head))
+
+    # Writing, without a sync
+
+    def write_head(self) -> None:
+        """Write what is before the chunks."""
+        write_all(self._files, self._fd, [self._head], 0)
+
+    def write_chunk(self, number: int, chunk: Chunk) -> int:
+        """Write a chunk in its place. Return its end."""
+        at = self.chunk_at(number)
+        return at + write_all(self._files, self._fd, [chunk.pack(self._seed)], at)
+
+    def write_trailer(self, trailer: Trailer, end: int) -> None:
+        """Write the trailer at the end of the last chunk."""
+        write_all(self._files, self._fd, [trailer.pack(self._seed)], end)
+
+    def cut(self, number: int) -> bool:
+        """Cut the file off before a chunk; False: it ends there already."""
+        end = self.chunk_at(number)
+        if is_longer := self.size_bytes > end:
+            self._files.ftruncate(self._fd, end)
+        return is_longer
+
+    def sync(self) -> None:
+        """Make durable what was written."""
+        self._files.fdatasync(self._fd)
 
 
 def index_head(header: SegmentHeader) -> bytes:
@@ -86,83 +119,6 @@ def index_head(header: SegmentHeader) -> bytes:
     segment's header.
     """
     return pack_index_header(*header.segment_id, header.pack() if header.secret else b"")
-
-
-def write_head(files: Files, path: Path, header: SegmentHeader) -> None:
-    """Create an index file with its header only, which has the copy of the segment's header."""
-    with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
-        write_all(files, fd, [index_head(header)], 0)
-
-
-class IndexWriter:
-    """The index file of one segment, written by its owner. All methods raise OSError."""
-
-    def __init__(self, files: Files, path: Path, header: SegmentHeader) -> None:
-        """``header`` is the segment's."""
-        self._files = files
-        self._path = path
-        self._seed = index_seed(*header.segment_id)
-        self.head = index_head(header)
-        """All that is before the chunks."""
-        self._sync_failed = False
-        """A sync of the file failed: it must never be synced again."""
-
-    def write(self, number: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Write full chunks from ``number`` on, one per step of the iterator. Not synced."""
-        with self._to_write(number) as fd:
-            for chunk in chunks:
-                write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
-                yield chunk
-                number += 1
-
-    def seal(self, number: int, rest: Chunk | None, trailer: Trailer) -> bool:
-        """Write the last chunk, number ``number``, then the trailer, each synced; False: not done.
-
-        The chunks are durable before the trailer is written. So if there is a trailer and a chunk
-        does not match its checksum, that is damage, and not a write torn by a power cut.
-        """
-        if self._sync_failed:
-            return False
-        end = at = self._chunk_at(number)
-        with self._to_write(number) as fd:
-            if self._files.size(fd) > at:  # it was sealed before, with other rows
-                self._files.ftruncate(fd, at)
-                self._sync(fd)
-            if rest is not None:
-                end += write_all(self._files, fd, [rest.pack(self._seed)], at)
-            self._sync(fd)
-            write_all(self._files, fd, [trailer.pack(self._seed)], end)
-            self._sync(fd)
-        return True
-
-    def begin(self, number: int) -> None:
-        """Make the second header durable, after ``number`` chunks. The caller syncs the folder."""
-        if not self._sync_failed:
-            with self._to_write(number) as fd:
-                self._sync(fd)
-
-    def repair(self, number: int, chunk: Chunk) -> None:
-        """Write the header and one chunk again. Not synced."""
-        with self._to_write(0) as fd:
-            write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
-
-    def _chunk_at(self, number: int) -> int:
-        return chunk_offset(number, len(self.head))
-
-    @contextmanager
-    def _to_write(self, number: int) -> Iterator[int]:
-        """Open the file; write its header if no chunk was written yet."""
-        with self._files.opened(self._path, os.O_RDWR | os.O_CREAT) as fd:
-            if number == 0:
-                write_all(self._files, fd, [self.head], 0)
-            yield fd
-
-    def _sync(self, fd: int) -> None:
-        try:
-            self._files.fdatasync(fd)
-        except OSError:
-            self._sync_failed = True
-            raise
 
 
 @contextmanager
@@ -184,7 +140,6 @@ ROW_SIZE = 16
 
 _HEADER = struct.Struct("<8sHHIQI")
 _U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 INDEX_HEADER_SIZE = _HEADER.size + _U32.size
 _CHUNK_LEAD = struct.Struct("<4sI")
 _CHUNK = struct.Struct("<IIQIIII")
@@ -199,12 +154,11 @@ _SEED = struct.Struct("<QI")
 assert (INDEX_HEADER_SIZE, CHUNK_HEADER_SIZE, TRAILER_SIZE) == (32, 40, 40)
 
 
-class BadIndexError(Exception):
+class BadIndexError(FactsError, text="{reason}"):
     """The index file is damaged at ``row``; that part is made again from the segment."""
 
-    def __init__(self, reason: str, row: int) -> None:
-        self.row = row
-        super().__init__(reason)
+    reason: str
+    row: int
 
 
 def index_seed(ledger_id: int, segment_no: int) -> int:
@@ -270,49 +224,8 @@ class Chunk:
         return _CHUNK_LEAD.pack(_CHUNK_MARKER, crc32c(core, seed)) + core
 
 
-class ChunkEnds(NamedTuple):
-    """The facts of a chunk for loading an index: its predecessors' sums, and its last row."""
-
-    row_count: int
-    time_before_ms: int
-    next_before: int
-    end_offset: int
-    last_time_ms: int
-    last_next: int
-
-
-def unpack_chunk_ends(data: Buffer, seed: int, first_row: int) -> ChunkEnds:
-    """As `unpack_chunk`, with the same checks, without making columns."""
-    count, time_before, next_before, end, _, _ = _checked_chunk(data, seed, first_row)
-    times_end = CHUNK_HEADER_SIZE + 8 * count
-    (last_time,) = _U64.unpack_from(data, times_end - 8)
-    (last_next,) = _U32.unpack_from(data, times_end + 4 * (count - 1))
-    return ChunkEnds(count, time_before, next_before, end, last_time, last_next)
-
-
 def unpack_chunk(data: Buffer, seed: int, first_row: int) -> Chunk:
     """Parse the chunk that begins with row ``first_row``; raises BadIndexError."""
-    count, time_before, next_before, end, content_crc, content_known = _checked_chunk(
-        data, seed, first_row
-    )
-    view = memoryview(data)
-    times_end = CHUNK_HEADER_SIZE + 8 * count
-    nexts_end = times_end + 4 * count
-    return Chunk(
-        first_row,
-        time_before,
-        next_before,
-        end,
-        _column("Q", view[CHUNK_HEADER_SIZE:times_end]),
-        _column("I", view[times_end:nexts_end]),
-        _column("I", view[nexts_end : CHUNK_HEADER_SIZE + count * ROW_SIZE]),
-        content_crc,
-        content_known == 1,
-    )
-
-
-def _checked_chunk(data: Buffer, seed: int, first_row: int) -> tuple[int, int, int, int, int, int]:
-    """The header's fields from the row count on, after all checks; raises BadIndexError."""
     if len(data) < CHUNK_HEADER_SIZE:
         raise BadIndexError("chunk header is cut off", first_row)
     marker, crc = _CHUNK_LEAD.unpack_from(data)
@@ -324,7 +237,19 @@ def _checked_chunk(data: Buffer, seed: int, first_row: int) -> tuple[int, int, i
     view = memoryview(data)
     if crc32c(view[_CHUNK_LEAD.size : size], seed) != crc or found_row != first_row:
         raise BadIndexError("chunk checksum does not match", first_row)
-    return count, time_before, next_before, end, content_crc, content_known
+    times_end = CHUNK_HEADER_SIZE + 8 * count
+    nexts_end = times_end + 4 * count
+    return Chunk(
+        first_row,
+        time_before,
+        next_before,
+        end,
+        _column("Q", view[CHUNK_HEADER_SIZE:times_end]),
+        _column("I", view[times_end:nexts_end]),
+        _column("I", view[nexts_end:size]),
+        content_crc,
+        content_known == 1,
+    )
 
 
 @record(frozen=True)

@@ -18,7 +18,6 @@ those without are void.
 
 from __future__ import annotations
 
-import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -28,6 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from ....metadata.crc import crc32c
+from ....records import FactsError
 from ...entry import KINDS, LAST_KIND, Entry, EntryKind, RecordHead
 from ...limits import BODY_CRC_OURS, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 from ...position import Position
@@ -35,7 +35,7 @@ from ...run import DamagedRecordError, IoCount, Probe, Row, Run
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files, read_up_to
 from ..io.folder import SegmentId
-from .index_file import CHUNK_ROWS, BadIndexError, Chunk
+from .index_file import CHUNK_ROWS, Chunk
 from .record_format import (
     BODY_CRC_SIZE,
     BROKER_TIMESTAMP_TAG,
@@ -54,12 +54,11 @@ from .record_format import (
     whole_record,
 )
 from .segment_format import HeadCut, SegmentHeader, read_cut, write_cut
-from .time_index import TimeIndex, index_from_records, index_lost_rows
+from .time_index import TimeIndex, index_from_records
 
 _PROBE_BYTES = 64
 """Size of the usual head: header, prefix (broker time, index below 2^28) and six body bytes."""
 _LONGEST_HEAD_BYTES = RECORD_HEADER_SIZE + MAX_PREFIX_BYTES + CHECKED_BODY_BYTES
-_log = logging.getLogger(__name__)
 
 
 class SegmentState(Enum):
@@ -104,14 +103,14 @@ GONE = frozenset({_S.VOID, _S.REMOVED})
 """The file is removed or about to be: it needs no sync, and failing to read it is not damage."""
 
 
-class SegmentStateError(Exception):
+class SegmentStateError(
+    FactsError, text="segment {name} is {old.value} and cannot become {new.value}"
+):
     """A transition that is not in `FOLLOWING`: a mistake in this program."""
 
-    def __init__(self, name: str, old: SegmentState, new: SegmentState) -> None:
-        self.name = name
-        self.old = old
-        self.new = new
-        super().__init__(f"segment {name} is {old.value} and cannot become {new.value}")
+    name: str
+    old: SegmentState
+    new: SegmentState
 
 
 _changing = threading.Lock()
@@ -195,8 +194,6 @@ class Segment(Run):
     def truncate(self, entry_count: int) -> None:
         with self.index.writing:
             was_shown = self.entry_count
-            if entry_count < self.index.count:
-                self.chunk(entry_count)  # the only part that may have to be read or repaired first
             to_digest = self.index.truncate(entry_count)
             self.show(entry_count)
             if to_digest is not None:
@@ -291,44 +288,18 @@ class Segment(Run):
                 self._files, fd, self.header, self.index, self.append_time_max_ms, cut=cut
             )
 
-    def _repair_index(self, row: int) -> None:
-        """The index file is damaged at ``row``: make that chunk again from the records."""
-        number = row // CHUNK_ROWS
-        _log.warning("%s: index damaged at row %d; making it again", self.path, row)
-        cut = self._read_cut()
-        with self.index.writing, self._fds.use(self.path) as fd:
-            fresh = self.index.before_chunk(number)
-            if number == 0:
-                fresh.end_offset = self.header.size_bytes
-            limit = min((number + 1) * CHUNK_ROWS, self.index.count)
-            index_from_records(self._files, fd, self.header, fresh, 0, cut=cut, row_limit=limit)
-            index_lost_rows(fresh, limit, self.index.next_after(number))
-            self.index.repair(number, fresh)
-
     def row(self, row: int, io: IoCount | None = None) -> Row:
-        return self.chunk(row, io).row(row)
+        return self.index.chunk_of(row, io).row(row)
 
     def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
-        """The chunk of the index that holds ``row``; made again if the file is damaged."""
-        try:
-            return self.index.chunk_of(row, io)
-        except BadIndexError:
-            self._repair_index(row)
-            return self.index.chunk_of(row, io)
+        """The chunk of the index that holds ``row``."""
+        return self.index.chunk_of(row, io)
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
-        try:
-            return self.index.find_time(time_ms, limit, io)
-        except BadIndexError as bad:
-            self._repair_index(bad.row)
-            return self.index.find_time(time_ms, limit, io)
+        return self.index.find_time(time_ms, limit, io)
 
     def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
-        try:
-            return self.index.find_message(message, limit, io)
-        except BadIndexError as bad:
-            self._repair_index(bad.row)
-            return self.index.find_message(message, limit, io)
+        return self.index.find_message(message, limit, io)
 
     # Heads of records
 

@@ -13,11 +13,13 @@ reader passes ``limit``, the number of rows that are durable.
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ....metadata.crc import crc32c
@@ -32,11 +34,9 @@ from .index_file import (
     CHUNK_ROWS,
     BadIndexError,
     Chunk,
-    ChunkEnds,
     IndexFile,
-    IndexWriter,
     Trailer,
-    chunk_offset,
+    index_head,
 )
 from .record_format import (
     BROKER_TIMESTAMP_TAG,
@@ -47,7 +47,9 @@ from .record_format import (
     whole_record,
 )
 from .scan import scan_records
-from .segment_format import NO_CUT, HeadCut, SegmentHeader
+from .segment_format import NO_CUT, HeadCut, SegmentHeader, read_cut
+
+_log = logging.getLogger(__name__)
 
 ChunkCache = Lru[tuple[SegmentId, int], Chunk]
 """The chunks that were read last, for all segments of a store: by segment and number. A chunk has
@@ -68,7 +70,9 @@ class TimeIndex:
         self._header = header
         self._id = header.segment_id
         self._cache = cache
-        self._file = IndexWriter(files, path, header)
+        self._head = index_head(header)
+        self._sync_failed = False
+        """A sync of the file failed: it must never be synced again."""
         self.writing = threading.RLock()
         """Held while the file is written, and while rows are cut off."""
         self._chunks: dict[int, Chunk] = {}
@@ -204,58 +208,90 @@ class TimeIndex:
                 return self._offsets[0], end
         return None
 
-    # The index file
+    # The index file: a cache, synced only where the order of its parts matters
 
     def flush(self, durable: int) -> None:
-        """Move full chunks of durable rows to the file. Not synced: the file is a cache."""
+        """Move full chunks of durable rows to the file. Not synced."""
         last = durable // CHUNK_ROWS
         if last <= self._in_file:
             return
-        with self.writing:
-            chunks = [self._chunks[number] for number in range(self._in_file, last)]
-            for number, chunk in enumerate(self._file.write(self._in_file, chunks), self._in_file):
-                self._in_file = number + 1
-                self._cache.put((self._id, number), chunk)
-                del self._chunks[number]
+        with self.writing, self._to_write() as file:
+            for number in range(self._in_file, last):
+                self._move(number, file)
+
+    def _move(self, number: int, file: IndexFile) -> None:
+        chunk = self._chunks[number]
+        file.write_chunk(number, chunk)
+        self._in_file = number + 1
+        self._cache.put((self._id, number), chunk)
+        del self._chunks[number]
 
     def seal(self, append_time_max_ms: int) -> None:
-        """Write what is left, then the trailer: the segment has ended. Raises OSError."""
+        """Write what is left, then the trailer: the segment has ended. Raises OSError.
+
+        The chunks are durable before the trailer is written. So if there is a trailer and a chunk
+        does not match its checksum, that is damage, and not a write torn by a power cut.
+        """
         self.flush(self.count)
-        number = self._in_file
-        rest = self._chunks.get(number)
+        if self._sync_failed:
+            return
         trailer = Trailer(
             self.count, self.next_message, self.end_offset, self.time_max_ms, append_time_max_ms
         )
-        self.sealed = self._file.seal(number, rest, trailer)
-        if self.sealed and rest is not None:
+        with self._to_write() as file:
+            number = self._in_file
+            if file.cut(number):  # it was sealed before, with other rows
+                self._sync(file)
+            rest, end = self._chunks.get(number), file.chunk_at(number)
+            if rest is not None:
+                end = file.write_chunk(number, rest)
+            self._sync(file)
+            file.write_trailer(trailer, end)
+            self._sync(file)
+        self.sealed = True
+        if rest is not None:
             self._cache.put((self._id, number), rest)
-            self._chunks.pop(number, None)
+            del self._chunks[number]
             self._in_file = number + 1
 
     def begin(self) -> None:
         """Write the second header durably. The caller syncs the folder. Raises OSError."""
-        if self._header.secret and not self.sealed:
-            self._file.begin(self._in_file)
+        if self._header.secret and not self.sealed and not self._sync_failed:
+            with self._to_write() as file:
+                self._sync(file)
+
+    @contextmanager
+    def _to_write(self) -> Iterator[IndexFile]:
+        """Open the file; write its head if no chunk was written yet."""
+        with self._files.opened(self._path, os.O_RDWR | os.O_CREAT) as fd:
+            file = self._opened(fd)
+            if not self._in_file:
+                file.write_head()
+            yield file
+
+    def _opened(self, fd: int) -> IndexFile:
+        return IndexFile(self._files, fd, self._id, self._head)
+
+    def _sync(self, file: IndexFile) -> None:
+        try:
+            file.sync()
+        except OSError:
+            self._sync_failed = True
+            raise
 
     def load(self) -> Trailer | None:
         """Load the good part of the file, without BadIndexError; the trailer if it is sealed."""
-        with suppress(FileNotFoundError, BadIndexError), self._files.opened(self._path) as fd:
-            return self._load(fd)
-        return None
-
-    def _load(self, fd: int) -> Trailer | None:
-        file = self._reading(fd)
-        if not file.begins_with(self._file.head):
-            return None
-        trailer = file.trailer()
-        try:
-            self._take_over_chunks(file, trailer)
-        except BadIndexError:
-            trailer = None
-        if trailer is not None and trailer.row_count == self.count:
-            self.sealed = True
-            return trailer
-        self.reopen()
+        with suppress(FileNotFoundError), self._files.opened(self._path) as fd:
+            file = self._opened(fd)
+            if not file.begins_with_head():
+                return None
+            trailer = file.trailer()
+            with suppress(BadIndexError):
+                self._take_over(file, trailer)
+                if trailer is not None and trailer.row_count == self.count:
+                    self.sealed = True
+                    return trailer
+            self.reopen()
         return None
 
     def reopen(self) -> None:
@@ -265,50 +301,45 @@ class TimeIndex:
         self.truncate(self.count - self.count % CHUNK_ROWS)
         self.sealed = False
 
-    def _take_over_chunks(self, file: IndexFile, trailer: Trailer | None) -> None:
+    def _take_over(self, file: IndexFile, trailer: Trailer | None) -> None:
         """Take over the file's chunks up to its end. Raises BadIndexError."""
-        size, head_size = file.size_bytes, len(self._file.head)
         last = trailer.row_count if trailer is not None else None
-        while self.count != last and chunk_offset(self._in_file, head_size) < size:
-            for chunk in file.ends(self._in_file, head_size):
-                if trailer is None and chunk.row_count < CHUNK_ROWS:
-                    return  # a last chunk without its trailer is read from the segment again
-                self._take_over(chunk)
-                if self.count == last:
-                    break
+        for chunk in file.chunks() if last != 0 else ():
+            if trailer is None and len(chunk.times) < CHUNK_ROWS:
+                return  # a last chunk without its trailer is read from the segment again
+            self._time_before.append(chunk.time_before_ms)
+            self._next_before.append(chunk.next_before)
+            self._end_before.append(self.end_offset)
+            self._in_file += 1
+            self._digesting = self._in_file
+            self.count += len(chunk.times)
+            self.time_max_ms, self.next_message = chunk.times[-1], chunk.nexts[-1]
+            self.end_offset = self.digested_end = chunk.end_offset
+            if self.count == last:
+                return
 
-    def _take_over(self, chunk: ChunkEnds) -> None:
-        self._time_before.append(chunk.time_before_ms)
-        self._next_before.append(chunk.next_before)
-        self._end_before.append(self.end_offset)
-        self._in_file += 1
-        self._digesting = self._in_file
-        self.digested_end = chunk.end_offset
-        self.count += chunk.row_count
-        self.time_max_ms = chunk.last_time_ms
-        self.next_message = chunk.last_next
-        self.end_offset = chunk.end_offset
-
-    def before_chunk(self, number: int) -> TimeIndex:
-        """An index of the same segment that ends before chunk ``number``, to remake that chunk."""
+    def _remade(self, number: int) -> Chunk:
+        """Make a chunk again from the records; write it to the file if that may be written."""
+        segment = self._path.with_suffix(".log")
+        _log.warning("%s: index damaged at row %d; making it again", segment, number * CHUNK_ROWS)
         fresh = TimeIndex(self._files, self._fds, self._path, self._header, self._cache)
-        fresh.time_max_ms = self._time_before[number]
-        fresh.count = number * CHUNK_ROWS
-        fresh.next_message = self._next_before[number]
-        fresh.end_offset = self._end_before[number]
-        fresh._digesting = number
-        return fresh
-
-    def repair(self, number: int, fresh: TimeIndex) -> None:
-        """Take chunk ``number`` from ``fresh``, and write it to the file if that may be written."""
-        chunk = fresh._chunks[number]
-        self._cache.put((self._id, number), chunk)
-        if self._fds.read_only:
-            return
-        self._file.repair(number, chunk)
-
-    def _reading(self, fd: int) -> IndexFile:
-        return IndexFile(self._files, fd, self._id)
+        with self.writing, self._fds.use(segment) as fd:
+            fresh.time_max_ms = self._time_before[number]
+            fresh.count = number * CHUNK_ROWS
+            fresh.next_message = self._next_before[number]
+            fresh.end_offset = self._end_before[number]
+            fresh._digesting = number
+            limit = min((number + 1) * CHUNK_ROWS, self.count)
+            cut = read_cut(self._files, segment, *self._id)
+            index_from_records(self._files, fd, self._header, fresh, 0, cut=cut, row_limit=limit)
+            following = self._next_before[number + 1 : number + 2]
+            index_lost_rows(fresh, limit, following[0] if following else self.next_message)
+            chunk = fresh._chunks[number]
+            if not self._fds.read_only:
+                with self._to_write() as file:
+                    file.write_head()
+                    file.write_chunk(number, chunk)
+        return chunk
 
     # Looking up
 
@@ -318,7 +349,7 @@ class TimeIndex:
         return max(0, self.count - self._in_file * CHUNK_ROWS)
 
     def chunk_of(self, row: int, io: IoCount | None = None) -> Chunk:
-        """The chunk that holds ``row``. Raises BadIndexError if the file was damaged since."""
+        """The chunk that holds ``row``; made again if the file was damaged since."""
         number = row // CHUNK_ROWS
         chunk = self._chunks.get(number)
         if chunk is not None:
@@ -326,16 +357,13 @@ class TimeIndex:
         key = (self._id, number)
         chunk = self._cache.get(key)
         if chunk is None:
-            chunk = self._read_chunk(number, io)
+            try:
+                with self._fds.use(self._path) as fd:
+                    chunk = self._opened(fd).chunk(number, io)
+            except (BadIndexError, FileNotFoundError):
+                chunk = self._remade(number)
             self._cache.put(key, chunk)
         return chunk
-
-    def _read_chunk(self, number: int, io: IoCount | None) -> Chunk:
-        try:
-            with self._fds.use(self._path) as fd:
-                return self._reading(fd).chunk(number, len(self._file.head), io)
-        except FileNotFoundError as error:
-            raise BadIndexError(f"{self._path} does not exist", number * CHUNK_ROWS) from error
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         """One row; ``row`` must be below ``count``."""
@@ -344,11 +372,6 @@ class TimeIndex:
     def next_before(self, row: int) -> int:
         """Messages of the segment before ``row``; ``row`` may be ``count``."""
         return self.row(row - 1).next_message if row else 0
-
-    def next_after(self, number: int) -> int:
-        """Messages of the segment up to the end of chunk ``number``, even if that is damaged."""
-        following = self._next_before[number + 1 : number + 2]
-        return following[0] if following else self.next_message
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
         """The first row below ``limit`` whose running maximum is >= ``time_ms``; else ``limit``."""
