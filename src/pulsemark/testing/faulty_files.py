@@ -101,7 +101,7 @@ def _plain(operation: str) -> Any:
     """The method of an operation that fails with its error and has no other effect."""
 
     def call(self: FaultyFiles, at: int | Path, *more: Any) -> Any:
-        path = at if isinstance(at, Path) else self._path(at)
+        path = at if isinstance(at, Path) else self._paths.get(at)
         return self._call(operation, path, partial(getattr(self._files, operation), at, *more))
 
     return call
@@ -211,9 +211,6 @@ class FaultyFiles(Files):
             self.failed_calls += 1
             return errno.EIO if isinstance(fault.error, type) else fault.error
 
-    def _path(self, fd: int) -> Path | None:
-        return self._paths.get(fd)
-
     # The operations of Files
 
     hold_folder = _plain("hold_folder")
@@ -245,7 +242,7 @@ class FaultyFiles(Files):
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         data = self._call(
             "pread",
-            self._path(fd),
+            self._paths.get(fd),
             lambda: self._files.pread(fd, size_bytes, offset),
             lambda: self._files.pread(fd, max(1, size_bytes // 2), offset),
         )
@@ -259,7 +256,7 @@ class FaultyFiles(Files):
             return self._files.pwritev(fd, [data[: max(1, len(data) // 2)]], offset)
 
         return self._call(
-            "pwritev", self._path(fd), lambda: self._files.pwritev(fd, buffers, offset), half
+            "pwritev", self._paths.get(fd), lambda: self._files.pwritev(fd, buffers, offset), half
         )
 
     def fdatasync(self, fd: int) -> None:
@@ -271,7 +268,7 @@ class FaultyFiles(Files):
     def _sync(
         self, operation: Literal["fdatasync", "fsync"], fd: int, do: Callable[[int], None]
     ) -> None:
-        path = self._path(fd)
+        path = self._paths.get(fd)
         if fd in self._failed_fds:
             self.violations.append(f"{operation} again on a descriptor whose sync failed: {path}")
         elif path in self._failed_paths:
