@@ -52,10 +52,10 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "ledger/local/test_interrupts.py": {"_commit_plainly"},
         "ledger/test_waiting.py": {"_locks"},
         "ledger/local/test_store_ownership.py": {
-            "_checkpointer", "_end_deletions", "_fds", "_gather", "_lock", "_sync",
+            "_checkpointer", "_end_deletions", "_gather", "_sync",
         },
         "pipeline/decode/test_runs.py": {"_read_one"},
-        "testing/conformance/test_notices.py": {"_ledgers", "_owner"},
+        "testing/conformance/test_notices.py": {"_owner"},
     },
     "the interpreter's threads and event loops, which a simulation runs one at a time": {
         "support/simulated_threads.py": {"_PySimpleQueue", "_active", "_ready"},

@@ -189,14 +189,14 @@ class Offload:
         from pulsemark.pipeline.columns import arrow_schema_of
         from pulsemark.pipeline.followed import followed
         from pulsemark.pipeline.options import ReadOptions
-        from pulsemark.pipeline.tasks import messages_of
+        from pulsemark.pipeline.tasks import TaskReader
 
         options = ReadOptions.parse({"path": str(self._data), "topicsPattern": ".*"})
         schema = arrow_schema_of(("__topic", "__index", *columns))
         return [
             tuple(row.values())
             for task in followed(options).read()
-            for batch in messages_of(task, options, schema)
+            for batch in TaskReader(options, schema).read(task)
             for row in batch.to_pylist()
         ]
 

@@ -252,7 +252,7 @@ def _rows(data: Path, pattern: str, columns: str) -> list[tuple[object, ...]]:
     from pulsemark.pipeline.columns import arrow_schema_of
     from pulsemark.pipeline.followed import followed
     from pulsemark.pipeline.options import ReadOptions
-    from pulsemark.pipeline.tasks import messages_of
+    from pulsemark.pipeline.tasks import TaskReader
 
     texts = {"path": str(data), "topicsPattern": pattern, "columns": columns}
     options = ReadOptions.parse(texts)
@@ -260,7 +260,7 @@ def _rows(data: Path, pattern: str, columns: str) -> list[tuple[object, ...]]:
     rows = [
         tuple(row.values())
         for task in followed(options).read()
-        for batch in messages_of(task, options, schema)
+        for batch in TaskReader(options, schema).read(task)
         for row in batch.to_pylist()
     ]
     return sorted(rows, key=repr)

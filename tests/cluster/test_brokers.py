@@ -225,7 +225,8 @@ def test_partitioned_topics(brokers, rest, eventually):
     for one in (first, second):
         stats = rest(one, "GET", f"{parts}/partitioned-stats")[1]
         assert (stats["msgInCounter"], len(stats["partitions"])) == (40, 8)
-        assert rest(one, "GET", f"{parts}/subscriptions")[1] == ["s"]
+        for spelled in (parts, parts.replace("parts", "p%61rts")):
+            assert rest(one, "GET", f"{spelled}/subscriptions") == (200, ["s"])
     client.close()
     assert rest(second, "DELETE", f"{parts}/partitions?force=true")[0] == 204
     for one in (first, second):

@@ -173,12 +173,12 @@ def test_transactions_of_a_store(tools: Any, cluster: Cluster) -> None:
 
 def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:
     """It counts the messages that are there, and misses none."""
-    from pulsemark.pipeline.arguments import checked_options
+    from pulsemark.pipeline.arguments import checked_options, option_texts
     from pulsemark.pipeline.audit_source import audit_tasks, counted
 
     topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
     tools.fill(topic, cluster.clock)
-    parsed = ReadOptions.parse(checked_options(ADDRESS))
+    parsed = checked_options(option_texts(ADDRESS))
     rows = [
         row
         for task in audit_tasks(parsed)

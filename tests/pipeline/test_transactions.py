@@ -13,10 +13,9 @@ from confluent_kafka import Producer
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.metadata import BrokerEntryMetadata
 from pulsemark.pipeline import estimate_compaction, offload, verify_offload
-from pulsemark.pipeline.arguments import checked_options
+from pulsemark.pipeline.arguments import checked_options, option_texts
 from pulsemark.pipeline.audit import parse_bucket_ms
 from pulsemark.pipeline.audit_source import audit_tasks, counted
-from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.plan import slice_of
 from pulsemark.pipeline.replay.stream import untouched_entries
 from pulsemark.pipeline.source import LedgerSource
@@ -133,7 +132,7 @@ def test_a_stream_waits_at_the_first_open_transaction(case: Transactional, tools
 
 def test_the_audit_counts_aborted_messages_apart(case: Transactional) -> None:
     """They are control entries to it, up to the last stable position; nothing is missing."""
-    read = ReadOptions.parse(checked_options(case.folder.path, "a"))
+    read = checked_options(option_texts(case.folder.path, "a"))
     rows = [
         row
         for task in audit_tasks(read)
@@ -170,7 +169,7 @@ def test_a_replay_and_a_compaction_have_the_same(case: Transactional) -> None:
     from pulsemark.ledger import FolderReader
     from pulsemark.pipeline.plan import selected
 
-    read = ReadOptions.parse(checked_options(case.folder.path, "a"))
+    read = checked_options(option_texts(case.folder.path, "a"))
     with FolderReader(case.folder.path) as reader:
         found = selected(reader, read)
         log = found.logs[TOPIC]

@@ -413,15 +413,14 @@ class ManagedLedger(SubscribedLog):
         self.recent = store.tail_cache.of_topic(self._mark_deletes)
         """The newest entries, kept for readers at the end of the log."""
         self.stampers = StamperChain()
-        self._closed = False
-        self._deleted = False
+        self._refused_by: type[StoreClosedError | TopicTerminatedError] | None = None
+        """The error of appends; None: they are taken."""
         self._removing = threading.Lock()
         """Held while entries are removed from the head, so that one removal runs at a time."""
         self.tail = self._tail_at_opening(ledger_id)
         """Changed under the lock, by appends and by the committer."""
         self._found_epoch = self.tail.epoch if self._segments else None
         """The last epoch when this owner opened the log; None: the log was empty."""
-        self._terminated = self._ended = False
         if controls is not None:
             self.controls = controls  # before there are cursors, which count without them
         self.transactions = transactions
@@ -633,7 +632,7 @@ class ManagedLedger(SubscribedLog):
             self._committer.wait_for_room()
         while True:
             with pending.lock:
-                if self._closed or self._state.is_over:
+                if self._refused_by or self._state.is_over:
                     self._check_open()
                 tail = self.tail
                 if epoch is not None or follows is not None:
@@ -1220,7 +1219,7 @@ class ManagedLedger(SubscribedLog):
     def _roll(self, *, always: bool = False) -> None:
         with self._committer.lock:
             self._check_usable()
-            if self._terminated:
+            if self._refused_by:
                 return
             if always or self.tail.run is not None:
                 ledger_id = self.store.next_ledger_id()
@@ -1326,34 +1325,34 @@ class ManagedLedger(SubscribedLog):
 
     @contextmanager
     def refusing_appends(self) -> Iterator[None]:
-        """Refuse appends (StoreClosedError) inside the block; also after it, if it was deleted."""
+        """Refuse appends (StoreClosedError) inside the block; also after it, unless it raises."""
         with self.store.committer.lock:
-            before, self._closed = self._closed, True
+            before, self._refused_by = self._refused_by, StoreClosedError
         try:
             yield
-        finally:
+        except BaseException:
             with self.store.committer.lock:
-                self._closed = before or self._deleted
+                self._refused_by = before
+            raise
 
     def stop_appends(self) -> None:
         """From now on refuse appends (TopicTerminatedError). What was appended before is durable
         on return. Blocks.
         """
         with self._committer.lock:
-            self._terminated = self._closed = True
+            self._refused_by = self._refused_by or TopicTerminatedError
         with self._committer.all_durable():
             pass
 
     def allow_appends(self) -> None:
         """Undo `stop_appends`."""
         with self._committer.lock:
-            self._terminated = False
-            self._closed = self._ended
+            if self._refused_by is TopicTerminatedError:
+                self._refused_by = None
 
     def deleted(self) -> None:
         """The topic was deleted: nothing can be appended, and its files will be removed."""
         with self.store.committer.lock:
-            self._deleted = True
             self._end()
             for run in self._segments:
                 run.mark_removed()
@@ -1380,26 +1379,20 @@ class ManagedLedger(SubscribedLog):
             )
 
     def _end(self) -> None:
-        self._closed = self._ended = True
+        self._refused_by = StoreClosedError
         self._leave_run()
 
     def _check_open(self) -> None:
         """Raise unless entries can be appended."""
-        self._check_usable()
-        if self._terminated:
-            raise TopicTerminatedError(self.name)
-        self._check_not_closed()
+        self._state.check()
+        if self._refused_by is not None:
+            raise self._refused_by(self.name)
 
     def _check_usable(self) -> None:
         """As `_check_open`, for what is possible on a terminated topic, too."""
-        if not self._terminated or self._ended:
-            self._check_not_closed()
+        if self._refused_by is not TopicTerminatedError:
+            self._check_open()
         self._state.check()
-
-    def _check_not_closed(self) -> None:
-        self._state.check()
-        if self._closed:
-            raise StoreClosedError(self.name)
 
 
 def _mark(base: BrokerEntryMetadata) -> NewEntries:

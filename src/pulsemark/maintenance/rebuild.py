@@ -70,14 +70,11 @@ def rebuild_catalog(folder: Path) -> RebuiltCatalog:
     """
     files = Files()
     check_marker(files, folder)
-    lock = lock_folder(files, folder)
-    try:
+    with lock_folder(files, folder):
         _check_versions(files, folder)
         made = partial(_make_new, files, folder)
         kept_properties, all_kept = Reserve(files, folder).with_space_for(made)
         moved_to = _replace(files, folder)
-    finally:
-        lock.close()
     try:
         return _filled(files, folder, moved_to, kept_properties, all_kept)
     except BaseException:
@@ -196,18 +193,14 @@ def _put_back(files: Files, folder: Path, old: Path | None) -> None:
     """Undo `_replace`, as far as that is possible: the new catalog lacks topics."""
     if old is None:
         return
-    with suppress(FolderLockedError, OSError):
-        lock = lock_folder(files, folder)
-        try:
-            _remove(files, folder / CATALOG_NAME)
-            # The WAL first: SQLite would open the database without it, and so lose what is in it.
-            for suffix in reversed(_SQLITE_SUFFIXES):
-                if _with_suffix(old, suffix).exists():
-                    target = _with_suffix(folder / CATALOG_NAME, suffix)
-                    files.rename(_with_suffix(old, suffix), target)
-            files.sync_folder(folder)
-        finally:
-            lock.close()
+    with suppress(FolderLockedError, OSError), lock_folder(files, folder):
+        _remove(files, folder / CATALOG_NAME)
+        # The WAL first: SQLite would open the database without it, and so lose what is in it.
+        for suffix in reversed(_SQLITE_SUFFIXES):
+            if _with_suffix(old, suffix).exists():
+                target = _with_suffix(folder / CATALOG_NAME, suffix)
+                files.rename(_with_suffix(old, suffix), target)
+        files.sync_folder(folder)
 
 
 def _remove(files: Files, database: Path) -> None:

@@ -35,8 +35,6 @@ from ..ledger.local.io.folder import (
     PROBE_NAME,
     RESERVE_NAME,
     check_marker,
-    journal_folder,
-    ledgers_folder,
     list_segments,
 )
 from ..ledger.local.segment.salvage import may_have_held_records, read_named_header, salvage_headers
@@ -226,69 +224,40 @@ def _orphans(view: FolderView, topics: dict[str, int]) -> Iterator[Finding]:
             yield LeftoverFile(topic=header.topic, path=path, reason=reason)
 
 
-_ROOT_NAMES = {
-    MARKER_NAME,
-    LOCK_NAME,
-    CATALOG_NAME,
-    CATALOG_NAME + "-wal",
-    CATALOG_NAME + "-shm",
-    RESERVE_NAME,
-    "ledgers",
-    "journal",
-    "lost+found",
-}
-_OLD_CATALOG = re.compile(re.escape(CATALOG_NAME) + r"\.old-\d+(-wal|-shm)?")
-_SEGMENT_FILE = re.compile(r"([0-9a-f]{16}-[0-9a-f]{8})\.(log|idx|cut)")
-_JOURNAL_FILE = re.compile(r"[0-9a-f]{8}\.journal")
+_CATALOG, _NEW_CATALOG = re.escape(CATALOG_NAME), re.escape(NEW_CATALOG_NAME)
+_SEGMENT = r"[0-9a-f]{16}-[0-9a-f]{8}\.(log|idx|cut)"
 _UNFINISHED = "a file that was being written when its process ended"
+_NAMES = {
+    "": {
+        rf"{MARKER_NAME}|{LOCK_NAME}|{_CATALOG}(-wal|-shm)?|{RESERVE_NAME}": "",
+        r"ledgers|journal|lost\+found": "",
+        rf"{_CATALOG}\.old-\d+(-wal|-shm)?": "a catalog that was replaced",
+        rf"{_NEW_CATALOG}(-wal|-shm)*|{MARKER_NAME}\.new": _UNFINISHED,
+        PROBE_NAME: "a test file of a process that ended",
+    },
+    "ledgers": {_SEGMENT: "", rf"{_SEGMENT}\.new": _UNFINISHED},
+    "journal": {r"[0-9a-f]{8}\.journal": ""},
+}
+"""Names in a folder's folders, with the reason why such a file is left over; "": it is in use."""
 
 
 def stray_files(files: Files, folder: Path) -> Iterator[Finding]:
     """Files without use. A file that is gone by now was in use a moment ago."""
-    for finding in [
-        *_in_root(files, folder),
-        *_in_ledgers(files, folder),
-        *_in_journal(files, folder),
-    ]:
-        if isinstance(finding.path, Path) and files.exists(finding.path):
-            yield finding
+    found = [each for inner in _NAMES for each in _strays(files, folder / inner, _NAMES[inner])]
+    yield from (each for each in found if isinstance(each.path, Path) and files.exists(each.path))
 
 
-def _in_root(files: Files, folder: Path) -> Iterator[Finding]:
-    for name in sorted(set(_names(files, folder)) - _ROOT_NAMES):
-        if _OLD_CATALOG.fullmatch(name):
-            yield LeftoverFile(path=folder / name, reason="a catalog that was replaced")
-        elif name.removesuffix("-wal").removesuffix("-shm") == NEW_CATALOG_NAME:
-            yield LeftoverFile(path=folder / name, reason=_UNFINISHED)
-        elif name == PROBE_NAME:
-            yield LeftoverFile(path=folder / name, reason="a test file of a process that ended")
-        else:
-            yield _unknown(folder / name, MARKER_NAME + ".new")
-
-
-def _in_ledgers(files: Files, folder: Path) -> Iterator[Finding]:
-    parent = ledgers_folder(folder)
-    names = set(_names(files, parent))
+def _strays(files: Files, folder: Path, known: dict[str, str]) -> Iterator[Finding]:
+    names = set(_names(files, folder))
     for name in sorted(names):
-        match = _SEGMENT_FILE.fullmatch(name)
-        if match is None:
-            stem = _SEGMENT_FILE.fullmatch(name.removesuffix(".new"))
-            yield _unknown(parent / name, name if stem else "")
-        elif f"{match[1]}.log" not in names:
-            yield LeftoverFile(path=parent / name, reason="its segment does not exist")
-
-
-def _in_journal(files: Files, folder: Path) -> Iterator[Finding]:
-    parent = journal_folder(folder)
-    for name in sorted(_names(files, parent)):
-        if not _JOURNAL_FILE.fullmatch(name):
-            yield ForeignFile(path=parent / name)
-
-
-def _unknown(path: Path, unfinished: str) -> Finding:
-    if path.name == unfinished:
-        return LeftoverFile(path=path, reason=_UNFINISHED)
-    return ForeignFile(path=path)
+        reason = next((why for regex, why in known.items() if re.fullmatch(regex, name)), None)
+        stem = name.removesuffix(".idx").removesuffix(".cut")
+        if reason is None:
+            yield ForeignFile(path=folder / name)
+        elif reason:
+            yield LeftoverFile(path=folder / name, reason=reason)
+        elif stem != name and f"{stem}.log" not in names:
+            yield LeftoverFile(path=folder / name, reason="its segment does not exist")
 
 
 def _names(files: Files, folder: Path) -> list[str]:

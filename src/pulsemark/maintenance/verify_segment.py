@@ -15,7 +15,6 @@ below an entry's own time.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from ..ledger.local.segment.index_file import (
     IndexFile,
     Trailer,
     index_head,
+    open_index,
 )
 from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE, RecordFields
 from ..ledger.local.segment.scan import ScannedRecord, scan_records
@@ -98,17 +98,18 @@ class SegmentCheck:
 
     def run(self) -> Iterator[Finding]:
         """Read everything. Raises OSError, and FileNotFoundError if it was removed meanwhile."""
-        plan = self._plan
-        with self._files.opened(plan.path) as fd:
-            index = IndexCheck(self._files, index_path(plan.path), plan.link.header, cut=plan.cut)
-            try:
-                yield from self._records(fd, index)
-                counting_rows = self._expected_id - plan.link.header.first_entry_id
-                index.finish(0 if plan.is_in_journal else counting_rows)
-                yield from self._end(fd, index)
-                yield from self._index(index)
-            finally:
-                index.close()
+        plan, header = self._plan, self._plan.link.header
+        head = index_head(header)
+        with (
+            self._files.opened(plan.path) as fd,
+            open_index(self._files, plan.path, header.segment_id, head) as file,
+        ):
+            index = IndexCheck(file, plan)
+            yield from self._records(fd, index)
+            counting_rows = self._expected_id - header.first_entry_id
+            index.finish(0 if plan.is_in_journal else counting_rows)
+            yield from self._end(fd, index)
+            yield from self._index(index)
 
     def _position(self, entry_id: int) -> Position:
         return Position(self._plan.link.header.ledger_id, entry_id)
@@ -287,19 +288,11 @@ class _Rows(Chunk):
 class IndexCheck:
     """Checks one index file. Give it every row, in order, then read ``problems``."""
 
-    def __init__(
-        self,
-        files: Files,
-        path: Path,
-        header: SegmentHeader,
-        *,
-        cut: HeadCut = NO_CUT,
-    ) -> None:
-        """Raises OSError."""
-        self._files = files
-        self._path = path
-        self._header = header
-        self._head = index_head(header)
+    def __init__(self, file: IndexFile | None, plan: SegmentPlan) -> None:
+        """``file`` is that of the segment's index; None: there is none. Raises OSError."""
+        self._file = file
+        self._path = index_path(plan.path)
+        self._header = header = plan.link.header
         self._exact_times = True
         self._time_max_ms = header.entry_time_floor_ms
         self._append_time_max_ms = 0
@@ -307,31 +300,18 @@ class IndexCheck:
         self._end_offset = header.size_bytes
         self._count = 0
         self._rows = _Rows(0, self._time_max_ms, 0)
-        self.trailer: Trailer | None = None
+        self.trailer = file.trailer() if file is not None else None
         self.missing: str | None = None
         """Why there is no file to compare; None: there is one."""
         self.problems: list[DamagedIndex] = []
-        self._fd = -1
-        try:
-            self._fd = files.open(path, os.O_RDONLY)
-        except FileNotFoundError:
+        if file is None:
             self.missing = "there is no such file"
             return
-        self._index = IndexFile(files, self._fd, header.segment_id, self._head)
-        self._size = self._index.size_bytes
-        self._open()
-        self._remove(cut)
-
-    def _open(self) -> None:
-        self.trailer = self._index.trailer()
-        if not self._index.begins_with_head():
+        self._size = file.size_bytes
+        if not file.begins_with_head():
             self._report(0, "it does not begin with this segment's index header")
             self.missing = "unusable"
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._fd >= 0:
-            self._files.close(self._fd)
+        self._remove(plan.cut)
 
     @property
     def sealed(self) -> bool:
@@ -427,8 +407,9 @@ class IndexCheck:
 
     def _chunk(self, number: int) -> Chunk | None:
         """A chunk of the file, if it is good; in a file without trailer it must be full, too."""
+        assert self._file is not None, "the file is compared only if it is there"
         try:
-            chunk = self._index.chunk(number)
+            chunk = self._file.chunk(number)
         except BadIndexError:
             return None
         return chunk if self.sealed or len(chunk.times) == CHUNK_ROWS else None
@@ -452,7 +433,7 @@ class IndexCheck:
         """The number of rows by the file's size; without a trailer they may be incomplete."""
         if self.trailer is not None:
             return self.trailer.row_count
-        return (self._size - len(self._head)) // CHUNK_BYTES * CHUNK_ROWS
+        return (self._size - len(index_head(self._header))) // CHUNK_BYTES * CHUNK_ROWS
 
     def _equal(self, chunk: Chunk) -> bool:
         rows = self._rows

@@ -141,29 +141,23 @@ class StamperChain:
         if message_count <= 0 or not self._stampers:
             return b""
         try:
-            if base is None:
-                if self.is_plain_stamp:
-                    return pack_stamp(now_ms, index)
-                context = StampContext(
-                    topic, now_ms, index, message_count, body, sender, self._broker_name,
-                    header=header,
-                )  # fmt: skip
-            else:
-                context = StampContext(
-                    topic, now_ms, index, message_count, body, sender, self._broker_name,
-                    base.entry_kind, base.control_type, base.source_format, header,
-                )  # fmt: skip
-            return self._stamp(context, base)
+            if base is None and self.is_plain_stamp:
+                return pack_stamp(now_ms, index)
+            metadata = BrokerEntryMetadata()
+            if base is not None:
+                metadata.CopyFrom(base)
+            context = StampContext(
+                topic, now_ms, index, message_count, body, sender, self._broker_name,
+                metadata.entry_kind, metadata.control_type, metadata.source_format, header,
+            )  # fmt: skip
+            return self._stamp(context, metadata)
         except StampingError:
             raise
         except ValueError as error:
             raise StampingError("+".join(self.names), topic, str(error)) from error
 
-    def _stamp(self, context: StampContext, base: BrokerEntryMetadata | None) -> bytes:
+    def _stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> bytes:
         """Call every stamper that stamps this kind of entry, and pack the fields they wrote."""
-        metadata = BrokerEntryMetadata()
-        if base is not None:
-            metadata.CopyFrom(base)
         links = self._control_links if context.kind == CONTROL else self._links
         for link in links:
             try:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar
 
 from ..finder.arguments import relative_time_ms
 from ..ledger import FolderReader, TopicNotFoundError
@@ -46,10 +46,13 @@ class Range(TypedDict, total=False):
     """Divide the work into at least this many tasks."""
 
 
-def checked_options(
-    path: str | os.PathLike[str], topics: str | Sequence[str] | None = None, **bounds: Unpack[Range]
+def option_texts(
+    path: str | os.PathLike[str], topics: str | Sequence[str] | None = None, **options: object
 ) -> dict[str, str]:
-    """The source's options for a job's arguments. Raises the errors of `audit`."""
+    """The source's options for a job's arguments, with their names in Python; None: not given.
+
+    Raises OptionError for a bad name of a topic.
+    """
     names = [topics] if isinstance(topics, str) else topics
     for name in names or ():
         try:
@@ -60,16 +63,21 @@ def checked_options(
         "path": path,
         "topicsPattern": "persistent://.*" if names is None else None,
         "topics": None if names is None else json.dumps(list(names)),
-        **{camel(name): value for name, value in bounds.items()},
+        **{camel(name): value for name, value in options.items()},
     }
-    options = {name: str(value) for name, value in given.items() if value is not None}
-    parsed = ReadOptions.parse(options)
+    given |= {name: str(value).lower() for name, value in given.items() if isinstance(value, bool)}
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def checked_options(texts: Mapping[str, str]) -> ReadOptions:
+    """The options of a read; folder and topics exist. Raises the errors of `audit`."""
+    parsed = ReadOptions.parse(texts)
     try:
         _check(parsed)
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
-        raise OptionError("path", str(path), reason) from error
-    return options
+        raise OptionError("path", texts["path"], reason) from error
+    return parsed
 
 
 def _check(options: ReadOptions) -> None:

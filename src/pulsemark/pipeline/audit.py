@@ -37,9 +37,8 @@ from typing import TYPE_CHECKING, Unpack
 from ..audit.report import Labels as AuditLabels
 from ..audit.rows import AuditInputError, parse_tags
 from ..audit.rows import parse_bucket_ms as bucket_ms_of
-from .arguments import Range, checked_options
+from .arguments import Range, checked_options, option_texts
 from .errors import OptionError
-from .options import ReadOptions
 from .session import register, require_spark
 
 if TYPE_CHECKING:
@@ -102,11 +101,11 @@ def audit(
     tags = parse_by(by)
     if clock_errors and _PRODUCER not in tags:
         raise OptionError("clockErrors", "true", "needs rows by producer: by=producer")
-    options = checked_options(path, topics, **bounds)
+    options = option_texts(path, topics, **bounds)
+    read = checked_options(options)
     from .audit_source import COUNTS, audit_tasks, counted
     from .workers import rows_of
 
-    read = ReadOptions.parse(options)
     work = partial(counted, read, bucket_ms, tags, clock_errors)
     parts = rows_of(spark, work, audit_tasks(read), COUNTS)
     rows = _merged(parts, bucket_ms, tags, labels or AuditLabels())

@@ -27,9 +27,8 @@ from ..compaction.keys import Limits
 from ..ledger import FolderReader, LocalStore
 from ..ledger.errors import CompactionFailedError
 from ..maintenance.verify_catalog import follow_transactions
-from .arguments import checked_options
+from .arguments import checked_options, option_texts
 from .errors import JobFailedError, OptionError
-from .options import ReadOptions
 from .plan import packed, report, selected, slice_of
 from .session import require_spark
 
@@ -67,8 +66,7 @@ def estimate_compaction(
     """
     require_spark()
     limits = _limits(tombstone_stage, tombstone_property)
-    fail = str(fail_on_data_loss).lower()
-    options = ReadOptions.parse({**checked_options(path, topics), "failOnDataLoss": fail})
+    options = checked_options(option_texts(path, topics, fail_on_data_loss=fail_on_data_loss))
     with FolderReader(options.path) as reader:
         found = selected(reader, options)
         for error in found.lost_topics():
@@ -126,7 +124,7 @@ def compact_folder(
         CompactionFailedError, CompressionUnavailableError: see `compaction.compaction.compact`.
     """
     limits = _limits(tombstone_stage, tombstone_property)
-    options = ReadOptions.parse(checked_options(path, topics))
+    options = checked_options(option_texts(path, topics))
     with FolderReader(options.path) as reader:
         names, _ = options.select(reader.topics())
     with LocalStore.open(Path(path)) as store:

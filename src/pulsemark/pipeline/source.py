@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from ..ledger import FolderReader
@@ -32,7 +32,7 @@ from .options import ReadOptions, StreamOptions, options_of_either
 from .plan import existing
 from .sink import SinkOptions, SinkWriter, StreamSinkWriter
 from .stream import LedgerStreamReader
-from .tasks import LedgerPartition, messages_of
+from .tasks import TaskReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,18 +112,14 @@ class LedgerReader(DataSourceReader):
     def __init__(
         self, options: ReadOptions, schema: StructType, values: ValueForm | None = None
     ) -> None:
-        self._options = options
-        self._schema = schema
-        self._values = values
+        self._reader = TaskReader.of(options, schema, values)
 
     def partitions(self) -> list[InputPartition]:
-        with closing(followed(self._options)) as topics:
+        with closing(followed(self._reader.options)) as topics:
             return [*topics.read()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, LedgerPartition), "the partitions are our own"
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        return messages_of(partition, self._options, schema, self._values)
+        return self._reader.read(partition)
 
 
 def form_of_values(options: ReadOptions) -> ValueForm | None:

@@ -25,7 +25,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -49,7 +48,7 @@ from .marks import Mark
 from .options import Bound, BoundKind, StreamOptions
 from .plan import entry_of
 from .subscription import Subscription
-from .tasks import LedgerPartition, messages_of
+from .tasks import TaskReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,8 +72,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, options: StreamOptions, schema: StructType, values: ValueForm | None = None
     ) -> None:
         self._options = options
-        self._schema = schema
-        self._values = values
+        self._reader = TaskReader.of(options.read, schema, values)
         self._topics: FollowedTopics | None = None
         self._logs: Mapping[str, FollowedLog] = {}
         self._turn = 0
@@ -238,9 +236,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task's slices, in order."""
-        assert isinstance(partition, LedgerPartition), "the partitions are our own"
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        return messages_of(partition, self._options.read, schema, self._values)
+        return self._reader.read(partition)
 
     def stop(self) -> None:
         """Close the folder, or the connection."""

@@ -18,13 +18,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from ..compaction.current_view import FolderForm, logs_of_folder
 from ..ledger import (
@@ -64,56 +66,91 @@ class LedgerPartition(InputPartition):
     """By topic: the segments to open; None: the worker looks for them in the folder."""
 
 
-def messages_of(
-    partition: LedgerPartition,
-    options: ReadOptions,
-    schema: pa.Schema,
-    values: ValueForm | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one task's slices, in order.
+@dataclass(frozen=True, slots=True)
+class TaskReader:
+    """Reads the rows of tasks, in a worker."""
 
-    Args:
-        partition: the task.
-        options: those of the read.
-        schema: the columns, as Spark asks for them.
-        values: how values are decoded; None: they are not.
+    options: ReadOptions
+    schema: pa.Schema
+    """The columns, as Spark asks for them."""
+    values: ValueForm | None = None
+    """How values are decoded; None: they are not."""
 
-    Raises:
-        DataLossError: messages are missing (see ``fail_on_data_loss``).
-        DecodeError: an entry cannot be decoded (see ``fail_on_data_loss``), or a value by its
-            schema (see ``mode``).
-    """
-    spare_the_collector()
-    where = options.where
-    if where is not None:
-        yield from where.filtered(_rows(partition, options, where.widened(schema), values), schema)
-    else:
-        yield from _rows(partition, options, schema, values)
+    @classmethod
+    def of(cls, options: ReadOptions, schema: StructType, values: ValueForm | None) -> TaskReader:
+        """A reader of Spark's columns."""
+        return cls(options, to_arrow_schema(schema, timezone="UTC"), values)
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task's slices, in order.
 
-def _rows(
-    partition: LedgerPartition,
-    options: ReadOptions,
-    schema: pa.Schema,
-    values: ValueForm | None,
-) -> Iterator[pa.RecordBatch]:
-    if options.service is not None:
-        from .remote_log import remote_tables
+        Raises:
+            DataLossError: messages are missing (see ``fail_on_data_loss``).
+            DecodeError: an entry cannot be decoded (see ``fail_on_data_loss``), or a value by its
+                schema (see ``mode``).
+        """
+        assert isinstance(partition, LedgerPartition), "the partitions are our own"
+        spare_the_collector()
+        where = self.options.where
+        if where is None:
+            return self._rows(partition)
+        wider = replace(self, schema=where.widened(self.schema))
+        return where.filtered(wider._rows(partition), self.schema)
 
-        with options.service.client() as client:
-            for part in partition.slices:
-                tables = partial(remote_tables, client, part, uncommitted=options.uncommitted)
-                yield from _rows_of_slice(tables, _unknown, part, options, schema, values)
-        return
-    for part, log in opened_slices(options, partition):
-        if log is None:
-            Continuity(part, fail=options.fail_on_data_loss).finish()
-            continue
-        tables = partial(tables_of, log, part)
-        indexes: Callable[[Position], Indexes | None] = _unknown
-        if options.store is None and isinstance(log, TopicLog):
-            indexes = partial(indexes_of, log)
-        yield from _rows_of_slice(tables, indexes, part, options, schema, values)
+    def _rows(self, partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
+        options = self.options
+        if options.service is not None:
+            from .remote_log import remote_tables
+
+            with options.service.client() as client:
+                for part in partition.slices:
+                    tables = partial(remote_tables, client, part, uncommitted=options.uncommitted)
+                    yield from self._rows_of_slice(tables, _unknown, part)
+            return
+        for part, log in opened_slices(options, partition):
+            if log is None:
+                Continuity(part, fail=options.fail_on_data_loss).finish()
+                continue
+            indexes: Callable[[Position], Indexes | None] = _unknown
+            if options.store is None and isinstance(log, TopicLog):
+                indexes = partial(indexes_of, log)
+            yield from self._rows_of_slice(partial(tables_of, log, part), indexes, part)
+
+    def _rows_of_slice(
+        self,
+        read: Callable[..., Iterator[EntryTable]],
+        indexes: Callable[[Position], Indexes | None],
+        part: Slice,
+    ) -> Iterator[pa.RecordBatch]:
+        continuity = Continuity(part, fail=self.options.fail_on_data_loss)
+        bad = BadEntries(part, self.options, self.schema, continuity)
+        form = self._form(part, open_all=bad.are_rows)
+        tables = read(
+            bodies=form.open_all or depth_of(self.schema.names) > Depth.LEDGER,
+            on_damage=lambda damage: bad.damaged(damage, indexes(damage.position)),
+        )
+        for table in tables:
+            continuity.check(table)
+            yield from record_batches(table, form, bad.undecodable)
+            yield from bad.batches()
+        continuity.finish()
+        yield from bad.batches()
+
+    def _form(self, part: Slice, *, open_all: bool) -> BatchForm:
+        options, schema, decoder = self.options, self.schema, None
+        if self.values is not None and "value" in schema.names:
+            decoder = self.values.decoder(part.topic, schema.field("value").type)
+        return BatchForm(
+            part.topic,
+            schema,
+            part.first_index,
+            part.end_index,
+            options.limits,
+            open_all=open_all or not options.fail_on_data_loss or part.has_holes,
+            without_holes=part.has_holes,
+            decoder=decoder,
+            fail_fast=options.mode is DecodeMode.FAILFAST,
+        )
 
 
 def tables_of(
@@ -126,53 +163,6 @@ def tables_of(
 
 def _unknown(_: Position) -> None:
     """Return None: only the entry, which is read elsewhere, tells its indexes."""
-
-
-def _rows_of_slice(
-    read: Callable[..., Iterator[EntryTable]],
-    indexes: Callable[[Position], Indexes | None],
-    part: Slice,
-    options: ReadOptions,
-    schema: pa.Schema,
-    values: ValueForm | None,
-) -> Iterator[pa.RecordBatch]:
-    continuity = Continuity(part, fail=options.fail_on_data_loss)
-    bad = BadEntries(part, options, schema, continuity)
-    form = _form(part, options, schema, values, open_all=bad.are_rows)
-    tables = read(
-        bodies=form.open_all or depth_of(schema.names) > Depth.LEDGER,
-        on_damage=lambda damage: bad.damaged(damage, indexes(damage.position)),
-    )
-    for table in tables:
-        continuity.check(table)
-        yield from record_batches(table, form, bad.undecodable)
-        yield from bad.batches()
-    continuity.finish()
-    yield from bad.batches()
-
-
-def _form(
-    part: Slice,
-    options: ReadOptions,
-    schema: pa.Schema,
-    values: ValueForm | None,
-    *,
-    open_all: bool,
-) -> BatchForm:
-    decoder = None
-    if values is not None and "value" in schema.names:
-        decoder = values.decoder(part.topic, schema.field("value").type)
-    return BatchForm(
-        part.topic,
-        schema,
-        part.first_index,
-        part.end_index,
-        options.limits,
-        open_all=open_all or not options.fail_on_data_loss or part.has_holes,
-        without_holes=part.has_holes,
-        decoder=decoder,
-        fail_fast=options.mode is DecodeMode.FAILFAST,
-    )
 
 
 def opened_slices(

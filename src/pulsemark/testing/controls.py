@@ -280,9 +280,7 @@ async def forget_all(broker: Broker) -> None:
     for text in tuple(topics.names.snapshot()):
         await _gone(topics.delete(TopicName.parse(text), force=True))
     if kafka is not None:
-        await asyncio.gather(
-            *(kafka.offsets.dropping(name, None) for name in kafka.offsets.groups())
-        )
+        await asyncio.gather(*(kafka.offsets.drop(name, None) for name in kafka.offsets.groups()))
 
 
 async def _gone(deleting: Awaitable[None]) -> None:

@@ -288,6 +288,17 @@ def test_offsets_of_very_many_partitions_are_committed_together(raw, topic, monk
         assert codes == ({28} if asked > 700 else {0})
 
 
+def test_a_commit_counts_though_its_client_is_gone(kafka_broker, raw, topic):
+    """Clients commit as they close, and wait for no answer."""
+    create(raw, topic, partitions=1_000)
+    with RawKafka.from_url(kafka_broker.kafka_url) as client:
+        client.send(OffsetCommitRequest, 2, **commit_fields(topic, range(1_000)))
+    until_s = time.monotonic() + 30
+    while fetch_committed(raw, topic, None) != {n: n for n in range(1_000)}:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def conversions(monkeypatch):
     """How many conversions ran at the same time, one number for each."""
@@ -393,8 +404,10 @@ def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(
         most.append(len(inside))
         for _ in range(20):
             await asyncio.sleep(0)
-        await handle(self, request)
-        inside.remove(request)
+        try:
+            await handle(self, request)
+        finally:
+            inside.remove(request)
 
     handle = endpoint.KafkaSession.handle_large_now
     monkeypatch.setattr(endpoint.KafkaSession, "handle_large_now", counted)

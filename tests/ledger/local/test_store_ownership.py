@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pulsemark.ledger import (
     StoreFailedError,
     StoreOptions,
 )
+from pulsemark.ledger.local.io.files import Files
 from pulsemark.ledger.local.segment.segment import as_segment
 from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
@@ -147,9 +149,16 @@ def test_a_child_does_not_keep_the_folder_locked(tmp_path):
 
 def test_a_closed_store_closes_no_file_of_others_in_a_child(tmp_path):
     """After the close the lock's descriptor numbers may be other files', in a child, too."""
-    store = LocalStore.open(tmp_path)
-    lock_fds = list(store.engine._lock._fds)
-    store.close()
+    lock_fds: list[int] = []
+
+    class Watched(Files):
+        def open(self, path: Path, flags: int) -> int:
+            fd = super().open(path, flags)
+            if path in (tmp_path, tmp_path / "LOCK"):
+                lock_fds.append(fd)
+            return fd
+
+    LocalStore.open(tmp_path, files=Watched()).close()
     others: list[int] = []
     try:
         while not set(lock_fds) <= set(others):  # numbers are given again, the lowest first

@@ -20,16 +20,16 @@ from pulsemark.pipeline.offload.schema import raw_schema
 from pulsemark.pipeline.offload.table import ParquetFolder, TableChangedError
 
 
+class UnlockedPlace(LocalPlace):
+    """A place without locks, as an object store; its files are in a folder all the same."""
+
+    has_locks = False
+
+
 def unlocked(table: Any) -> Any:
-    """The table in a place without locks, as an object store."""
-
-    class Place(LocalPlace):
-        """Its files are in a folder all the same."""
-
-        has_locks = False
-
+    """The table in a place without locks."""
     table.create(raw_schema(Layout(DEFAULT_COLUMNS)), ("topic", "hour"))
-    table.place = Place(table.place.folder)
+    table.place = UnlockedPlace(table.place.folder)
     table.lock = contextlib.nullcontext
     return table
 

@@ -27,7 +27,7 @@ class Forgetful(MemoryEngine):
     def kill(self) -> None:
         """See the class."""
         super().kill()
-        for contents in self.memory._ledgers.values():
+        for contents in self.memory.ledgers.values():
             if contents and len(contents[-1]) > 1:
                 contents[-1] = contents[-1].first(len(contents[-1]) - 1)
 

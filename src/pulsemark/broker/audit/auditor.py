@@ -240,9 +240,16 @@ class Auditor:
         """
         self._check_on()
         ledger = topic.ledger
-        end_index = ledger.next_index
+        counting = partial(self._count_up_to, ledger, ledger.next_index)
+        until_s = self._loop.time() + REPORT_MAX_S
+        while True:
+            topic.check_is_open()
+            left = await self._job(counting)
+            if not left or self._loop.time() >= until_s:
+                break
 
-        def make(trail: Trail, left: int) -> Report:
+        def make() -> Report:
+            trail = self._trails.of(ledger)
             return report(
                 topic.name,
                 trail,
@@ -254,28 +261,15 @@ class Auditor:
                 labels=self.labels,
             )
 
-        until_s = self._loop.time() + REPORT_MAX_S
-        made: Report | None = None
-        while made is None:
-            topic.check_is_open()
-            is_last = self._loop.time() >= until_s
-            made = await self._job(partial(self._counted, ledger, end_index, make, is_last))
-        return made
+        return await self._job(make)
 
-    def _counted(
-        self,
-        ledger: ManagedLedger,
-        end_index: int,
-        make: Callable[[Trail, int], Report],
-        is_last: bool,
-    ) -> Report | None:
-        """Count on. Return the report if all is counted, or at the last attempt."""
+    def _count_up_to(self, ledger: ManagedLedger, end_index: int) -> int:
+        """Count some entries of a topic. Return how many messages below an index are left."""
         trail = self._trails.of(ledger)
         is_end = trail.advance(ledger, JOB_ENTRIES)
         self._trails.make_room()
         self.cpu_s = time.thread_time()
-        left = 0 if is_end else max(0, end_index - trail.next_index)
-        return make(trail, left) if not left or is_last else None
+        return 0 if is_end else max(0, end_index - trail.next_index)
 
     async def received(self, topic: Topic) -> list[AuditRow]:
         """The rows that other tiers have posted. Raises as `report`."""

@@ -26,6 +26,7 @@ from .declaration import (
     MINUTES,
     SECONDS,
     Kind,
+    changeable_limit,
     check_declared,
     is_whole,
     limit,
@@ -81,9 +82,9 @@ class PolicyDefaults:
 
     # Limits; 0: without limit
     #: Tenants of the broker.
-    max_tenants: int = setting(0, lowest=0, reloadable=True, dynamic=True)
+    max_tenants: int = changeable_limit()
     #: Namespaces of a tenant.
-    max_namespaces_per_tenant: int = setting(0, lowest=0, reloadable=True, dynamic=True)
+    max_namespaces_per_tenant: int = changeable_limit()
     #: Producers of a topic.
     max_producers_per_topic: int = setting(0, lowest=0, reloadable=True)
     #: Consumers of a topic.
@@ -91,7 +92,7 @@ class PolicyDefaults:
     #: Consumers of a subscription.
     max_consumers_per_subscription: int = setting(0, lowest=0, reloadable=True)
     #: Topics of a namespace.
-    max_topics_per_namespace: int = setting(0, lowest=0, reloadable=True, dynamic=True)
+    max_topics_per_namespace: int = changeable_limit()
 
     # Backlog quotas
     #: Whether backlog quotas are enforced.
@@ -179,31 +180,19 @@ class PolicyDefaults:
 
     # Rates, per second; 0: without limit
     #: Messages that a topic takes.
-    max_publish_rate_per_topic_in_messages: int = setting(
-        0, lowest=0, reloadable=True, dynamic=True
-    )
+    max_publish_rate_per_topic_in_messages: int = changeable_limit()
     #: Bytes that a topic takes.
-    max_publish_rate_per_topic_in_bytes: int = setting(0, lowest=0, reloadable=True, dynamic=True)
+    max_publish_rate_per_topic_in_bytes: int = changeable_limit()
     #: Messages that a topic delivers.
-    dispatch_throttling_rate_per_topic_in_msg: int = setting(
-        0, lowest=0, reloadable=True, dynamic=True
-    )
+    dispatch_throttling_rate_per_topic_in_msg: int = changeable_limit()
     #: Bytes that a topic delivers.
-    dispatch_throttling_rate_per_topic_in_byte: int = setting(
-        0, lowest=0, reloadable=True, dynamic=True
-    )
+    dispatch_throttling_rate_per_topic_in_byte: int = changeable_limit()
     #: Messages that a subscription gets.
-    dispatch_throttling_rate_per_subscription_in_msg: int = setting(
-        0, lowest=0, reloadable=True, dynamic=True
-    )
+    dispatch_throttling_rate_per_subscription_in_msg: int = changeable_limit()
     #: Bytes that a subscription gets.
-    dispatch_throttling_rate_per_subscription_in_byte: int = setting(
-        0, lowest=0, reloadable=True, dynamic=True
-    )
+    dispatch_throttling_rate_per_subscription_in_byte: int = changeable_limit()
     #: How often a consumer may subscribe, in a period.
-    subscribe_throttling_rate_per_consumer: int = setting(
-        0, lowest=0, reloadable=True, dynamic=True
-    )
+    subscribe_throttling_rate_per_consumer: int = changeable_limit()
     #: The period of `subscribe_throttling_rate_per_consumer`.
     subscribe_rate_period_per_consumer_s: int = setting(
         30, key="subscribeRatePeriodPerConsumerInSecond", lowest=1, reloadable=True, dynamic=True
@@ -314,9 +303,7 @@ class BrokerConfig(PolicyDefaults):
     #: Whether an administrator may delete a namespace together with its topics.
     force_delete_namespace_allowed: bool = setting(False, reloadable=True, dynamic=True)
     #: The most partitions of a topic; 0: as many as the broker can have.
-    max_num_partitions_per_partitioned_topic: int = setting(
-        0, lowest=0, reloadable=True, dynamic=True
-    )
+    max_num_partitions_per_partitioned_topic: int = changeable_limit()
     #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).
     acknowledgment_at_batch_index_level_enabled: bool = False
     #: Skip damaged entries when dispatching. Off: the subscription stops before a damaged entry.

@@ -113,6 +113,11 @@ def setting(default: T, *, repr: bool = True, **said: Any) -> T:  # noqa: A002 -
     return declared
 
 
+def changeable_limit() -> int:
+    """A limit that may change at once, also over REST; 0: without limit."""
+    return setting(0, lowest=0, reloadable=True, dynamic=True)
+
+
 def declaration_of(spec: Field[Any]) -> Declaration:
     """The declaration of a field."""
     found: Declaration = spec.metadata.get(_KEY, _NOTHING)

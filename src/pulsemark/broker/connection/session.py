@@ -45,6 +45,7 @@ import termios
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...connection_memory import SHARE_BYTES
@@ -89,7 +90,7 @@ _NONE = Pause.NONE
 
 
 #: How long a client that has ended may still be read, if the broker pauses only now and then.
-ENDED_GRACE_S = 2.0
+ENDED_GRACE_MS = 2_000
 
 
 class Silence(enum.Enum):
@@ -106,34 +107,32 @@ class Liveness:
     """The times of one connection: silence, incomplete frames, and its end."""
 
     __slots__ = (
-        "_closed_at_s",
         "_config",
         "_confirmed_bytes",
-        "_ended_at_s",
         "_frame_since_s",
         "_opened_at_s",
         "_pinged_at_s",
-        "_unsent",
+        "_since",
         "received_at_s",
     )
 
     def __init__(self, config: BrokerConfig, now_s: float) -> None:
         self._config = config
         self._opened_at_s = self.received_at_s = now_s
-        self._closed_at_s = 0.0
         self._pinged_at_s: float | None = None
         #: The bytes that the client's TCP had confirmed when the PING was sent, if it is not read.
         self._confirmed_bytes: int | None = None
-        #: When the client's end was first seen while the broker did not read.
-        self._ended_at_s: float | None = None
         #: When the incomplete frame began to arrive.
         self._frame_since_s: float | None = None
-        #: Since when the unsent bytes have not changed, and how many they are.
-        self._unsent: tuple[float, int] = (0.0, 0)
+        #: What `lasts_ms` was asked about: each with its value, and since when it has that.
+        self._since: dict[str, tuple[object, float]] = {}
 
-    def closed(self, now_s: float) -> None:
-        """The connection is closed, except for data still to be sent."""
-        self._closed_at_s = now_s
+    def lasts_ms(self, what: str, value: object, now_s: float) -> float:
+        """For how long something has had this value, since it was first asked about."""
+        known = self._since.get(what)
+        if known is None or known[0] != value:
+            known = self._since[what] = value, now_s
+        return (now_s - known[1]) * 1000
 
     def frame(self, *, is_open: bool, is_new: bool) -> None:
         """Called after a read: whether an incomplete frame has begun, and whether it is new."""
@@ -148,10 +147,6 @@ class Liveness:
         if self._frame_since_s is not None:
             self._frame_since_s = now_s
 
-    def is_closing_late(self, now_s: float) -> bool:
-        """Whether data unsent at the close has had its time (the keep-alive interval)."""
-        return (now_s - self._closed_at_s) * 1000 >= self._config.keep_alive_interval_ms
-
     def is_handshake_late(self, now_s: float) -> bool:
         """Whether the time for CONNECT is over."""
         return (now_s - self._opened_at_s) * 1000 >= self._config.handshake_timeout_ms
@@ -164,22 +159,16 @@ class Liveness:
         limit_s = self._config.stalled_frame_timeout_ms / 1000 + earned_s
         return now_s - self._frame_since_s >= limit_s
 
-    def silence(self, now_s: float) -> Silence:
-        """The action to take now. A caller that gets PING must send it: it counts as sent."""
-        return self._silence(now_s, None, is_dead=True)
+    def silence(self, now_s: float, confirmed_bytes: int | None, *, is_read: bool) -> Silence:
+        """The action to take now. A caller that gets PING must send it: it counts as sent.
 
-    def silence_unread(self, now_s: float, confirmed_bytes: int | None) -> Silence:
-        """The action for a client that the broker does not read, so that it sees no PONG.
-
-        The client's machine confirms a PING, or resets the connection if the client has ended.
-        `confirmed_bytes` is what the machine has confirmed until now; None: that is not known. A
-        caller that gets PING must send it.
+        A client that the broker does not read sees no PONG. Its machine confirms a PING, or resets
+        the connection if the client has ended. `confirmed_bytes` is what the machine has confirmed
+        until now; None: that is not known.
         """
-        is_dead = confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes
-        return self._silence(now_s, confirmed_bytes, is_dead=is_dead)
-
-    def _silence(self, now_s: float, confirmed_bytes: int | None, *, is_dead: bool) -> Silence:
-        """`is_dead`: whether a client that has not confirmed a PING for an interval has ended."""
+        is_dead = is_read or (
+            confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes
+        )
         pinged_at_s = self._pinged_at_s
         since_s, was_pinged = self.received_at_s, False
         if pinged_at_s is not None and pinged_at_s > since_s:
@@ -190,22 +179,6 @@ class Liveness:
             return Silence.DEAD
         self._pinged_at_s, self._confirmed_bytes = now_s, confirmed_bytes
         return Silence.PING
-
-    def is_over(self, now_s: float, *, has_ended: bool) -> bool:
-        """Whether a client that is not read has ended, and its input had time to be handled."""
-        if not has_ended:
-            return False
-        if self._ended_at_s is None:
-            self._ended_at_s = now_s
-        return now_s - self._ended_at_s >= ENDED_GRACE_S
-
-    def reads_nothing(self, now_s: float, unsent_bytes: int) -> bool:
-        """Whether the client has read no unsent data for two keep-alive intervals."""
-        since_s, size_bytes = self._unsent
-        if unsent_bytes != size_bytes or not since_s:
-            self._unsent = (now_s, unsent_bytes)
-            return False
-        return (now_s - since_s) * 1000 >= 2 * self._config.keep_alive_interval_ms
 
 
 class ReadingPauses:
@@ -950,8 +923,8 @@ class Session(asyncio.BufferedProtocol):
         """Called about once a second: PING a silent client, close after a timeout."""
         times, conn = self._liveness, self.connection
         if self.is_closed:
-            # The client had time to read what was still unsent.
-            if times.is_closing_late(now_s):
+            # The client gets time to read what is still unsent.
+            if times.lasts_ms("closed", True, now_s) >= self.config.keep_alive_interval_ms:
                 self.abort()
         elif not conn.established:
             if times.is_handshake_late(now_s):
@@ -964,17 +937,17 @@ class Session(asyncio.BufferedProtocol):
             if now_s - times.received_at_s >= QUIET_S and conn.allocated_bytes:
                 conn.release()
                 self._count_input(progressed=False)
-            self._ping_or_close(times.silence(now_s), "no answer to a PING")
+            self._ping_or_close(times.silence(now_s, None, is_read=True), "no answer to a PING")
 
     def _check_unread(self, now_s: float) -> None:
-        times = self._liveness
-        if times.is_over(now_s, has_ended=has_ended(self._transport)):
+        times, interval_ms = self._liveness, self.config.keep_alive_interval_ms
+        if has_ended(self._transport) and times.lasts_ms("ended", True, now_s) >= ENDED_GRACE_MS:
             self._end_paused()
         elif Pause.UNSENT in self._pauses:
-            if times.reads_nothing(now_s, self.unsent_bytes()):
+            if times.lasts_ms("unsent", self.unsent_bytes(), now_s) >= 2 * interval_ms:
                 self.close_because("the client does not read its data")
         else:
-            silence = times.silence_unread(now_s, bytes_confirmed(self._transport))
+            silence = times.silence(now_s, bytes_confirmed(self._transport), is_read=False)
             self._ping_or_close(silence, "its system took no PING")
 
     def _ping_or_close(self, silence: Silence, why: str) -> None:
@@ -984,51 +957,41 @@ class Session(asyncio.BufferedProtocol):
             self.close_because(why)
 
     async def is_alive(self) -> bool:
-        """PING the client. Without an answer in time, close the connection and return False."""
-        if self.is_closed:
-            return False
-        if self._pauses:
-            return await self._is_there()
-        if self._input_came.is_set():  # else a PING is under way
+        """PING the client. Without an answer in time, close the connection and return False.
+
+        A connection that is not read does not see the answer: there the client's machine confirms
+        the PING. If the client was killed, that machine may still hold bytes for which the broker
+        has no room. It answers the PING with a reset.
+        """
+        before = bytes_confirmed(self._transport)
+        if self._pauses or self._input_came.is_set():  # else a PING is under way
             self._input_came.clear()
             self.write(commands.PING)
-        timeout_s = self.config.connection_liveness_check_timeout_ms / 1000
-        try:
-            await asyncio.wait_for(self._input_came.wait(), timeout_s)
-        except TimeoutError:
-            text = "no answer to a PING; another client asked for its producer name or subscription"
-            self.close_because(text)
-        return not self.is_closed
+        until_s = self._loop.time() + self.config.connection_liveness_check_timeout_ms / 1000
+        while not self._sees_end():
+            if self._input_came.is_set() or (self._pauses and self._confirms_more(before)):
+                return True
+            if self._loop.time() >= until_s:
+                text = "no answer to a PING; another client asked for its name or subscription"
+                self.close_because(text)
+                return False
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._input_came.wait(), CONFIRM_POLL_S)
+        return False
 
     async def has_ended(self) -> bool:
         """Whether the client has ended while it was not read; then the connection is closed."""
-        return self.is_closed or (bool(self._pauses) and not await self._is_there())
+        return self.is_closed or (bool(self._pauses) and not await self.is_alive())
 
     def _sees_end(self) -> bool:
         if self._pauses and has_ended(self._transport):
             self._end_paused()
         return self.is_closed
 
-    async def _is_there(self) -> bool:
-        """Whether the client's machine takes a PING. The broker does not read the answer now.
-
-        The machine of a client that was killed may still hold bytes for which the broker has no
-        room. It answers the PING with a reset.
-        """
-        if self._sees_end():
-            return False
-        before = bytes_confirmed(self._transport)
-        self.write(commands.PING)
-        until_s = self._loop.time() + self.config.connection_liveness_check_timeout_ms / 1000
-        while not self._sees_end():
-            confirmed = bytes_confirmed(self._transport)
-            if confirmed is None or before is None or confirmed > before:
-                return True
-            if self._loop.time() >= until_s:
-                self.close_because("its system took no PING; another client asked for its place")
-                return False
-            await asyncio.sleep(CONFIRM_POLL_S)
-        return False
+    def _confirms_more(self, before: int | None) -> bool:
+        """Whether the client's machine has confirmed more bytes; True if that is not known."""
+        now = bytes_confirmed(self._transport)
+        return now is None or before is None or now > before
 
     def _end_paused(self) -> None:
         """Close a client that has ended while it was not read; incomplete input is dropped."""
@@ -1085,7 +1048,6 @@ class Session(asyncio.BufferedProtocol):
         self.is_closed = True
         self._writable = False
         self._gathering.close()
-        self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)
         self.connection.discard()

@@ -161,7 +161,9 @@ def topics_of_namespace(session: Session, command: pb.CommandGetTopicsOfNamespac
         session.close_because(str(error))
         return
     _check_mode(session, command)
-    session.run(command.request_id, _answer_topics(session, command))
+    pieces, turns = _answering(session, command), session.services.topics.turns
+    if not turns.run_now(pieces):
+        session.run(command.request_id, turns.work(pieces))
 
 
 def _check_mode(session: Session, command: pb.CommandGetTopicsOfNamespace) -> None:
@@ -173,12 +175,12 @@ def _check_mode(session: Session, command: pb.CommandGetTopicsOfNamespace) -> No
         raise RefusedError(pb.ServerError.MetadataError, text)
 
 
-async def _answer_topics(session: Session, command: pb.CommandGetTopicsOfNamespace) -> None:
-    topics, pattern = session.services.topics, _pattern_of(command)
-    domain = DOMAIN_OF_MODE.get(command.mode, "")
-    names = [name for name in topics.names_in(command.namespace) if name.startswith(domain)]
+def _answering(session: Session, command: pb.CommandGetTopicsOfNamespace) -> Iterator[None]:
+    pattern, domain = _pattern_of(command), DOMAIN_OF_MODE.get(command.mode, "")
+    all_names = session.services.topics.names_in(command.namespace)
+    names = [name for name in all_names if name.startswith(domain)]
     if pattern is not None:
-        names = await topics.turns.result(matching(pattern, names))
+        names = yield from matching(pattern, names)
     digest = topics_hash(names)
     changed = command.topics_hash != digest
     answer = pb.CommandGetTopicsOfNamespaceResponse(

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from urllib.parse import unquote, urlsplit
 
@@ -81,31 +81,29 @@ def _is_open(services: Services, path: str) -> bool:
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
-Headers = Sequence[tuple[bytes, bytes]]
 
 
 def check_origin(
-    method: str, headers: Headers, config: BrokerConfig, *, any_host: bool = False
+    method: str, headers: Mapping[str, str], config: BrokerConfig, *, any_host: bool = False
 ) -> None:
     """Raise `HttpError`: 421 for a foreign host, 403 or 415 for a request of a foreign page.
 
-    `any_host` leaves out the first check.
+    Header names are in lower case. `any_host` leaves out the first check.
     """
-    values = {bytes(name): value.decode("latin-1").strip() for name, value in headers}
-    host = values.get(b"host")
+    host = headers.get("host")
     if host is not None and not any_host and not _is_ours(_name_in(host), config):
         text = f"{host[:80]!r} is not a name of this broker; to allow it, add it to "
         raise HttpError(421, f"{text}pulsemarkHttpAllowedHosts")
     if method in SAFE_METHODS:
         return
-    site = values.get(b"sec-fetch-site")
+    site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         raise HttpError(403, f"a request from another site ({site[:40]}) may not change anything")
-    page = values.get(b"origin", values.get(b"referer"))
+    page = headers.get("origin", headers.get("referer"))
     if page is not None and (host is None or urlsplit_host(page) != host.lower()):
         raise HttpError(403, f"a page of {page[:80]!r} may not change anything on this broker")
-    if page is not None or site is not None or values.get(b"user-agent", "").startswith("Mozilla/"):
-        kind = values.get(b"content-type", "").partition(";")[0].strip().lower()
+    if page is not None or site is not None or headers.get("user-agent", "").startswith("Mozilla/"):
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in FORM_TYPES:
             raise HttpError(415, f"a browser may not send {kind}: send application/json")
 

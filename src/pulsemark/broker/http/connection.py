@@ -223,13 +223,10 @@ class HttpConnection(asyncio.Protocol):
                 self.close()
                 return
             if isinstance(event, h11.Request):
-                problem = _problem_of(event, self._services)
-                if problem is not None:
+                try:
+                    _check_head(event, self._services)
+                except HttpError as problem:
                     self._refuse(problem.status, problem.reason)
-                    return
-                # h11 limits only incomplete headers; those that arrive at once are checked here.
-                if sum(len(name) + len(value) for name, value in event.headers) > MAX_HEADER_BYTES:
-                    self._refuse(431, f"the headers exceed {MAX_HEADER_BYTES} bytes")
                     return
                 self._request = event
                 self._body.clear()
@@ -349,21 +346,21 @@ def headers_of(request: h11.Request) -> dict[str, str]:
     return found
 
 
-def _problem_of(request: h11.Request, services: Services) -> HttpError | None:
-    """The reason to refuse a request by its headers, if there is one."""
-    by_name = dict(request.headers)
-    if {b"content-length", b"transfer-encoding"} <= by_name.keys():
-        return HttpError(400, "a request must not have both Content-Length and Transfer-Encoding")
+def _check_head(request: h11.Request, services: Services) -> None:
+    """Raise `HttpError` for a request that is refused by its headers."""
+    headers = headers_of(request)
+    if {"content-length", "transfer-encoding"} <= headers.keys():
+        text = "a request must not have both Content-Length and Transfer-Encoding"
+        raise HttpError(400, text)
     limit_bytes = services.config.max_http_body_bytes
-    if int(by_name.get(b"content-length", b"0")) > limit_bytes:
-        return HttpError(413, f"the body exceeds {limit_bytes} bytes")
-    try:
-        is_open = services.authenticator is None or services.authenticator.admits_anonymous
-        headers = list(request.headers)
-        check_origin(request.method.decode("ascii"), headers, services.config, any_host=not is_open)
-    except HttpError as problem:
-        return problem
-    return None
+    if int(headers.get("content-length", "0")) > limit_bytes:
+        raise HttpError(413, f"the body exceeds {limit_bytes} bytes")
+    is_open = services.authenticator is None or services.authenticator.admits_anonymous
+    method = request.method.decode("ascii")
+    check_origin(method, headers, services.config, any_host=not is_open)
+    # h11 limits only incomplete headers; those that arrive at once are checked here.
+    if sum(len(name) + len(value) for name, value in request.headers) > MAX_HEADER_BYTES:
+        raise HttpError(431, f"the headers exceed {MAX_HEADER_BYTES} bytes")
 
 
 def _reason(error: h11.RemoteProtocolError) -> str:

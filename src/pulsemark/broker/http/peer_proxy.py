@@ -39,11 +39,10 @@ async def elsewhere(
         return await _one_topic(request, route, values, cluster, name)
     if "topic" not in of_path:
         return await _each_bundle(request, cluster, of_path, name)
-    last = route.parts[-1]
     is_of_partition = of_path["topic"] == name.local
     if is_of_partition or not topics.partitioned.count_of(name.partitioned):
         return await _one_topic(request, route, values, cluster, name)
-    return await _each_partition(request, cluster, name.partitioned, of_path["topic"], last)
+    return await _each_partition(request, cluster, name.partitioned, route, of_path)
 
 
 async def _one_topic(
@@ -75,24 +74,20 @@ async def found_topic(request: Request, name: TopicName) -> Found | Response:
 
 
 async def _each_partition(
-    request: Request, cluster: Cluster, name: TopicName, text: str, last: str
+    request: Request, cluster: Cluster, name: TopicName, route: Route, of_path: dict[str, str]
 ) -> Json:
     """Send the request on for each partition."""
-    count = request.topics.partitioned.count_of(name)
-    path = request.target.partition("?")[0]
-    at = path.index(f"/{quote(text, safe='')}") if quote(text, safe="") in path else -1
-    if at < 0:
-        raise HttpError(404, f"Topic {name} not found")
-    rest = path[at + 1 + len(quote(text, safe="")) :]
-    if last in OF_PARTITIONS:
-        rest = f"/{OF_PARTITIONS[last]}"
-    targets = [
-        f"{path[:at]}/{quote(name.partition(index).local, safe='')}{rest}" for index in range(count)
-    ]
+    last = route.parts[-1]
+
+    def target(part: TopicName) -> str:
+        path = route.target({**of_path, "topic": part.local})
+        return path.removesuffix(last) + OF_PARTITIONS[last] if last in OF_PARTITIONS else path
+
+    parts = [name.partition(at) for at in range(request.topics.partitioned.count_of(name))]
     answers = await asyncio.gather(
-        *(_send_on(request, cluster, name.partition(i), target) for i, target in enumerate(targets))
+        *(_send_on(request, cluster, part, target(part)) for part in parts)
     )
-    rows = {str(name.partition(index)): body for index, body in enumerate(answers)}
+    rows = {str(part): body for part, body in zip(parts, answers, strict=True)}
     return await _together(request, last, name, rows)
 
 

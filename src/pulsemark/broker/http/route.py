@@ -9,10 +9,11 @@ Each module of the interface has its `routes`. A handler stands below the routes
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from ...records import record
 from ..security.needs import Need, Scope
@@ -104,6 +105,14 @@ class Route:
         """The template without its names: routes of one shape are one path with several methods."""
         plain = ("{}" if part in DOMAINS else part for part in self.parts)
         return tuple("{}" if part.startswith("{") else part for part in plain)
+
+    def target(self, named: Mapping[str, str]) -> str:
+        """A path of this route, with values of the template's names."""
+        parts = (
+            quote(named[part[1:-1]], safe="") if part.startswith("{") else part
+            for part in self.parts
+        )
+        return f"/{'/'.join(parts)}"
 
     async def run(self, request: Request, values: tuple[str, ...]) -> Json | Response | None:
         """Call the handler with the values that `match` has returned, and return its answer."""

@@ -35,6 +35,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -95,6 +96,34 @@ def parts_of(outer: str, inner: str | None = None) -> Callable[[KafkaSession, Re
         return sum(1 + len(getattr(each, inner) or ()) for each in items)
 
     return count
+
+
+@contextmanager
+def refusing(answer: Any, failed: Code = Code.KAFKA_STORAGE_ERROR) -> Iterator[None]:
+    """Put the error of this block, if it has one, into an answer or a part of one.
+
+    `failed`: the code if the broker's storage fails.
+    """
+    try:
+        yield
+    except KafkaError as refusal:
+        answer.error_code = refusal.code
+        if hasattr(answer, "error_message"):
+            answer.error_message = refusal.message
+    except (LedgerError, OSError):
+        answer.error_code = failed
+
+
+Work = Callable[["KafkaSession", Request], Coroutine[Any, Any, None]]
+
+
+def to_its_end(work: Work) -> Work:
+    """A handler's function that goes on when its client goes away, without waiting."""
+
+    async def run(session: KafkaSession, request: Request) -> None:
+        await asyncio.shield(asyncio.ensure_future(work(session, request)))
+
+    return run
 
 
 def named_partitions(body: Any) -> Iterator[tuple[str, Any]]:

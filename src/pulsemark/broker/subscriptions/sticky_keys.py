@@ -38,8 +38,6 @@ SLOTS = 65_536
 _NUMBER = struct.Struct("<Q")
 #: Slots that are cleaned of consumers that left, in one piece.
 SWEPT_AT_ONCE = 1_000
-#: Up to so many ranges are deleted one by one; for more the list is built again.
-FEW_RANGES = 100
 #: Ranges that one STICKY consumer may name.
 MAX_RANGES_PER_CONSUMER = 1_000
 WORD = 0xFFFFFFFF
@@ -311,18 +309,10 @@ class StickyRanges(Selector):
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
         """Remove consumers and free their ranges."""
-        ranges = []
         for consumer in consumers:
             for start in self._starts_of.pop(consumer, ()):
-                ranges.append(self._ranges[bisect_left(self._ranges, (start,))])
                 del self._owners[start]
-        if len(ranges) <= FEW_RANGES:
-            for one in ranges:
-                del self._ranges[bisect_left(self._ranges, one)]
-        else:
-            # Each deletion moves all later items, so many deletions cost more than a new list.
-            gone = set(ranges)
-            self._ranges = [one for one in self._ranges if one not in gone]
+        self._ranges = [one for one in self._ranges if one[0] in self._owners]
 
     def select(self, slot: int) -> Consumer | None:
         """The consumer whose range contains the slot."""

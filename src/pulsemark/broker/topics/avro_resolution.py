@@ -31,7 +31,7 @@ class Resolution(ReaderWriterCompatibilityChecker):  # type: ignore[misc, unused
     def calculate_compatibility(
         self, reader: Schema, writer: Schema, location: list[str]
     ) -> SchemaCompatibilityResult:
-        """Whether the reader can read what the writer writes. Raises TooManyStepsError."""
+        """Whether the reader can read what the writer writes. Raises IncompatibleSchemaError."""
         self._steps.spend(1)
         result: SchemaCompatibilityResult
         if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):

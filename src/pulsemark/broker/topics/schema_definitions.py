@@ -66,26 +66,20 @@ IGNORED = ("doc", "logicalType")
 SHOWN_CHARACTERS = 16_384
 
 
-class TooManyStepsError(IncompatibleSchemaError):
-    """A request exceeds the limit of steps."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"comparing the schemas takes more than {most} steps")
-
-
 class Steps:
     """The steps that one request may still take."""
 
     def __init__(self) -> None:
-        self.most = self.left = MAX_STEPS
+        self.left = MAX_STEPS
         self._not_paused = 0
         self._new: dict[bytes, AvroDefinition] = {}
 
     def spend(self, count: int) -> None:
-        """Count steps. Raises `TooManyStepsError`."""
+        """Count steps. Raises `IncompatibleSchemaError` if they are too many."""
         self.left -= count
         if self.left < 0:
-            raise TooManyStepsError(self.most)
+            text = f"comparing the schemas takes more than {MAX_STEPS} steps"
+            raise IncompatibleSchemaError(text)
         self._not_paused += count
         if self._not_paused >= STEPS_AT_ONCE:
             time.sleep(self._not_paused * PAUSE_S)
@@ -102,8 +96,7 @@ class Steps:
 class AvroDefinition:
     """A parsed definition: `parsed` is the library's object, `json` the JSON value.
 
-    Raises `InvalidSchemaError` with ``kind``, Pulsar's name of the schema's type, and
-    `TooManyStepsError`.
+    Raises `InvalidSchemaError` with ``kind``, Pulsar's name of the schema's type, and as `Steps`.
     """
 
     def __init__(self, data: bytes, kind: str, steps: Steps | None = None) -> None:
@@ -224,7 +217,6 @@ def check_compatible(
     if not schemas or strategy == ALWAYS_COMPATIBLE:
         return
     steps = steps or Steps()
-    _check_kind(schemas[-1], new)
     compared = schemas if strategy.endswith(TRANSITIVE) else schemas[-1:]
     for existing in reversed(compared):
         _check_kind(existing, new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -84,22 +84,8 @@ class RunRecord:
 
 def pack_log(name: str, topic_id: int, records: list[RunRecord]) -> bytes:
     """Encode a topic's list."""
-    rows = [
-        [
-            r.header.ledger_id,
-            r.header.segment_no,
-            r.header.first_entry_id,
-            r.header.first_index,
-            r.header.entry_time_floor_ms,
-            r.header.stamp_floor_ms,
-            r.header.previous_ledger_id,
-            r.header.previous_entry_count,
-            r.header.epoch,
-            r.cut_rows,
-            r.end_entry_id,
-        ]
-        for r in records
-    ]
+    # The header's fields, without name and id of the topic, in their order.
+    rows = [[*astuple(r.header)[2:], r.cut_rows, r.end_entry_id] for r in records]
     content = {"version": FORMAT, "topic": name, "id": topic_id, "runs": rows}
     data = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     return data if len(data) < _PLAIN_BELOW_BYTES else _COMPRESSED + zlib.compress(data)

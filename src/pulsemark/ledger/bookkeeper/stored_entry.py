@@ -60,7 +60,7 @@ def payloads(group: Group) -> Iterator[tuple[Buffer, ...]]:
     group.join_small_buffers()
     times_max_ms = group.rows[1::ROW_FIELDS]
     if len(group.buffers) > 1:
-        yield from map(_large_payload, _one_by_one(group), times_max_ms)
+        yield from map(_large_payload, group.records(), times_max_ms)
         return
     data = bytes(group.buffers[0])  # they are bytes: nothing is copied
     view, end = memoryview(data), 0
@@ -75,20 +75,6 @@ def payloads(group: Group) -> Iterator[tuple[Buffer, ...]]:
                 yield (view[begin:end],)
                 continue
         yield payload_of(view[start:end], time_max_ms)
-
-
-def _one_by_one(group: Group) -> Iterator[list[Buffer]]:
-    """The buffers of each entry that are not empty."""
-    ends = iter(group.rows[3::ROW_FIELDS])
-    parts: list[Buffer] = []
-    offset, end = group.offset, next(ends)
-    for buffer in group.buffers:
-        if len(buffer):
-            parts.append(buffer)
-            offset += len(buffer)
-            if offset == end:
-                yield parts
-                parts, end = [], next(ends, -1)
 
 
 def _large_payload(parts: Sequence[Buffer], time_max_ms: int) -> tuple[Buffer, ...]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -225,6 +225,19 @@ class Group(Commit):
         """Bytes of all records, and of the run's header where it comes first."""
         rows = self.rows
         return rows[-1] - self.offset if rows else 0
+
+    def records(self) -> Iterator[list[Buffer]]:
+        """The buffers of each record that are not empty; the run's header comes with the first."""
+        ends = iter(self.rows[ROW_FIELDS - 1 :: ROW_FIELDS])
+        parts: list[Buffer] = []
+        offset, end = self.offset, next(ends, None)
+        for buffer in self.buffers:
+            if len(buffer):
+                parts.append(buffer)
+                offset += len(buffer)
+                if offset == end:
+                    yield parts
+                    parts, end = [], next(ends, None)
 
     def join_small_buffers(self) -> None:
         """Make one buffer of many small ones."""
@@ -588,14 +601,9 @@ def _cut(group: Group, skip: int) -> list[tuple[int, bytes]]:
 
 def _one_by_one(group: Group, skip: int) -> list[tuple[int, bytes]]:
     """Large entries, each copied to a piece of its own, so that the original memory is freed."""
-    ends = iter(group.rows[ROW_FIELDS - 1 :: ROW_FIELDS])
-    pieces, parts = [], []
-    offset, end = group.offset, next(ends, None)
-    for buffer in group.buffers:
-        parts.append(buffer)
-        offset += len(buffer)
-        if offset == end:
-            data = b"".join(parts)
-            pieces.append((1, data[skip:] if skip else data))
-            parts, skip, end = [], 0, next(ends, None)
+    pieces = []
+    for parts in group.records():
+        data = b"".join(parts)
+        pieces.append((1, data[skip:] if skip else data))
+        skip = 0
     return pieces

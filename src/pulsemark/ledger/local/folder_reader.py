@@ -47,21 +47,15 @@ _UNSEALED_MAX = 4
 class FolderLog(TopicLog):
     """A topic as it stood when it was opened or last refreshed."""
 
-    def __init__(
-        self, reader: FolderReader, name: str, segments: Sequence[Segment] | None = None
-    ) -> None:
-        super().__init__(name, segments or ())
+    def __init__(self, reader: FolderReader, name: str, segments: Sequence[Segment]) -> None:
+        super().__init__(name, segments)
         self._reader = reader
         self._refreshing = threading.Lock()
-        if segments is None:
-            self.refresh()
 
     def refresh(self) -> None:
         """Load what was added or removed since. Raises TopicNotFoundError."""
-        with self._refreshing:
-            self._segments = self._reader.load(
-                self.name, known=cast("Sequence[Segment]", self._segments)
-            )
+        if self._reader.refresh([self]):
+            raise TopicNotFoundError(self.name)
 
     def renew(self, headers: Sequence[SegmentHeader], lost: Collection[int] = ()) -> bool:
         """As ``refresh``, with the headers of the topic's segments as they are now.
@@ -145,24 +139,15 @@ class FolderReader:
 
         Raises TopicNotFoundError when it has no entries, ValueError for a name that none can have.
         """
-        try:
-            return FolderLog(self, topic)
-        except TopicNotFoundError:
-            full = full_topic_name(topic)
-            if full == topic:
-                raise
-        return FolderLog(self, full)
-
-    def load(self, topic: str, *, known: Sequence[Segment] = ()) -> tuple[Segment, ...]:
-        """A topic's segments that count; ``known`` ones are updated. Raises TopicNotFoundError."""
         with self._lock:
-            if known or not self._is_as_scanned():
+            if not self._is_as_scanned():
                 self._scan_headers()
-            mine = self._by_topic.get(topic)
-        segments = self.open(mine or (), known)
+            name = topic if topic in self._by_topic else full_topic_name(topic)
+            headers = self._by_topic.get(name, ())
+        segments = self.open(headers, ())
         if not segments:
-            raise TopicNotFoundError(topic)
-        return segments
+            raise TopicNotFoundError(name)
+        return FolderLog(self, name, segments)
 
     def logs(self, topics: Iterable[str], *, lost: Collection[int] = ()) -> dict[str, FolderLog]:
         """Several topics as they are now, without those that have no readable segment.

@@ -27,7 +27,7 @@ from .commit.checkpoint import Checkpointer
 from .commit.journal import Journal
 from .io.fd_cache import FdCache
 from .io.files import Files
-from .io.folder import CATALOG_NAME, FolderLock, Reserve, SegmentId, probe_folder
+from .io.folder import CATALOG_NAME, Reserve, SegmentId, probe_folder
 from .recovery import recover, remove_journal
 from .segment.filer import Filer
 from .segment.segment import Segment
@@ -44,7 +44,7 @@ class LocalLedgers(LedgerStore):
     writer: BatchWriter
 
     def __init__(
-        self, files: Files, state: StoreState, setup: StoreSetup, reserve: Reserve, lock: FolderLock
+        self, files: Files, state: StoreState, setup: StoreSetup, reserve: Reserve, lock: ExitStack
     ) -> None:
         """Raises UnsupportedVersionError, CorruptFileError, CatalogError, OSError."""
         self._folder = folder = state.folder

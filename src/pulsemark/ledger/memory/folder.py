@@ -8,7 +8,7 @@ effect, as those of a fenced writer in BookKeeper.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,7 +47,8 @@ class MemoryFolder:
         self.values: dict[str, dict[str, bytes]] = {}
         self.next_topic_id = 1
         self.next_ledger_id = 0
-        self._ledgers: dict[int, list[Content]] = {}
+        self.ledgers: dict[int, list[Content]] = {}
+        """The runs by topic id; changed, as all else, inside one of the blocks below."""
 
     def take_over(self, owner: object) -> None:
         """Make ``owner`` the only one who may change anything, from now on."""
@@ -78,35 +79,14 @@ class MemoryFolder:
                 raise CatalogError(Path("memory"), str(self.refusal))
             yield self
 
-    # Ledgers: call these inside one of the two blocks above
-
-    def keep(self, content: Content) -> None:
-        """Add a run to its topic."""
-        self._ledgers.setdefault(content.header.topic_id, []).append(content)
-
-    def replace(self, old: Content, new: Content) -> None:
-        """Replace ``old`` by ``new``, if ``old`` is still there."""
-        kept = self._ledgers.get(old.header.topic_id, [])
-        kept[:] = [new if each is old else each for each in kept]
-
-    def forget(self, topic_id: int, gone: Sequence[Content]) -> None:
-        """Remove these from a topic."""
-        names = {id(content) for content in gone}
-        kept = self._ledgers.get(topic_id, [])
-        kept[:] = [each for each in kept if id(each) not in names]
-
-    def forget_topic(self, topic_id: int) -> None:
-        """Remove all contents of a topic."""
-        self._ledgers.pop(topic_id, None)
-
     def counting(self, topic_id: int) -> list[Content]:
         """The runs of a topic's log, oldest first (`ledger.run.chain_of`); others are dropped."""
-        by_header = {id(each.header): each for each in self._ledgers.get(topic_id, [])}
+        by_header = {id(each.header): each for each in self.ledgers.get(topic_id, [])}
         counting = []
         for link in chain_of(content.header for content in by_header.values()):
             content, end = by_header[id(link.header)], link.end_entry_id
             rows = len(content) if end is None else end - link.header.first_entry_id
             if rows > 0:
                 counting.append(content if rows >= len(content) else content.first(rows))
-        self._ledgers[topic_id] = counting
+        self.ledgers[topic_id] = counting
         return list(counting)

@@ -274,7 +274,7 @@ class MemoryWriter(EntryWriter):
             for group in groups:
                 content = cast("MemoryRun", group.run).content
                 if not len(content):
-                    self._folder.keep(content)
+                    self._folder.ledgers.setdefault(group.run.header.topic_id, []).append(content)
                 _add(content, group)
                 outcome.good.append(group)
         return outcome
@@ -306,7 +306,8 @@ class MemoryLedgers(LedgerStore):
 
     def _replace(self, old: Content, new: Content) -> None:
         with self.folder.owned_by(self):
-            self.folder.replace(old, new)
+            kept = self.folder.ledgers.get(old.header.topic_id, [])
+            kept[:] = [new if each is old else each for each in kept]
 
     def void(self, run: Run) -> None:
         """Nothing to do: the folder does not have the run yet."""
@@ -316,8 +317,10 @@ class MemoryLedgers(LedgerStore):
 
     def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
         mine = cast("Sequence[MemoryRun]", runs)
+        gone = {id(run.content) for run in mine}
         with self.folder.changed_by(self) as folder:
-            folder.forget(topic_id, [run.content for run in mine])
+            kept = folder.ledgers.get(topic_id, [])
+            kept[:] = [each for each in kept if id(each) not in gone]
         for run in mine:
             run.mark_removed()
         return partial(_drop, mine)
@@ -330,7 +333,7 @@ class MemoryLedgers(LedgerStore):
             folder.values.setdefault(kind, {})[key] = b""
             for name in [name for name, each in folder.topics.items() if each == topic_id]:
                 del folder.topics[name]
-            folder.forget_topic(topic_id)
+            folder.ledgers.pop(topic_id, None)
         return partial(_drop, cast("Sequence[MemoryRun]", runs))
 
     # The whole

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...finder import Finder, IndexOutOfRangeError
 from ...ledger import CorruptEntryError, FolderReader, TopicLog
 from ...until_signal import by_topic
-from ..arguments import checked_options
-from ..options import ReadOptions
+from ..arguments import checked_options, option_texts
 from ..plan import selected
 from .job import OffloadResult, offload
 from .table import OffloadTable, table_of
@@ -80,7 +79,7 @@ class OffloadFollower:
 
     def lags(self) -> dict[str, Lag]:
         """How far the table is behind each topic now."""
-        options = ReadOptions.parse(checked_options(self.path, self.topics))
+        options = checked_options(option_texts(self.path, self.topics))
         with FolderReader(options.path) as reader:
             logs = selected(reader, options).logs
             return {topic: self._lag(log, log.topic_id) for topic, log in logs.items()}

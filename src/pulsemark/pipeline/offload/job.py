@@ -22,14 +22,13 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...compaction.current_view import FolderForm, logs_of_folder
 from ...ledger import FolderLog, FolderReader
 from ...maintenance.expected import Expected, expected_of
-from ..arguments import check_folder, checked_options
+from ..arguments import check_folder, checked_options, option_texts
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import DataLossError, JobFailedError, OptionError
 from ..marks import Mark, check_place
@@ -166,16 +165,10 @@ def offload(
     rejects = mode is not None and mode.upper() == DecodeMode.PERMISSIVE.value
     if write_mode == "upsert" and value_schema is None:
         mode = None  # without types only keys can be missing, of which a read knows nothing
-    given = {
-        "columns": ",".join(columns),
-        "failOnDataLoss": str(fail_on_data_loss).lower(),
-        "valueSchema": value_schema,
-        "registrySchemas": registry_schemas,
-        "mode": mode,
-    }
-    texts = checked_options(path, topics, ending_time=ending_time)
-    texts |= {name: str(value) for name, value in given.items() if value is not None}
-    options = ReadOptions.parse(texts)
+    typed = {"value_schema": value_schema, "registry_schemas": registry_schemas, "mode": mode}
+    read = {"columns": ",".join(columns), "fail_on_data_loss": fail_on_data_loss}
+    texts = option_texts(path, topics, ending_time=ending_time, **read, **typed)
+    options = checked_options(texts)
     table = table_of(target)
     layout = layout_of(options, write_mode, partition_by)
     check_table(table, options, layout)
@@ -371,7 +364,7 @@ class _Run:
         if self._rejects:
             side = table.rejected()
             self._create_rejected(side)
-            rejected = side.place.uri
+            rejected = side.place
         return FileForm(layout, schema, table.constants, values, rejected)
 
     def _create_rejected(self, side: OffloadTable) -> None:
@@ -403,12 +396,11 @@ class _Run:
     ) -> Manifest:
         """Let the workers write all pieces. Return the additions to the manifest."""
         from ..workers import results_of
-        from .writer import write_pieces
+        from .writer import PieceWriter
 
-        place = self._table.place
-        facts = place.uri, dict(place.access), run, self._options, lost, form
+        writer = PieceWriter(self._table.place, run, self._options, lost, form)
         tasks = packed(pieces, lambda piece: piece.part)
-        written = results_of(self._spark, partial(write_pieces, *facts), tasks)
+        written = results_of(self._spark, writer.write_all, tasks)
         files, rejected = (
             tuple(sorted(filter(None, of_all), key=attrgetter("topic", "log_id", "first_index")))
             for of_all in zip(*written, strict=True)

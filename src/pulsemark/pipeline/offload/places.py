@@ -8,7 +8,7 @@ A place is named by a path, or by a URI of any file system that pyarrow knows (`
 
 An Iceberg table's files are reached as pyiceberg itself reaches them. The catalog's properties
 (`s3.endpoint`, `s3.access-key-id`, `gcs.project-id` ...), and those that a catalog gives with a
-table, say how. Workers have neither; so a place names them too (`access`).
+table, say how. A place is pickled for the workers with what reaches its files, which may be secret.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def iceberg_place(location: str, properties: Mapping[str, str]) -> Place:
         return place_of(location)  # a scheme that pyiceberg leaves to fsspec
     except (ImportError, OSError) as error:
         raise OptionError("table", location, f"is not a place for files: {error}") from error
-    return Place(location.rstrip("/"), filesystem, path.rstrip("/"), given)
+    return Place(location.rstrip("/"), filesystem, path.rstrip("/"))
 
 
 def _remote_place(uri: str) -> Place:
@@ -116,23 +116,15 @@ class Place:
     Paths are relative to it; its errors are OSError.
 
     Args:
-        uri: its name, for other processes.
+        uri: its name.
         filesystem, path: where it is.
-        access: what other processes need beside the URI, for `iceberg_place`: it may be secret.
     """
 
     has_locks = False
     """Whether a lock on a file of it keeps other runs out."""
 
-    def __init__(
-        self,
-        uri: str,
-        filesystem: fs.FileSystem,
-        path: str,
-        access: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, uri: str, filesystem: fs.FileSystem, path: str) -> None:
         self.uri = uri
-        self.access = access or {}
         self._fs = filesystem
         self._path = path
 

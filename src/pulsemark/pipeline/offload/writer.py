@@ -29,7 +29,7 @@ from ..errors import JobFailedError
 from ..marks import Mark, mark_of
 from ..options import ReadOptions
 from ..plan import Slice, entry_of, row_of, segments_of, slice_between, written_log
-from ..tasks import LedgerPartition, messages_of
+from ..tasks import LedgerPartition, TaskReader
 from ..values.form import ValueForm
 from .manifest import (
     CHANGES_FOLDER,
@@ -40,7 +40,7 @@ from .manifest import (
     file_name,
     is_current_run,
 )
-from .places import Place, file_checksum, iceberg_place, place_of
+from .places import Place, file_checksum
 from .schema import (
     DELETED,
     ERRORS,
@@ -74,7 +74,7 @@ class FileForm:
     """Whether files have their partition's values too."""
     values: ValueForm | None = None
     """How values are decoded; None: they stay bytes."""
-    rejected: str | None = None
+    rejected: Place | None = None
     """The place of rows that the table cannot take; None: such a row is an error."""
 
     def file_schema(self) -> pa.Schema:
@@ -90,36 +90,21 @@ class FileForm:
         return schema if self.constants else without_partitions(schema, Layout(()))
 
 
-def write_pieces(
-    target: str,
-    access: Mapping[str, str],
-    run: str,
-    options: ReadOptions,
-    lost: frozenset[int],
-    form: FileForm,
-    pieces: Sequence[Piece],
-) -> Iterator[tuple[OffloadedFile, OffloadedFile | None]]:
-    """Write the files of one task, in a worker; ``access`` is what the target needs (`Place`)."""
-
-    def opened(uri: str) -> Place:
-        return iceberg_place(uri, access) if access else place_of(uri)
-
-    rejected = None if form.rejected is None else opened(form.rejected)
-    writer = PieceWriter(opened(target), rejected, run, options, lost, form)
-    for piece in pieces:
-        yield writer.write(piece)
-
-
 @dataclass(frozen=True, slots=True)
 class PieceWriter:
-    """Writes the files of one task."""
+    """Writes the files of a run, in its workers."""
 
     place: Place
-    rejected: Place | None
     run: str
     options: ReadOptions
     lost: frozenset[int]
     form: FileForm
+
+    def write_all(
+        self, pieces: Sequence[Piece]
+    ) -> Iterator[tuple[OffloadedFile, OffloadedFile | None]]:
+        """Write the files of one task. Raises as `write`."""
+        return map(self.write, pieces)
 
     def write(self, piece: Piece) -> tuple[OffloadedFile, OffloadedFile | None]:
         """Write one file, and one of rejected rows if there are some, or find them complete.
@@ -137,7 +122,7 @@ class PieceWriter:
         file = self._described(self.place, piece.path, piece, rows, rejected)
         if not rejected:
             return file, None
-        place, part = self.rejected, piece.part
+        place, part = self.form.rejected, piece.part
         assert place is not None, "rows are rejected where there is a place for them"
         indexes = part.first_index, part.end_index
         path = file_name(part.topic, piece.log_id, piece.hour_ms, *indexes)
@@ -172,7 +157,8 @@ class PieceWriter:
         form, part = self.form, piece.part
         place = part.topic, piece.log_id, part.first_index, part.end_index, piece.mark
         form_facts = form.layout, packed_schema(form.schema), form.constants, form.values
-        more = form.rejected, self.options.fail_on_data_loss
+        rejected = None if form.rejected is None else form.rejected.uri
+        more = rejected, self.options.fail_on_data_loss
         return repr((*place, *form_facts, *more)).encode()
 
     @staticmethod
@@ -227,9 +213,9 @@ class PieceWriter:
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
         form = self.form
-        typed, errors = None if form.values is None else form.schema, self.rejected is not None
+        typed, errors = None if form.values is None else form.schema, form.rejected is not None
         schema = rows_schema(form.layout.columns, typed, errors=errors)
-        for batch in messages_of(partition, self.options, schema, form.values):
+        for batch in TaskReader(self.options, schema, form.values).read(partition):
             batches.append(batch)
             size_bytes += batch.nbytes
             if size_bytes >= _GROUP_BYTES:
@@ -252,7 +238,7 @@ class PieceWriter:
         bad = reasons.is_valid()
         table = table.append_column(ERRORS, reasons)
         rejected = table.filter(bad)
-        if len(rejected) and self.rejected is None:
+        if len(rejected) and self.form.rejected is None:
             place = f"{piece.part.topic}: message {rejected['__index'][0]}"
             more = (
                 "an upsert needs one. Set mode=PERMISSIVE (--mode PERMISSIVE) to reject such rows"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 from ...client import ClientError, RequestRefusedError
 from ...ledger import FolderReader
 from ...proto import pulsar_api_pb2 as pb
-from ..arguments import Range, check_folder, checked_options
+from ..arguments import Range, check_folder, checked_options, option_texts
 from ..errors import DataLossError, JobFailedError, OptionError, ReplayError
 from ..marks import loss_since, mark_of
 from ..options import Bound, BoundKind, ReadOptions
@@ -97,14 +97,13 @@ def replay(
     """
     require_spark()
     options = options.checked()
-    texts = checked_options(path, topics, **bounds)
-    texts["failOnDataLoss"] = str(fail_on_data_loss).lower()
+    texts = option_texts(path, topics, fail_on_data_loss=fail_on_data_loss, **bounds)
+    read = checked_options(texts)
     check_folder("checkpoint", checkpoint)
     names = [topics] if isinstance(topics, str) else topics
     settings = settings_of(path, names, texts, options)
     place = Checkpoint(checkpoint)
     with place.lock():
-        read = ReadOptions.parse(texts)
         with FolderReader(read.path) as reader:
             found = selected(reader, read)
             for error in found.lost_topics():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -41,33 +40,26 @@ def opened(open_store):
     return open_them
 
 
-def committed(offsets, group, changes, kind="consumer"):
+async def until_done(*futures):
+    """Until they are done, on the loop of a store that calls back in any thread."""
+    async with asyncio.timeout(30):
+        while not all(each.done() for each in futures):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    return [each.exception() for each in futures]
+
+
+async def committed(offsets, group, changes, **more):
     """Commit and wait until it is durable."""
-    done: list[Any] = []
-    offsets.commit(group, kind, changes, done.append)
-    wait_for(done)
-    return done[0]
+    await until_done(offsets.commit(group, "consumer", changes, **more))
 
 
-def wait_for(done):
-    """Until the callback has come."""
-    import time
-
-    until_s = time.monotonic() + 30
-    while not done:
-        assert time.monotonic() < until_s, "the commit was not answered"
-        time.sleep(0.001)
-
-
-def test_offsets_are_there_after_the_store_was_opened_again(opened):
+async def test_offsets_are_there_after_the_store_was_opened_again(opened):
     """The last commit of a partition counts, with its text; dropped ones are gone."""
     store, offsets = opened()
-    assert committed(offsets, "g", {("t", 0): at(3), ("t", 1): at(4, "x")}) is None
-    assert committed(offsets, "g", {("t", 0): at(5)}) is None
-    assert committed(offsets, "h", {("u", 0): at(1)}) is None
-    done: list[Any] = []
-    offsets.drop("h", None, done.append)
-    wait_for(done)
+    await committed(offsets, "g", {("t", 0): at(3), ("t", 1): at(4, "x")})
+    await committed(offsets, "g", {("t", 0): at(5)})
+    await committed(offsets, "h", {("u", 0): at(1)})
+    await until_done(offsets.drop("h", None))
     store.close()
     _, again = opened()
     assert dict(again.of_group("g")) == {("t", 0): at(5), ("t", 1): at(4, "x")}
@@ -76,31 +68,30 @@ def test_offsets_are_there_after_the_store_was_opened_again(opened):
     assert again.count == 2
 
 
-def test_an_offset_is_shown_when_it_is_durable(opened):
+async def test_an_offset_is_shown_when_it_is_durable(opened):
     """Before that, readers see the one before."""
     store, offsets = opened()
-    committed(offsets, "g", {("t", 0): at(1)})
-    done: list[Any] = []
+    await committed(offsets, "g", {("t", 0): at(1)})
     with store.committer.lock:
-        offsets.commit("g", "consumer", {("t", 0): at(2)}, done.append)
+        later = offsets.commit("g", "consumer", {("t", 0): at(2)})
         assert offsets.of_group("g")[("t", 0)].offset == 1
-    wait_for(done)
+    await until_done(later)
     assert offsets.of_group("g")[("t", 0)].offset == 2
 
 
-def test_the_number_of_offsets_has_a_limit(opened):
+async def test_the_number_of_offsets_has_a_limit(opened):
     """New partitions are refused above it; known ones can always be committed."""
     _, offsets = opened(limit=2)
-    committed(offsets, "g", {("t", 0): at(1), ("t", 1): at(1)})
+    await committed(offsets, "g", {("t", 0): at(1), ("t", 1): at(1)})
     with pytest.raises(KafkaError, match="the limit is 2"):
-        offsets.commit("g", "consumer", {("t", 2): at(1)}, lambda error: None)
-    assert committed(offsets, "g", {("t", 0): at(9)}) is None
+        offsets.commit("g", "consumer", {("t", 2): at(1)})
+    await committed(offsets, "g", {("t", 0): at(9)})
 
 
 async def test_dropping_a_topic_leaves_the_other_topics_offsets(opened):
     """A deleted topic's offsets must not be found by a topic that is created again."""
     _, offsets = opened()
-    committed(offsets, "g", {("t", 0): at(1), ("u", 0): at(2)})
+    await committed(offsets, "g", {("t", 0): at(1), ("u", 0): at(2)})
     dropping = asyncio.ensure_future(offsets.drop_topic("t"))
     while not dropping.done():  # noqa: ASYNC110
         await asyncio.sleep(0.001)
@@ -114,9 +105,7 @@ async def test_offsets_of_open_transactions_do_not_make_a_rewritten_log_due_agai
     monkeypatch.setattr(module, "REWRITE_AT_LEAST", 20)
     _, offsets = opened()
     for number in range(30):
-        done: list[Any] = []
-        offsets.commit(f"g{number}", "consumer", {("t", 0): at(1)}, done.append, transaction="t")
-        wait_for(done)
+        await committed(offsets, f"g{number}", {("t", 0): at(1)}, transaction="t")
     await offsets.rewrite()
     assert not offsets.is_due
 
@@ -126,11 +115,9 @@ async def test_rewriting_keeps_the_log_short_and_the_offsets(opened, monkeypatch
     monkeypatch.setattr(module, "REWRITE_AT_LEAST", 20)
     store, offsets = opened()
     for number in range(30):
-        offsets.commit("g", "consumer", {("t", number % 2): at(number)}, lambda error: None)
+        offsets.commit("g", "consumer", {("t", number % 2): at(number)})
     assert offsets.is_due
-    done: list[Any] = []
-    offsets.commit("g", "consumer", {("t", 0): at(100)}, done.append)
-    await asyncio.to_thread(wait_for, done)
+    await committed(offsets, "g", {("t", 0): at(100)})
     await offsets.rewrite()
     assert not offsets.is_due
     store.close()
@@ -167,9 +154,9 @@ async def test_a_rewrite_in_interval_mode_survives_a_power_cut(simulated):
     store = simulated.open()
     offsets = offsets_in(store)
     for number in range(100):
-        committed(offsets, f"g{number}", {("t", 0): at(number)})
+        await committed(offsets, f"g{number}", {("t", 0): at(number)})
     store.checkpoint()
-    committed(offsets, "g0", {("t", 0): at(7)})  # a segment's first block is synced at once
+    await committed(offsets, "g0", {("t", 0): at(7)})  # a segment's first block is synced at once
     await offsets.rewrite()
     simulated.power_off()
     assert len(offsets_in(simulated.open()).groups()) == 100
@@ -180,20 +167,15 @@ async def test_a_rewrite_keeps_what_is_being_committed(open_store):
     loop = asyncio.get_running_loop()
     store = open_store(notify=loop.call_soon_threadsafe)
     offsets = offsets_in(store)
-    done: list[Any] = []
-    offsets.commit("g", "consumer", {("t", 0): at(0)}, done.append)
-    while not done:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    await committed(offsets, "g", {("t", 0): at(0)})
     with store.committer.lock:
-        offsets.commit("g", "consumer", {("t", 0): at(1), ("t", 1): at(1)}, done.append)
+        one = offsets.commit("g", "consumer", {("t", 0): at(1), ("t", 1): at(1)})
         rewriting = asyncio.ensure_future(offsets.rewrite())
         await asyncio.sleep(0)
-        offsets.commit("g", "consumer", {("t", 0): at(2)}, done.append)
-        assert done == [None]
+        other = offsets.commit("g", "consumer", {("t", 0): at(2)})
+        assert not any(each.done() for each in (one, other))
     await rewriting
-    while len(done) < 3:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-    assert done == [None, None, None]
+    assert await until_done(one, other) == [None, None]
     await asyncio.to_thread(store.close)
     assert dict(offsets_in(open_store()).of_group("g")) == {("t", 0): at(2), ("t", 1): at(1)}
 
@@ -211,7 +193,7 @@ async def test_a_rewrite_that_failed_in_part_removes_nothing(memory_folder):
 
     offsets = offsets_in(store, run_on_a_healthy_disk)
     for number in range(3):
-        committed(offsets, f"g{number}", {("t", 0): at(number)})
+        await committed(offsets, f"g{number}", {("t", 0): at(number)})
     files.fail("fdatasync")
     with pytest.raises(FencedError):
         await offsets.rewrite()

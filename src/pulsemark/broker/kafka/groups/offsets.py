@@ -24,7 +24,6 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -48,7 +47,6 @@ MAX_OFFSETS_PER_COMMIT = 20_000
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
-Done = Callable[[BaseException | None], None]
 
 
 class Committed(NamedTuple):
@@ -177,7 +175,7 @@ class Offsets:
         """Entries that are not known to be durable."""
         self._all_settled: asyncio.Future[None] | None = None
         """Done when there is no such entry; the entries that come meanwhile are held."""
-        self._held: list[tuple[dict[str, Any], Done]] = []
+        self._held: list[tuple[dict[str, Any], asyncio.Future[None]]] = []
 
     @property
     def _ledger(self) -> ManagedLedger:
@@ -215,19 +213,20 @@ class Offsets:
         return {(row[0], row[1]) for record in records if record for row in record["offsets"]}
 
     # -- changing -------------------------------------------------------------------------------
+    # Each returns a future that is done when the change is durable and shown, or has failed with
+    # LedgerError.
 
     def commit(
         self,
         group: str,
         kind: str,
         offsets: Mapping[Partition, Committed],
-        done: Done,
         transaction: str | None = None,
-    ) -> None:
-        """Store offsets of a group; `done` gets None once they are durable and shown.
+    ) -> asyncio.Future[None]:
+        """Store offsets of a group.
 
         Those of a ``transaction``, a transactional id, are shown when it is committed. Raises
-        KafkaError above the limits of offsets, LedgerError: then nothing was stored.
+        KafkaError above the limits of offsets: then nothing was stored.
         """
         if len(offsets) > MAX_OFFSETS_PER_COMMIT:
             raise KafkaError(
@@ -245,32 +244,22 @@ class Offsets:
                 "raise max_kafka_committed_offsets or delete groups",
             )
         record = _record(group, kind, offsets.items())
-        self._append(
-            record if transaction is None else {"transaction": transaction, **record}, done
+        return self._append(
+            record if transaction is None else {"transaction": transaction, **record}
         )
 
-    def store_transaction(self, new: Transaction, done: Done) -> None:
-        """Store the state of a transactional id. As `commit`. Raises LedgerError."""
-        self._append(new.record(), done)
+    def store_transaction(self, new: Transaction) -> asyncio.Future[None]:
+        """Store the state of a transactional id."""
+        return self._append(new.record())
 
-    def forget_transaction(self, name: str) -> None:
-        """Forget a transactional id. Does not wait until that is durable."""
-        with suppress(LedgerError):
-            self._append({"transaction": name, "state": None}, lambda _: None)
+    def forget_transaction(self, name: str) -> asyncio.Future[None]:
+        """Forget a transactional id."""
+        return self._append({"transaction": name, "state": None})
 
-    def drop(self, group: str, partitions: Iterable[Partition] | None, done: Done) -> None:
-        """Remove offsets of a group, or all of them. As `commit`. Raises LedgerError."""
+    def drop(self, group: str, partitions: Iterable[Partition] | None) -> asyncio.Future[None]:
+        """Remove offsets of a group, or all of them."""
         dropped = None if partitions is None else [list(partition) for partition in partitions]
-        self._append({"group": group, "dropped": dropped}, done)
-
-    def dropping(self, group: str, partitions: Iterable[Partition] | None) -> asyncio.Future[None]:
-        """As `drop`; returns a future that is done when that is durable, or has failed."""
-        dropped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            self.drop(group, partitions, partial(settle, dropped))
-        except LedgerError as error:
-            dropped.set_exception(error)
-        return dropped
+        return self._append({"group": group, "dropped": dropped})
 
     async def drop_topic(self, topic: str) -> None:
         """Remove all offsets of a deleted topic; durable on return. Raises LedgerError."""
@@ -281,14 +270,20 @@ class Offsets:
             for group, record in groups.items():
                 places = {(row[0], row[1]) for row in record["offsets"]}
                 of_topic[group] |= {at for at in places if at[0] == topic}
-        for each in [self.dropping(group, at) for group, at in of_topic.items() if at]:
-            await each
+        await asyncio.gather(*(self.drop(group, at) for group, at in of_topic.items() if at))
 
-    def _append(self, record: dict[str, Any], done: Done) -> None:
+    def _append(
+        self, record: dict[str, Any], done: asyncio.Future[None] | None = None
+    ) -> asyncio.Future[None]:
+        done = done or asyncio.get_running_loop().create_future()
         if self._all_settled is not None:
             self._held.append((record, done))
-            return
-        appended = self._write(record)
+            return done
+        try:
+            appended = self._write(record)
+        except LedgerError as error:
+            _settle(done, error)
+            return done
         self._pending += 1
 
         def settled(_: BaseException | None) -> None:
@@ -297,10 +292,11 @@ class Offsets:
                 self._take(record)
             self._pending -= 1
             if not self._pending and self._all_settled is not None:
-                settle(self._all_settled, None)
-            done(error)
+                _settle(self._all_settled, None)
+            _settle(done, error)
 
         appended.commit.add_done_callback(settled)
+        return done
 
     def _write(self, record: dict[str, Any]) -> Appended:
         body = json.dumps(record, separators=(",", ":")).encode()
@@ -418,10 +414,7 @@ class Offsets:
             self._all_settled = None
             held, self._held = self._held, []
             for record, done in held:
-                try:
-                    self._append(record, done)
-                except LedgerError as error:
-                    done(error)
+                self._append(record, done)
 
     def _truncate(self, before: Position, written: list[Appended]) -> None:
         """Remove older entries, when all that was written is durable. Blocks."""
@@ -438,7 +431,7 @@ def _record(
     return {"group": group, "type": kind, "offsets": rows}
 
 
-def settle(done: asyncio.Future[None], error: BaseException | None) -> None:
+def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
     """Complete a future, if it is not done, with an error or without."""
     if done.done():
         return

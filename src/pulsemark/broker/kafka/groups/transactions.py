@@ -41,7 +41,7 @@ from ....kafka.errors import Code, KafkaError
 from ....kafka.records import NO_PRODUCER, Producer
 from ....ledger import LedgerError
 from ...configuration.config import BrokerConfig
-from .offsets import Committed, Offsets, Partition, State, Transaction, settle
+from .offsets import Committed, Offsets, Partition, State, Transaction
 
 if TYPE_CHECKING:
     from ..partitions import ProducerIds
@@ -200,11 +200,7 @@ class TransactionCoordinator:
             if name in self._storing:
                 raise _busy(name)  # perhaps the group is being added
             raise KafkaError(Code.INVALID_TXN_STATE, f"group {group!r} is not in the transaction")
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._offsets.commit(
-            group, kind, offsets, lambda error: settle(stored, error), transaction=name
-        )
-        await stored
+        await self._offsets.commit(group, kind, offsets, transaction=name)
 
     async def end(
         self, name: str, producer: Producer, *, commits: bool, bumps: bool = False
@@ -303,20 +299,12 @@ class TransactionCoordinator:
         name = new.name
         if name in self._storing or self.known.get(name) is not old:
             raise _busy(name)
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: BaseException | None) -> None:
-            # The callback runs even if the caller was cancelled.
-            self._storing.pop(name, None)
-            settle(stored, error)
-
         self._storing[name] = new.state
+        stored = self._offsets.store_transaction(replace(new, updated_ms=self._now_ms()))
+        # Also if the caller is cancelled.
+        stored.add_done_callback(lambda _: self._storing.pop(name, None))
         try:
-            self._offsets.store_transaction(replace(new, updated_ms=self._now_ms()), done)
-        except LedgerError as error:
-            done(error)
-        try:
-            await stored
+            await asyncio.shield(stored)
         except LedgerError as error:
             log.warning("the transaction of %r was not stored: %s", name[:100], error)
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
@@ -390,7 +378,8 @@ class TransactionCoordinator:
                     aborting = asyncio.ensure_future(self._abort(known, known.producer.epoch))
                     aborting.add_done_callback(lambda done: done.cancelled() or done.exception())
             elif not known.state.is_decided and now_ms - known.updated_ms > EXPIRES_MS:
-                self._offsets.forget_transaction(known.name)
+                forgetting = self._offsets.forget_transaction(known.name)
+                forgetting.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def close(self) -> None:
         """Stop ending transactions: the next owner of the log does that."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import struct
 from functools import partial
+from typing import Any
 
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
@@ -56,7 +57,7 @@ def sasl_handshake(session: KafkaSession, request: Request) -> None:
 
 
 async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
-    """Check credentials."""
+    """Check credentials. Without a request's header, a refusal only ends the connection."""
     if session.sasl_mechanism is None:
         message = "SaslAuthenticate request received after successful authentication"
         if session.authenticated_by is None:
@@ -64,49 +65,42 @@ async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
         code = Code.ILLEGAL_SASL_STATE
         session.answer(request, SaslAuthenticateResponse(error_code=code, error_message=message))
         return
-    try:
-        admitted = await _authenticated(session, request.body.auth_bytes or b"")
-    except RefusedTokenError as failure:
-        log.info("%s: SASL authentication refused: %s", session.address, failure)
-        challenge = _challenge(session)
-        response = SaslAuthenticateResponse(error_message=None, auth_bytes=challenge)
-        session.answer(request, response)
-        return
-    except SaslError as failure:
-        log.info("%s: SASL authentication refused: %s", session.address, failure)
-        message = session.sasl_challenge or (
-            f"Authentication failed during authentication due to invalid credentials with "
-            f"SASL mechanism {session.sasl_mechanism}"
-        )
-        code = Code.SASL_AUTHENTICATION_FAILED
-        session.answer(request, SaslAuthenticateResponse(error_code=code, error_message=message))
-        session.close_because("not authenticated")
-        return
-    lifetime_ms = 0
-    if admitted.expires_at_ms is not None:
-        left_ms = admitted.expires_at_ms - session.endpoint.now_ms()
-        lifetime_ms = min(max(left_ms, 1), LIFETIME_MAX_MS)
-    _admit(session, admitted)
-    response = SaslAuthenticateResponse(error_message=None, session_lifetime_ms=lifetime_ms)
-    session.answer(request, response)
-
-
-async def raw_sasl(session: KafkaSession, request: Request) -> None:
-    """As SaslAuthenticate, without a request's header. A refusal only ends the connection."""
+    is_raw = request.api is RAW_SASL
     session.connection.takes_raw_sasl = False
+    response = SaslAuthenticateResponse(error_code=Code.NONE, error_message=None, auth_bytes=b"")
     try:
-        admitted = await _authenticated(session, request.body)
-    except RefusedTokenError as failure:
-        log.info("%s: SASL authentication refused: %s", session.address, failure)
-        session.connection.takes_raw_sasl = True
-        challenge = _challenge(session)
-        session.answer_frame(request, _SIZE.pack(len(challenge)) + challenge)
-        return
+        data = request.body if is_raw else request.body.auth_bytes or b""
+        admitted = await _authenticated(session, data)
     except SaslError as failure:
-        session.close_because(f"SASL: {failure}")
-        return
-    _admit(session, admitted)
-    session.answer_frame(request, _SIZE.pack(0))
+        log.info("%s: SASL authentication refused: %s", session.address, failure)
+        if isinstance(failure, RefusedTokenError):
+            # The client's answer to the challenge ends the exchange.
+            session.sasl_challenge, session.connection.takes_raw_sasl = TOKEN_REFUSED, is_raw
+            response.auth_bytes = TOKEN_REFUSED.encode()
+        else:
+            response.error_code = Code.SASL_AUTHENTICATION_FAILED
+            response.error_message = session.sasl_challenge or (
+                f"Authentication failed during authentication due to invalid credentials with "
+                f"SASL mechanism {session.sasl_mechanism}"
+            )
+    else:
+        session.authenticated_by, session.sasl_mechanism = session.sasl_mechanism, None
+        session.admit(admitted)
+        if admitted.expires_at_ms is not None:
+            left_ms = admitted.expires_at_ms - session.endpoint.now_ms()
+            response.session_lifetime_ms = min(max(left_ms, 1), LIFETIME_MAX_MS)
+    _answer(session, request, response)
+
+
+def _answer(session: KafkaSession, request: Request, response: Any) -> None:
+    is_refused = response.error_code is not Code.NONE
+    if request.api is not RAW_SASL:
+        session.answer(request, response)
+    elif not is_refused:
+        size = _SIZE.pack(len(response.auth_bytes))
+        session.answer_frame(request, size + response.auth_bytes)
+    if is_refused:
+        session.close_because("not authenticated")
 
 
 async def _authenticated(session: KafkaSession, data: bytes) -> Admitted:
@@ -146,19 +140,8 @@ async def _with_sasl(session: KafkaSession, claim: Claim) -> Admitted:
     return Admitted(found.role, found.expires_at_ms)
 
 
-def _challenge(session: KafkaSession) -> bytes:
-    """The challenge after a refused token. The client's answer to it ends the exchange."""
-    session.sasl_challenge = TOKEN_REFUSED
-    return TOKEN_REFUSED.encode()
-
-
-def _admit(session: KafkaSession, admitted: Admitted) -> None:
-    session.authenticated_by, session.sasl_mechanism = session.sasl_mechanism, None
-    session.admit(admitted)
-
-
 HANDLERS: dict[int, Handler] = {
     SASL_HANDSHAKE: Handler(sasl_handshake, one_part),
     SASL_AUTHENTICATE: Handler(sasl_authenticate, one_part),
-    RAW_SASL.key: Handler(raw_sasl, one_part),
+    RAW_SASL.key: Handler(sasl_authenticate, one_part),
 }

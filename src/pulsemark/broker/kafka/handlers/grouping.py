@@ -8,7 +8,7 @@ protocol's ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any
@@ -43,6 +43,7 @@ from ..endpoint import (
     named_partitions,
     one_part,
     parts_of,
+    to_its_end,
 )
 from ..groups.consumer_group import (
     JOINS,
@@ -58,8 +59,6 @@ from ..groups.consumer_group import (
 from ..groups.group import Group, Joining, JoinResult, State, SyncResult
 from ..groups.offsets import Committed, Partition
 
-#: With more members in a LeaveGroup, they leave in turns.
-LEFT_AT_ONCE = 500
 PLANNED_AT_ONCE = 2_000
 """The target of a larger group of the consumer protocol is computed in a thread."""
 
@@ -149,27 +148,17 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
     session.answer(request, HeartbeatResponse(error_code=code))
 
 
-def leave_group(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Remove members; at once, because clients leave and close their connection."""
-    body, groups = request.body, session.endpoint.groups
+async def leave_group(session: KafkaSession, request: Request) -> None:
+    """Remove members."""
+    body = request.body
     group = body.group_id or ""
     refused = session.group_code(group)
     if request.version < 3:
-        code = refused or code_of(groups.leave, group, body.member_id or "", None)
+        leave = session.endpoint.groups.leave
+        code = refused or code_of(leave, group, body.member_id or "", None)
         session.answer(request, LeaveGroupResponse(error_code=code))
-        return None
-    members = body.members or ()
-    if len(members) > LEFT_AT_ONCE:
-        return _leave_in_turns(session, request, refused)
-    left = [_leave(session, group, refused, each) for each in members]
-    response = LeaveGroupResponse(error_code=refused, members=left)
-    session.answer(request, response)
-    return None
-
-
-async def _leave_in_turns(session: KafkaSession, request: Request, refused: Code) -> None:
-    group = request.body.group_id or ""
-    leaving = session.in_turns(request.body.members)
+        return
+    leaving = session.in_turns(body.members or ())
     left = [_leave(session, group, refused, each) async for each in leaving]
     response = LeaveGroupResponse(error_code=refused, members=left)
     await session.answer_by_size(request, response, len(left))
@@ -187,19 +176,30 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
 
 async def describe_groups(session: KafkaSession, request: Request) -> None:
     """Answer with the state of groups and their members."""
-    coordinator, total_bytes = session.endpoint.groups, 0
+    await _describe(session, request, request.body.groups, _description, DescribeGroupsResponse)
+
+
+async def _describe(
+    session: KafkaSession,
+    request: Request,
+    asked: Iterable[str | None] | None,
+    describe: Callable[[KafkaSession, str], Any],
+    response: Any,
+) -> None:
+    groups, total_bytes = session.endpoint.groups.groups, 0
 
     def answer_bytes(name: str | None) -> int:
         nonlocal total_bytes
-        group = coordinator.groups.get(name or "")
-        size_bytes = PART_BYTES + len(name or "") + (0 if group is None else group.size_bytes)
+        group = groups.get(name or "")
+        copies = 1 + isinstance(group, ConsumerGroup)  # assigned, and the target
+        group_bytes = 0 if group is None else copies * group.size_bytes
+        size_bytes = PART_BYTES + len(name or "") + group_bytes
         total_bytes += size_bytes
         return size_bytes
 
-    names = session.named(request.body.groups or (), answer_bytes)
-    groups = [_description(session, name or "") async for name in names]
-    response = DescribeGroupsResponse(groups=groups)
-    await session.answer_by_size(request, response, total_bytes // PART_BYTES)
+    names = session.named(asked or (), answer_bytes)
+    described = [describe(session, name or "") async for name in names]
+    await session.answer_by_size(request, response(groups=described), total_bytes // PART_BYTES)
 
 
 def _description(session: KafkaSession, name: str) -> Any:
@@ -271,7 +271,7 @@ async def delete_groups(session: KafkaSession, request: Request) -> None:
     async for name in session.named(names, lambda name: PART_BYTES + len(name)):
         codes[name] = session.group_code(name) or code_of(endpoint.groups.check_deletable, name)
         if codes[name] is Code.NONE:
-            dropped[name] = endpoint.offsets.dropping(name, None)
+            dropped[name] = endpoint.offsets.drop(name, None)
     for name, done in dropped.items():
         try:
             await done
@@ -306,8 +306,6 @@ def _parts_of_list(session: KafkaSession, request: Request) -> int:
     return asked + len(coordinator.groups) + len(coordinator.offsets.types)
 
 
-#: A commit of more partitions is checked and answered in turns.
-AT_ONCE_PARTITIONS = 500
 MAX_METADATA_BYTES = 4_096
 """offset.metadata.max.bytes"""
 MAX_CHARACTER_BYTES = 4
@@ -325,38 +323,50 @@ GROUPS_VERSION = 8
 EPOCHS_VERSION = 9
 
 
-def offset_commit(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Store a group's offsets, all together; answered when they are durable.
+async def offset_commit(session: KafkaSession, request: Request) -> None:
+    """Store a group's offsets, all together; answered when they are durable."""
+    body, version, endpoint = request.body, request.version, session.endpoint
+    codes, offsets = await checked_offsets(session, request, since=6)
+    group = body.group_id or ""
+    code = session.group_code(group) or code_of(
+        endpoint.groups.check_commit,
+        group,
+        body.generation_id_or_member_epoch if version >= 1 else -1,
+        (body.member_id or "") if version >= 1 else "",
+        body.group_instance_id if version >= 7 else None,
+        knows_epochs=version >= EPOCHS_VERSION,
+    )
+    if code is not Code.NONE:
+        codes = dict.fromkeys(codes, code)
+    elif offsets:
+        try:
+            await endpoint.offsets.commit(group, endpoint.groups.type_of(group), offsets)
+        except KafkaError as refusal:
+            code = refusal.code
+        except LedgerError as error:
+            session.storage_failed(error)
+            is_alone = endpoint.services.cluster is None  # the log may be another's now
+            code = Code.KAFKA_STORAGE_ERROR if is_alone else Code.NOT_COORDINATOR
+        codes |= dict.fromkeys(offsets, code)
+    topics = await topics_of(session, codes, _Topic, _Topic.OffsetCommitResponsePartition)
+    await session.answer_by_size(request, OffsetCommitResponse(topics=topics), len(codes))
 
-    A small commit begins at once: so it is also stored for a client that does not wait.
+
+async def checked_offsets(
+    session: KafkaSession, request: Request, *, since: int
+) -> tuple[dict[Partition, Code], dict[Partition, Committed]]:
+    """The code of each partition in a commit, and the offsets that can be stored.
+
+    `since`: the request's version from which on it has leader epochs.
     """
-    body = request.body
-    if sum(len(topic.partitions or ()) for topic in body.topics or ()) > AT_ONCE_PARTITIONS:
-        return _commit_in_turns(session, request)
-    commit = _Commit(session, request)
-    for name, each in named_partitions(body):
-        commit.check(name, each)
-
-    def answer(error: BaseException | None) -> None:
-        commit.stored(error)
-        topics = commit.topics()
-        session.answer(request, OffsetCommitResponse(topics=topics))
-
-    session.block(request, lambda: None)
-    commit.begin(answer)
-    return None
-
-
-async def _commit_in_turns(session: KafkaSession, request: Request) -> None:
-    commit = _Commit(session, request)
+    codes, offsets, now_ms = dict[Partition, Code](), {}, session.endpoint.now_ms()
     async for name, each in session.in_turns(named_partitions(request.body)):
-        commit.check(name, each)
-    stored: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-    commit.begin(lambda error: None if stored.done() else stored.set_result(error))
-    commit.stored(await stored)
-    topics = await session.endpoint.services.run_blocking(commit.topics)
-    response = OffsetCommitResponse(topics=topics)
-    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
+        at, text = (name, each.partition_index), each.committed_metadata or ""
+        codes[at] = code = offset_code(session, at, text)
+        if code is Code.NONE:
+            epoch = each.committed_leader_epoch if request.version >= since else -1
+            offsets[at] = Committed(each.committed_offset, epoch, text, now_ms)
+    return codes, offsets
 
 
 def offset_code(session: KafkaSession, at: Partition, text: str = "") -> Code:
@@ -369,69 +379,14 @@ def offset_code(session: KafkaSession, at: Partition, text: str = "") -> Code:
     return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
 
 
-def topics_of(codes: Mapping[Partition, Code], topic: Any, partition: Any) -> list[Any]:
+async def topics_of(
+    session: KafkaSession, codes: Mapping[Partition, Code], topic: Any, partition: Any
+) -> list[Any]:
     """Build the topics of an answer with a code for each partition."""
     found: dict[str, list[Any]] = {}
-    for (name, index), code in codes.items():
+    async for (name, index), code in session.in_turns(codes.items()):
         found.setdefault(name, []).append(partition(partition_index=index, error_code=code))
     return [topic(name=name, partitions=each) for name, each in found.items()]
-
-
-class _Commit:
-    """One OffsetCommit: the offsets that can be stored, and each partition's code."""
-
-    def __init__(self, session: KafkaSession, request: Request) -> None:
-        self._session = session
-        self._body, self._version = request.body, request.version
-        self._now_ms = session.endpoint.now_ms()
-        self._offsets: dict[Partition, Committed] = {}
-        self._codes: dict[Partition, Code] = {}
-
-    def check(self, name: str, each: Any) -> None:
-        """Check the offset of one partition, and keep it if it is valid."""
-        at, text = (name, each.partition_index), each.committed_metadata or ""
-        self._codes[at] = code = offset_code(self._session, at, text)
-        if code is Code.NONE:
-            epoch = each.committed_leader_epoch if self._version >= 6 else -1
-            self._offsets[at] = Committed(each.committed_offset, epoch, text, self._now_ms)
-
-    def begin(self, done: Callable[[BaseException | None], None]) -> None:
-        """Store the offsets; `done` is called when they are durable, or cannot be stored."""
-        body, endpoint, version = self._body, self._session.endpoint, self._version
-        group = body.group_id or ""
-        code = self._session.group_code(group) or code_of(
-            endpoint.groups.check_commit,
-            group,
-            body.generation_id_or_member_epoch if version >= 1 else -1,
-            (body.member_id or "") if version >= 1 else "",
-            body.group_instance_id if version >= 7 else None,
-            knows_epochs=version >= EPOCHS_VERSION,
-        )
-        if code is not Code.NONE:
-            self._codes, self._offsets = dict.fromkeys(self._codes, code), {}
-        if not self._offsets:
-            done(None)
-            return
-        try:
-            endpoint.offsets.commit(group, endpoint.groups.type_of(group), self._offsets, done)
-        except (KafkaError, LedgerError) as error:
-            done(error)
-
-    def stored(self, error: BaseException | None) -> None:
-        """Set the codes, when the offsets are durable or have failed."""
-        if error is None:
-            return
-        is_alone = self._session.endpoint.services.cluster is None
-        code = Code.KAFKA_STORAGE_ERROR if is_alone else Code.NOT_COORDINATOR  # it may be another's
-        if isinstance(error, KafkaError):
-            code = error.code
-        if isinstance(error, LedgerError):
-            self._session.storage_failed(error)
-        self._codes.update(dict.fromkeys(self._offsets, code))
-
-    def topics(self) -> list[Any]:
-        """The answer's topics, each partition once."""
-        return topics_of(self._codes, _Topic, _Topic.OffsetCommitResponsePartition)
 
 
 async def offset_fetch(session: KafkaSession, request: Request) -> None:
@@ -540,19 +495,13 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
     dropped = [at for at, refusal in codes.items() if refusal is Code.NONE]
     if code is Code.NONE and dropped:
         try:
-            await endpoint.offsets.dropping(group, dropped)
+            await endpoint.offsets.drop(group, dropped)
         except LedgerError as error:
             session.storage_failed(error)
             codes.update(dict.fromkeys(dropped, Code.KAFKA_STORAGE_ERROR))
-    by_topic: dict[str, list[Any]] = {}
-    if code is Code.NONE:
-        async for (topic, index), refusal in session.in_turns(codes.items()):
-            by_topic.setdefault(topic, []).append(
-                _DeletedTopic.OffsetDeleteResponsePartition(
-                    partition_index=index, error_code=refusal
-                )
-            )
-    topics = [_DeletedTopic(name=name, partitions=each) for name, each in by_topic.items()]
+    shown = codes if code is Code.NONE else {}
+    part = _DeletedTopic.OffsetDeleteResponsePartition
+    topics = await topics_of(session, shown, _DeletedTopic, part)
     response = OffsetDeleteResponse(error_code=code, topics=topics)
     await session.answer_by_size(request, response, len(codes))
 
@@ -686,19 +635,8 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
 
 async def consumer_group_describe(session: KafkaSession, request: Request) -> None:
     """Answer with the state and members of groups of the consumer protocol."""
-    coordinator, total_bytes = session.endpoint.groups, 0
-
-    def answer_bytes(name: str | None) -> int:
-        nonlocal total_bytes
-        group = coordinator.groups.get(name or "")
-        size_bytes = PART_BYTES + len(name or "") + (0 if group is None else 2 * group.size_bytes)
-        total_bytes += size_bytes
-        return size_bytes
-
-    names = session.named(request.body.group_ids or (), answer_bytes)
-    groups = [_consumer_group(session, name or "") async for name in names]
-    response = ConsumerGroupDescribeResponse(groups=groups)
-    await session.answer_by_size(request, response, total_bytes // PART_BYTES)
+    asked = request.body.group_ids
+    await _describe(session, request, asked, _consumer_group, ConsumerGroupDescribeResponse)
 
 
 def _consumer_group(session: KafkaSession, name: str) -> Any:
@@ -774,12 +712,12 @@ def _parts_of_beat(session: KafkaSession, request: Request) -> int:
 HANDLERS: dict[int, Handler] = {
     11: Handler(join_group, parts_of("protocols")),
     12: Handler(heartbeat, one_part),
-    13: Handler(leave_group, _parts_of_leave),
+    13: Handler(to_its_end(leave_group), _parts_of_leave),
     14: Handler(sync_group, parts_of("assignments")),
     15: Handler(describe_groups, _parts_of_describe),
     16: Handler(list_groups, _parts_of_list),
     42: Handler(delete_groups, parts_of("groups_names")),
-    8: Handler(offset_commit, parts_of("topics", "partitions")),
+    8: Handler(to_its_end(offset_commit), parts_of("topics", "partitions")),
     9: Handler(offset_fetch, _parts_of_fetch),
     47: Handler(offset_delete, parts_of("topics", "partitions")),
     CONSUMER_GROUP_HEARTBEAT: Handler(consumer_group_heartbeat, _parts_of_beat),

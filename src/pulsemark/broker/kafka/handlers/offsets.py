@@ -12,11 +12,11 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 from ....finder import Found, IndexOutOfRangeError
 from ....kafka.errors import Code, KafkaError
 from ....kafka.protocol import Request
-from ....ledger import EntryKind, LedgerError
+from ....ledger import EntryKind
 from ....ledger.epochs import epoch_runs
 from ....ledger.would_block import when_read
 from ..access import Operation
-from ..endpoint import PART_BYTES, Handler, KafkaSession, named_partitions, parts_of
+from ..endpoint import PART_BYTES, Handler, KafkaSession, named_partitions, parts_of, refusing
 from ..partitions import READ_COMMITTED, KafkaPartition, shown_epoch
 
 LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
@@ -57,7 +57,7 @@ async def _list_one(
     session: KafkaSession, request: Request, topic: str, asked: Any, *, is_repeated: bool
 ) -> Any:
     answer = _Listed.ListOffsetsPartitionResponse(partition_index=asked.partition_index)
-    try:
+    with refusing(answer):
         session.access.check(Operation.DESCRIBE, topic)
         if is_repeated:
             raise KafkaError(Code.INVALID_REQUEST, f"{topic} is in the request more than once")
@@ -75,10 +75,6 @@ async def _list_one(
             is_committed = version >= 2 and request.body.isolation_level == READ_COMMITTED
             end = partition.stable_offset if is_committed else partition.end_offset
             await _by_time(session, partition, time_ms, end, answer)
-    except KafkaError as refusal:
-        answer.error_code = refusal.code
-    except (LedgerError, OSError):
-        answer.error_code = Code.KAFKA_STORAGE_ERROR
     return answer
 
 
@@ -158,14 +154,12 @@ async def offset_for_leader_epoch(session: KafkaSession, request: Request) -> No
 
 async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
     answer = _Epochs.EpochEndOffset(partition=asked.partition)
-    try:
+    with refusing(answer):
         session.access.check(Operation.DESCRIBE, topic)
         partition = await session.endpoint.partitions.open(topic, asked.partition)
         if request.version >= 2:
             partition.check_epoch(asked.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.end_of_epoch(asked.leader_epoch)
-    except KafkaError as refusal:
-        answer.error_code = refusal.code
     return answer
 
 
@@ -187,7 +181,7 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
         partition_index=asked.partition_index, low_watermark=-1
     )
     endpoint = session.endpoint
-    try:
+    with refusing(answer):
         session.access.check(Operation.ADMINISTER, topic)
         partition = await endpoint.partitions.open(topic, asked.partition_index)
         end = partition.end_offset
@@ -198,10 +192,6 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
             position = await when_read(partition.position_of, offset)
             await endpoint.topics.delete_before(partition.opened, offset, position)
         answer.low_watermark = partition.first_offset
-    except KafkaError as refusal:
-        answer.error_code = refusal.code
-    except (LedgerError, OSError):
-        answer.error_code = Code.KAFKA_STORAGE_ERROR
     return answer
 
 

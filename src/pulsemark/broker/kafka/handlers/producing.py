@@ -120,7 +120,7 @@ async def _prepare_and_run(session: KafkaSession, request: Request, publish: Pub
 
 def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
     if request.body.acks:
-        publish.run(lambda: _answer(session, request, publish))
+        publish.run(lambda: session.answer(request, _response(publish)))
         return
     publish.run(lambda: _close_if_refused(session, publish))
     session.answer_nothing(request)
@@ -138,10 +138,8 @@ async def _produce_many(session: KafkaSession, request: Request) -> None:
         session.answer_nothing(request)
         _close_if_refused(session, publish)
         return
-    answer = _Answer(publish.throttle_ms)
-    async for part in session.in_turns(publish.parts):
-        answer.add(part)
-    await session.answer_by_size(request, answer.response(), len(publish.parts))
+    response = await session.endpoint.services.run_blocking(_response, publish)
+    await session.answer_by_size(request, response, len(publish.parts))
 
 
 def _close_if_refused(session: KafkaSession, publish: Publish) -> None:
@@ -153,26 +151,11 @@ def _close_if_refused(session: KafkaSession, publish: Publish) -> None:
         )
 
 
-def _answer(session: KafkaSession, request: Request, publish: Publish) -> None:
-    if not request.body.acks:
-        session.answer_nothing(request)
-        _close_if_refused(session, publish)
-        return
-    answer = _Answer(publish.throttle_ms)
+def _response(publish: Publish) -> Any:
+    """The results of the sets, by topic. Runs in any thread."""
+    topics: dict[str, list[Any]] = {}
     for part in publish.parts:
-        answer.add(part)
-    session.answer(request, answer.response())
-
-
-class _Answer:
-    """The results of the sets, by topic."""
-
-    def __init__(self, throttle_ms: int) -> None:
-        self._throttle_ms = throttle_ms
-        self._topics: dict[str, list[Any]] = {}
-
-    def add(self, part: Part) -> None:
-        self._topics.setdefault(part.topic, []).append(
+        topics.setdefault(part.topic, []).append(
             _Partition(
                 index=part.index,
                 error_code=part.code,
@@ -183,11 +166,8 @@ class _Answer:
                 error_message=part.message,
             )
         )
-
-    def response(self) -> Any:
-        topics = self._topics.items()
-        responses = [_Topic(name=name, partition_responses=each) for name, each in topics]
-        return ProduceResponse(responses=responses, throttle_time_ms=self._throttle_ms)
+    responses = [_Topic(name=name, partition_responses=each) for name, each in topics.items()]
+    return ProduceResponse(responses=responses, throttle_time_ms=publish.throttle_ms)
 
 
 @dataclass(slots=True, eq=False)

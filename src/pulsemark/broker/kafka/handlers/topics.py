@@ -22,10 +22,9 @@ from kafka.protocol.admin import (
 from ....kafka.errors import MESSAGE_LENGTH, Code, KafkaError
 from ....kafka.protocol import Request
 from ....kafka.topic_settings import CLEANUP_POLICY, SETTINGS, Setting, check_settings, is_name
-from ....ledger import LedgerError
 from ...topics.registry import MAX_PARTITIONS
 from ..access import Operation
-from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of
+from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of, refusing
 
 TOPIC, BROKER = 2, 4
 OF_TOPIC, STATIC, DEFAULT = 1, 4, 5
@@ -48,12 +47,10 @@ async def create_topics(session: KafkaSession, request: Request) -> None:
         name = topic.name
         result = CreateTopicsResponse.CreatableTopicResult(name=name or "", error_message=None)
         results.append(result)
-        try:
+        with refusing(result):
             if others:
                 raise KafkaError(Code.INVALID_REQUEST, f"{name} is in the request more than once")
             await _create(session, topic, only_check=only_check)
-        except KafkaError as refusal:
-            result.error_code, result.error_message = refusal.code, refusal.message
     await session.answer_by_size(request, CreateTopicsResponse(topics=results), len(results))
 
 
@@ -126,7 +123,7 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
     async for name in session.named(request.body.topic_names or (), _answer_bytes):
         result = DeleteTopicsResponse.DeletableTopicResult(name=name or "")
         results.append(result)
-        try:
+        with refusing(result):
             session.access.check(Operation.ADMINISTER, name)
             if not endpoint.cluster.coordinates():  # the offsets have to go, too
                 raise KafkaError(Code.NOT_CONTROLLER, "another broker deletes topics")
@@ -134,10 +131,6 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
                 raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             await endpoint.topics.delete(name)
             await endpoint.offsets.drop_topic(name)
-        except KafkaError as refusal:
-            result.error_code = refusal.code
-        except LedgerError:
-            result.error_code = Code.KAFKA_STORAGE_ERROR
     await session.answer_by_size(request, DeleteTopicsResponse(responses=results), len(results))
 
 
@@ -150,10 +143,8 @@ async def create_partitions(session: KafkaSession, request: Request) -> None:
         kind = CreatePartitionsResponse.CreatePartitionsTopicResult
         result = kind(name=topic.name or "", error_message=None)
         results.append(result)
-        try:
+        with refusing(result):
             await _add_partitions(session, topic, only_check=bool(request.body.validate_only))
-        except KafkaError as refusal:
-            result.error_code, result.error_message = refusal.code, refusal.message
     await session.answer_by_size(request, CreatePartitionsResponse(results=results), len(results))
 
 
@@ -198,10 +189,8 @@ async def describe_configs(session: KafkaSession, request: Request) -> None:
         kind, name = resource.resource_type, resource.resource_name or ""
         result = _Result(error_message=None, resource_type=kind, resource_name=name, configs=[])
         results.append(result)
-        try:
+        with refusing(result):
             result.configs = described.of(resource)
-        except KafkaError as refusal:
-            result.error_code, result.error_message = refusal.code, refusal.message
     response = DescribeConfigsResponse(results=results)
     await session.answer_by_size(request, response, sum(1 + len(each.configs) for each in results))
 
@@ -334,15 +323,13 @@ async def _alter(session: KafkaSession, request: Request, response: Any, change:
             error_message=None, resource_type=kind, resource_name=name or ""
         )
         results.append(result)
-        try:
+        with refusing(result):
             if others:
                 raise KafkaError(Code.INVALID_REQUEST, "it is in the request more than once")
             before = _settings_of(session, kind, name)
             revise = partial(_revised, change, resource.configs or ())
             if revise(before) != before and not request.body.validate_only:
                 await session.endpoint.topics.revise_settings(name or "", revise)
-        except KafkaError as refusal:
-            result.error_code, result.error_message = refusal.code, refusal.message
     await session.answer_by_size(request, response(responses=results), len(results))
 
 

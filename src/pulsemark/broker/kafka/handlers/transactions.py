@@ -6,8 +6,10 @@ The coordinator (`groups.transactions`) decides; here are the requests' parts an
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from kafka.protocol.admin import DescribeTransactionsResponse, ListTransactionsResponse
 from kafka.protocol.producer import (
@@ -21,15 +23,20 @@ from kafka.protocol.producer import (
 from ....kafka.errors import Code, KafkaError, code_of
 from ....kafka.protocol import Request
 from ....kafka.records import NO_PRODUCER, Producer
-from ....ledger import LedgerError
 from ..access import Operation
-from ..endpoint import PART_BYTES, Handler, KafkaSession, named_partitions, one_part, parts_of
+from ..endpoint import (
+    PART_BYTES,
+    Handler,
+    KafkaSession,
+    one_part,
+    parts_of,
+    refusing,
+)
 from ..groups.offsets import Committed, Partition, State, Transaction
-from .grouping import offset_code, topics_of
+from .grouping import checked_offsets, topics_of
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 #: From these versions on, an end gives the producer its next epoch, and offsets add their group to
 #: the transaction (KIP-890).
 BUMPING_VERSION, ADDING_VERSION = 5, 5
@@ -40,27 +47,21 @@ _Offsets = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Described = DescribeTransactionsResponse.TransactionState
 
 
-async def _outcome(request: Request, work: Awaitable[T]) -> tuple[Code, T | None]:
-    """Return a request's code and result; the result is None if it was refused."""
-    try:
-        return Code.NONE, await work
-    except KafkaError as refusal:
-        return _known_code(request, refusal), None
-    except LedgerError:
-        return Code.COORDINATOR_NOT_AVAILABLE, None
-
-
-async def _code_of(request: Request, work: Awaitable[Any]) -> Code:
-    code, _ = await _outcome(request, work)
-    return code
-
-
-def _known_code(request: Request, refusal: KafkaError) -> Code:
-    """The error code, as the request's version has it."""
+@contextmanager
+def _refusing(request: Request, answer: Any) -> Iterator[None]:
+    """As `refusing`, with the error code as the request's version has it."""
+    with refusing(answer, failed=Code.COORDINATOR_NOT_AVAILABLE):
+        yield
     since = FENCED_VERSIONS.get(request.api.key)
-    if refusal.code is Code.PRODUCER_FENCED and (since is None or request.version < since):
-        return Code.INVALID_PRODUCER_EPOCH
-    return refusal.code
+    if answer.error_code is Code.PRODUCER_FENCED and (since is None or request.version < since):
+        answer.error_code = Code.INVALID_PRODUCER_EPOCH
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """The code for all partitions of an answer."""
+
+    error_code: Code = Code.NONE
 
 
 def _producer(body: Any) -> Producer:
@@ -69,35 +70,26 @@ def _producer(body: Any) -> Producer:
 
 async def init_producer_id(session: KafkaSession, request: Request) -> None:
     """Answer with a new producer id, or with the next epoch of a transactional id."""
-    body = request.body
-
-    async def work() -> Producer:
-        endpoint = session.endpoint
-        if body.transactional_id is None:
-            session.access.check_writes_somewhere()
-            return Producer(await endpoint.producer_ids.take(), 0)
-        session.access.check_transactional_id()
-        claimed = _producer(body) if request.version >= 3 else NO_PRODUCER
-        if (claimed.producer_id == -1) != (claimed.epoch == -1):
-            raise KafkaError(Code.INVALID_REQUEST, f"half of a producer: {claimed}")
-        return await endpoint.transactions.init(
-            body.transactional_id, body.transaction_timeout_ms, claimed
-        )
-
-    code, found = await _outcome(request, work())
-    if code is not Code.NONE:
-        log.info("%s: InitProducerId is answered with %s", session.address, code.name)
-    _answer_producer(session, request, InitProducerIdResponse, code, found)
+    body, answer = request.body, InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
+    with _refusing(request, answer):
+        answer.producer_id, answer.producer_epoch = await _begun(session, request)
+    if answer.error_code:
+        name = str(body.transactional_id)[:100]
+        log.info("%s: InitProducerId of %s: %s", session.address, name, answer.error_code)
+    session.answer(request, answer)
 
 
-def _answer_producer(
-    session: KafkaSession, request: Request, kind: Any, code: Code, found: Producer | None
-) -> None:
-    producer = found or NO_PRODUCER
-    response = kind(
-        error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch
-    )
-    session.answer(request, response)
+async def _begun(session: KafkaSession, request: Request) -> Producer:
+    body, endpoint = request.body, session.endpoint
+    if body.transactional_id is None:
+        session.access.check_writes_somewhere()
+        return Producer(await endpoint.producer_ids.take(), 0)
+    session.access.check_transactional_id()
+    claimed = _producer(body) if request.version >= 3 else NO_PRODUCER
+    if (claimed.producer_id == -1) != (claimed.epoch == -1):
+        raise KafkaError(Code.INVALID_REQUEST, f"half of a producer: {claimed}")
+    timeout_ms = body.transaction_timeout_ms
+    return await endpoint.transactions.init(body.transactional_id, timeout_ms, claimed)
 
 
 async def add_partitions(session: KafkaSession, request: Request) -> None:
@@ -117,14 +109,13 @@ async def add_partitions(session: KafkaSession, request: Request) -> None:
     if any(codes.values()):
         codes = {at: code or Code.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
     else:
-
-        async def work() -> None:
+        outcome = _Outcome()
+        with _refusing(request, outcome):
             session.access.check_transactional_id()
-            transactions = session.endpoint.transactions
             producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-            await transactions.add(body.v3_and_below_transactional_id or "", producer, codes)
-
-        codes = dict.fromkeys(codes, await _code_of(request, work()))
+            name = body.v3_and_below_transactional_id or ""
+            await session.endpoint.transactions.add(name, producer, codes)
+        codes = dict.fromkeys(codes, outcome.error_code)
     by_topic: dict[str, list[Any]] = {}
     for (name, index), code in codes.items():
         by_topic.setdefault(name, []).append(
@@ -139,54 +130,40 @@ async def add_partitions(session: KafkaSession, request: Request) -> None:
 
 async def add_offsets(session: KafkaSession, request: Request) -> None:
     """Add a group, whose offsets will be committed, to a transaction."""
-    body = request.body
-
-    async def work() -> None:
+    body, answer = request.body, AddOffsetsToTxnResponse()
+    name, group = body.transactional_id or "", body.group_id or ""
+    with _refusing(request, answer):
         session.access.check_transactional_id()
-        if code := session.group_code(body.group_id or ""):
+        if code := session.group_code(group):
             raise KafkaError(code, "the group cannot be used")
-        transactions = session.endpoint.transactions
-        await transactions.add(
-            body.transactional_id or "", _producer(body), groups=[body.group_id or ""]
-        )
-
-    code = await _code_of(request, work())
-    session.answer(request, AddOffsetsToTxnResponse(error_code=code))
+        await session.endpoint.transactions.add(name, _producer(body), groups=[group])
+    session.answer(request, answer)
 
 
 async def end(session: KafkaSession, request: Request) -> None:
     """Commit or abort a transaction."""
-    body = request.body
-
-    async def work() -> Producer:
+    body, answer = request.body, EndTxnResponse(producer_id=-1, producer_epoch=-1)
+    with _refusing(request, answer):
         session.access.check_transactional_id()
-        return await session.endpoint.transactions.end(
+        answer.producer_id, answer.producer_epoch = await session.endpoint.transactions.end(
             body.transactional_id or "",
             _producer(body),
             commits=bool(body.committed),
             bumps=request.version >= BUMPING_VERSION,
         )
-
-    code, found = await _outcome(request, work())
-    _answer_producer(session, request, EndTxnResponse, code, found)
+    session.answer(request, answer)
 
 
 async def commit_offsets(session: KafkaSession, request: Request) -> None:
     """Store a group's offsets with a transaction. They count once it is committed."""
-    codes: dict[Partition, Code] = {}
-    offsets: dict[Partition, Committed] = {}
-    now_ms = session.endpoint.now_ms()
-    named = named_partitions(request.body)
-    async for name, each in session.named(named, key=lambda at: (at[0], at[1].partition_index)):
-        at, text = (name, each.partition_index), each.committed_metadata or ""
-        codes[at] = offset_code(session, at, text)
-        if codes[at] is Code.NONE:
-            epoch = each.committed_leader_epoch if request.version >= 2 else -1
-            offsets[at] = Committed(each.committed_offset, epoch, text, now_ms)
+    codes, offsets = await checked_offsets(session, request, since=2)
     if offsets:
-        code = await _code_of(request, _commit(session, request, offsets))
-        codes.update(dict.fromkeys(offsets, code))
-    topics = topics_of(codes, _Offsets, _Offsets.TxnOffsetCommitResponsePartition)
+        outcome = _Outcome()
+        with _refusing(request, outcome):
+            await _commit(session, request, offsets)
+        codes |= dict.fromkeys(offsets, outcome.error_code)
+    part = _Offsets.TxnOffsetCommitResponsePartition
+    topics = await topics_of(session, codes, _Offsets, part)
     await session.answer_by_size(request, TxnOffsetCommitResponse(topics=topics), len(codes))
 
 

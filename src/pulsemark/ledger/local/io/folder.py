@@ -22,7 +22,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -191,44 +191,28 @@ def _has_files(files: Files, folder: Path, names: set[str]) -> bool:
     return any(files.listdir(folder / name) for name in names & {"ledgers", "journal"})
 
 
-class FolderLock:
-    """A data folder's lock, until it is closed: of the folder itself, and of its file `LOCK`.
+def lock_folder(files: Files, folder: Path) -> ExitStack:
+    """Take the folder's lock, of the folder itself and of its file `LOCK`, until it is closed or
+    its owner's process ends. Raises FolderLockedError.
 
     The file alone can be removed and made again. Earlier versions lock only it, and so do file
     systems that lock no folders.
     """
-
-    def __init__(self, files: Files, fds: Sequence[int]) -> None:
-        self._files = files
-        self._fds = list(fds)
-
-    def close(self) -> None:
-        """Give the lock back. Raises OSError, with both descriptors closed all the same."""
-        with ExitStack() as closing:
-            while self._fds:
-                closing.callback(self._files.close, self._fds.pop())
-
-
-def lock_folder(files: Files, folder: Path) -> FolderLock:
-    """Take the folder's lock; it ends with its owner's process. Raises FolderLockedError."""
-    with ExitStack() as on_failure:
-        fds = [files.hold_folder(folder)]
-        on_failure.callback(files.close, fds[0])
+    with ExitStack() as lock:
+        lock.callback(files.close, files.hold_folder(folder))
         try:
             folder_fd = files.try_lock_folder(folder)
         except BlockingIOError as error:
             raise FolderLockedError(folder, _owner(files, folder)) from error
         if folder_fd is not None:
-            on_failure.callback(files.close, folder_fd)
-            fds.append(folder_fd)
+            lock.callback(files.close, folder_fd)
         check_marker(files, folder)  # it may have been moved before it was held
         fd = files.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT)
-        on_failure.callback(files.close, fd)
+        lock.callback(files.close, fd)
         if not files.try_lock(fd):
             raise FolderLockedError(folder, _owner_in(files, fd))
         _write_owner(files, fd)
-        on_failure.pop_all()
-    return FolderLock(files, [*fds, fd])
+        return lock.pop_all()
 
 
 def _owner(files: Files, folder: Path) -> int | None:

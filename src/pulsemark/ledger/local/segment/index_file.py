@@ -122,7 +122,9 @@ def index_head(header: SegmentHeader) -> bytes:
 
 
 @contextmanager
-def open_index(files: Files, segment: Path, segment_id: SegmentId) -> Iterator[IndexFile | None]:
+def open_index(
+    files: Files, segment: Path, segment_id: SegmentId, head: bytes = b""
+) -> Iterator[IndexFile | None]:
     """The index file of a segment, for the length of a ``with`` block; None: there is none."""
     with ExitStack() as opened:
         try:
@@ -130,7 +132,7 @@ def open_index(files: Files, segment: Path, segment_id: SegmentId) -> Iterator[I
         except FileNotFoundError:
             yield None
         else:
-            yield IndexFile(files, fd, segment_id)
+            yield IndexFile(files, fd, segment_id, head)
 
 
 INDEX_MAGIC = b"PMKINDX\n"
