@@ -26,7 +26,7 @@ from urllib.request import urlopen
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.pipeline import IcebergTarget, Upkeep, local_session, offload, verify_offload
-from pulsemark.pipeline.offload.table import TableChangedError
+from pulsemark.pipeline.errors import TableChangedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 sys.path.insert(0, str(Path(__file__).parent))

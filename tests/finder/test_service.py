@@ -483,10 +483,10 @@ def test_a_deadline_stops_a_long_search(serve, topics, orders, monkeypatch):
 
     monkeypatch.setattr(Finder, "by_time", endless)
     server = serve(topics, ServerOptions(search_threads=1))
-    with SeekClient(server.target) as seek, SeekClient(server.target, timeout_s=0.5) as hasty:
+    with SeekClient(server.target) as seek:
         assert seek.is_serving()
         with pytest.raises(DeadlineExceededError):
-            hasty.by_time(topics.ORDERS, 1)
+            seek.by_time(topics.ORDERS, 1, timeout_s=0.5)
         assert ended.wait(10)
         assert seek.by_index(topics.ORDERS, 0).index == 2
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pulsemark.audit.rows import MAX_MESSAGES_PER_ENTRY
+from pulsemark.audit.rows import MAX_MESSAGES_PER_ENTRY, parse_bucket_ms
 from pulsemark.ledger import Entry, EntryKind, Position
 from pulsemark.metadata import BrokerEntryMetadata, pack
-from pulsemark.pipeline.audit import parse_bucket_ms
+from pulsemark.pipeline.audit import audit
 from pulsemark.pipeline.audit_source import counts
 from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
 from pulsemark.pipeline.errors import OptionError
@@ -35,8 +35,9 @@ def test_bucket_widths(text: str, width_ms: int) -> None:
 @pytest.mark.parametrize("text", ["", "minute", "0 minutes", "1 fortnight", "-1 day", "9999 days"])
 def test_widths_that_are_none(text: str) -> None:
     """The error names option and value."""
+    spark: Any = None
     with pytest.raises(OptionError) as raised:
-        parse_bucket_ms(text)
+        audit(spark, "/nowhere", bucket=text)
     assert (raised.value.option, raised.value.value) == ("bucket", text)
 
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
+from pulsemark.audit.rows import parse_bucket_ms
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.metadata import BrokerEntryMetadata
 from pulsemark.pipeline import estimate_compaction, offload, verify_offload
 from pulsemark.pipeline.arguments import checked_options, option_texts
-from pulsemark.pipeline.audit import parse_bucket_ms
 from pulsemark.pipeline.audit_source import audit_tasks, counted
 from pulsemark.pipeline.plan import slice_of
 from pulsemark.pipeline.replay.stream import untouched_entries

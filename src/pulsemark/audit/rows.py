@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from ..records import record
+from ..records import FactsError, record
 
 MAX_TAGS = 8
 MAX_TAG_NAME_BYTES = 128
@@ -42,29 +42,22 @@ _UNITS_MS = {
 MAX_BUCKET_MS = 366 * _UNITS_MS["day"]
 
 
-class AuditInputError(ValueError):
+class AuditInputError(FactsError, ValueError):
     """The audit cannot use `value` of `field` (argument, setting, posted row): `reason`."""
 
-    def __init__(self, field: str, value: object, reason: str) -> None:
-        super().__init__(field, value, reason)
-        self.field = field
-        self.value = value
-        self.reason = reason
+    field: str
+    value: object
+    reason: str
 
     def __str__(self) -> str:
         return f"{self.field} {str(self.value)[:80]!r} {self.reason}"
 
 
-class AuditPostError(Exception):
+class AuditPostError(FactsError, text="{url}: {reason}"):
     """The broker at `url` refused posted rows: `reason`. The next post repeats them."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(url, reason)
-        self.url = url
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.url}: {self.reason}"
+    url: str
+    reason: str
 
 
 @record(frozen=True, kw_only=True)

@@ -41,26 +41,28 @@ class SnapshotError(Exception):
     """The bytes are no usable snapshot; the text says why."""
 
 
+_KEPT = (
+    *("first_index", "next_index", "next_position", "last_position", "counted", "gaps"),
+    "recounts",
+)
+"""A trail's fields that are stored under their names."""
+
+
 def pack_trail(trail: Trail, topic_id: int) -> bytes:
     """The bytes of a trail."""
     counts = trail.counts
+    buckets = [
+        [start, [[key, [*tally.counts().values()]] for key, tally in bucket.items()]]
+        for start, bucket in counts.buckets.items()
+    ]
     value = {
         "topic_id": topic_id,
         "tags": trail.grouping.tags,
         "bucket_ms": counts.bucket_ms,
-        "first_index": trail.first_index,
-        "next_index": trail.next_index,
-        "next_position": trail.next_position,
-        "last_position": trail.last_position,
-        "counted": trail.counted,
-        "gaps": trail.gaps,
-        "recounts": trail.recounts,
+        **{name: getattr(trail, name) for name in _KEPT},
         "latest_ms": counts.latest_ms,
         "dropped": [counts.dropped_rows, counts.dropped_messages, counts.kept_from_ms],
-        "buckets": [
-            [start, [[key, [*tally.counts().values()]] for key, tally in bucket.items()]]
-            for start, bucket in counts.buckets.items()
-        ],
+        "buckets": buckets,
     }
     return pack_json(value)
 
@@ -106,18 +108,11 @@ def unpack_trail(data: bytes, topic_id: int, empty: Trail) -> Trail:
                 counts.put(start, None if key is None else tuple(key), Tally(*numbers))
         counts.latest_ms = value["latest_ms"]
         counts.dropped_rows, counts.dropped_messages, counts.kept_from_ms = value["dropped"]
-        last = value["last_position"]
-        return Trail(
-            Grouping(tags),
-            counts,
-            value["first_index"],
-            value["next_index"],
-            Position(*value["next_position"]),
-            None if last is None else Position(*last),
-            value["counted"],
-            [(first, end) for first, end in value["gaps"]],
-            value["recounts"],
-        )
+        kept = {name: value[name] for name in _KEPT}
+        for name in ("next_position", "last_position"):
+            kept[name] = kept[name] and Position(*kept[name])
+        kept["gaps"] = [(first, end) for first, end in kept["gaps"]]
+        return Trail(Grouping(tags), counts, **kept)
     except (LookupError, TypeError, ValueError) as error:
         raise SnapshotError(f"a field is missing or wrong: {error!r}") from error
 

@@ -30,17 +30,16 @@ from ..metadata.builtin_stampers import says_tombstone
 from ..metadata.compression import DecompressionError, compress, decompress
 from ..metadata.message import batch_members, check_batch_end, pack_batch_member
 from ..proto.pulsar_api_pb2 import SingleMessageMetadata
+from ..records import FactsError
 
 HOLE = pack_batch_member(SingleMessageMetadata(compacted_out=True), b"")
 """The hole that replaces a removed message."""
 
 
-class BatchFormatError(ValueError):
+class BatchFormatError(FactsError, ValueError, text="{reason}"):
     """A batch cannot be split into its messages: `reason`."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
 
 @dataclass(slots=True)

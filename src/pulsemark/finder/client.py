@@ -180,7 +180,12 @@ class SeekClient:
         self._calls["Check"] = health_pb2_grpc.HealthStub(self._channel).Check
 
     def by_time(
-        self, topic: str, time_ms: int | datetime, *, method: SearchMethod = SearchMethod.INDEX
+        self,
+        topic: str,
+        time_ms: int | datetime,
+        *,
+        method: SearchMethod = SearchMethod.INDEX,
+        timeout_s: float | None = None,
     ) -> Found:
         """The first entry whose time is >= ``time_ms``; `end` is True if there is no such entry."""
         request = pb.SeekByTimeRequest(
@@ -188,16 +193,21 @@ class SeekClient:
             time_ms=milliseconds(time_ms, "time_ms"),
             method=messages.method_number(method),
         )
-        return messages.answer_of(Found, self._call("SeekByTime", request))
+        return messages.answer_of(Found, self._call("SeekByTime", request, timeout_s))
 
     def by_index(
-        self, topic: str, index: int, *, method: SearchMethod = SearchMethod.INDEX
+        self,
+        topic: str,
+        index: int,
+        *,
+        method: SearchMethod = SearchMethod.INDEX,
+        timeout_s: float | None = None,
     ) -> IndexPlace:
         """The message ``index``, with its entry and place in it. Raises IndexOutOfRangeError."""
         request = pb.SeekByIndexRequest(
             topic=topic, index=whole_number(index, "index"), method=messages.method_number(method)
         )
-        return messages.answer_of(IndexPlace, self._call("SeekByIndex", request))
+        return messages.answer_of(IndexPlace, self._call("SeekByIndex", request, timeout_s))
 
     def range(
         self,
@@ -206,6 +216,7 @@ class SeekClient:
         to_ms: int | datetime,
         *,
         method: SearchMethod = SearchMethod.INDEX,
+        timeout_s: float | None = None,
     ) -> IndexRange:
         """The messages with ``from_ms`` <= time < ``to_ms``, as half-open ranges."""
         request = pb.RangeRequest(
@@ -214,7 +225,7 @@ class SeekClient:
             to_ms=milliseconds(to_ms, "to_ms"),
             method=messages.method_number(method),
         )
-        return messages.answer_of(IndexRange, self._call("Range", request))
+        return messages.answer_of(IndexRange, self._call("Range", request, timeout_s))
 
     def read_entries(
         self,
@@ -273,6 +284,7 @@ class SeekClient:
         time_ms: int | datetime | None = None,
         index: int | None = None,
         position: Position | None = None,
+        timeout_s: float | None = None,
     ) -> CursorPlace:
         """Move a subscription to a time, an index or a position: give exactly one of them.
 
@@ -289,7 +301,7 @@ class SeekClient:
         )
         if position is not None:
             request.position.CopyFrom(rpc.position_message(position))
-        answer = self._call("ResetCursor", request)
+        answer = self._call("ResetCursor", request, timeout_s)
         return messages.answer_of(CursorPlace, answer)
 
     def append_control(
@@ -300,6 +312,7 @@ class SeekClient:
         *,
         tags: Mapping[str, bytes] | None = None,
         epoch: int | None = None,
+        timeout_s: float | None = None,
     ) -> ControlAppended:
         """Add a control entry, durably: see `metadata.control` for its parts.
 
@@ -310,16 +323,18 @@ class SeekClient:
         """
         request = ControlRequest(control_type, name, tags or {}, epoch)
         message = request_message(topic, request)
-        answer = self._call("AppendControl", message)
+        answer = self._call("AppendControl", message, timeout_s)
         return messages.answer_of(ControlAppended, answer)
 
-    def epochs(self, topic: str) -> EpochHistory:
+    def epochs(self, topic: str, *, timeout_s: float | None = None) -> EpochHistory:
         """The start of each leader epoch of a topic, and the end of the last one."""
-        return history_of(self._call("Epochs", pb.EpochsRequest(topic=topic)))
+        return history_of(self._call("Epochs", pb.EpochsRequest(topic=topic), timeout_s))
 
-    def history(self, topic: str) -> tuple[EpochHistory, tuple[LedgerExtent, ...]]:
+    def history(
+        self, topic: str, *, timeout_s: float | None = None
+    ) -> tuple[EpochHistory, tuple[LedgerExtent, ...]]:
         """A topic's epochs, and its ledgers: for `ledger.common_point` and `ledger.common_end`."""
-        answer = self._call("Epochs", pb.EpochsRequest(topic=topic, stored=True))
+        answer = self._call("Epochs", pb.EpochsRequest(topic=topic, stored=True), timeout_s)
         ledgers = (messages.answer_of(LedgerExtent, each) for each in answer.ledgers)
         return history_of(answer), tuple(ledgers)
 
@@ -339,10 +354,10 @@ class SeekClient:
         except grpc.RpcError as error:
             raise raised(error) from error
 
-    def ends(self, topic: str) -> LogEnds:
+    def ends(self, topic: str, *, timeout_s: float | None = None) -> LogEnds:
         """A topic's end, and why messages before its first or after its last one are lost."""
         request = pb.EpochsRequest(topic=topic)
-        return ends_of_answer(self._call("Epochs", request))
+        return ends_of_answer(self._call("Epochs", request, timeout_s))
 
     def audit(
         self,
@@ -351,6 +366,7 @@ class SeekClient:
         *,
         from_ms: int | datetime | None = None,
         to_ms: int | datetime | None = None,
+        timeout_s: float | None = None,
     ) -> Report:
         """The broker's counts of a topic by time and tags, with all that is durable now.
 
@@ -362,13 +378,13 @@ class SeekClient:
             from_ms=None if from_ms is None else milliseconds(from_ms, "from_ms"),
             to_ms=None if to_ms is None else milliseconds(to_ms, "to_ms"),
         )
-        answer = self._call("Audit", request)
+        answer = self._call("Audit", request, timeout_s)
         return messages.report_of(topic, answer)
 
-    def is_serving(self) -> bool:
+    def is_serving(self, *, timeout_s: float | None = None) -> bool:
         """Whether the server says that it accepts calls (grpc.health.v1); needs no token."""
         request = health_pb2.HealthCheckRequest(service=rpc.SERVICE_NAME)
-        response = self._call("Check", request)
+        response = self._call("Check", request, timeout_s)
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     def close(self) -> None:
@@ -382,10 +398,11 @@ class SeekClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, method: str, request: Any) -> Any:
+    def _call(self, method: str, request: Any, timeout_s: float | None) -> Any:
         refuse_on_a_loop("a call")
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            return self._started(method, request, self._timeout_s)
+            return self._started(method, request, limit_s)
         except grpc.RpcError as error:
             raise raised(error) from error
 

@@ -35,8 +35,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from ..audit.report import Labels as AuditLabels
-from ..audit.rows import AuditInputError, parse_tags
-from ..audit.rows import parse_bucket_ms as bucket_ms_of
+from ..audit.rows import AuditInputError, parse_bucket_ms, parse_tags
 from .arguments import Range, checked_options, option_texts
 from .errors import OptionError
 from .session import register, require_spark
@@ -97,8 +96,7 @@ def audit(
         TopicNotFoundError: a named topic does not exist.
     """
     require_spark()
-    bucket_ms = parse_bucket_ms(bucket)
-    tags = parse_by(by)
+    bucket_ms, tags = _buckets_of(bucket, by)
     if clock_errors and _PRODUCER not in tags:
         raise OptionError("clockErrors", "true", "needs rows by producer: by=producer")
     options = option_texts(path, topics, **bounds)
@@ -162,30 +160,20 @@ def _clock_errors(spark: SparkSession, options: dict[str, str], bucket_ms: int) 
     )
 
 
-def parse_bucket_ms(text: str) -> int:
-    """The milliseconds of a width like ``1 minute`` or ``30 seconds``.
+def _buckets_of(bucket: str, by: str | Sequence[str]) -> tuple[int, tuple[str, ...]]:
+    """A bucket's width in milliseconds, and the full names of the tags to divide by.
 
-    Raises OptionError: the text is not such a width, or the width is longer than a year.
+    Raises OptionError: no such width, or a name is bad, given twice, or that of another column.
     """
     try:
-        return bucket_ms_of(text)
+        bucket_ms, tags = parse_bucket_ms(bucket), parse_tags(by)
     except AuditInputError as error:
-        raise OptionError("bucket", text, error.reason) from error
-
-
-def parse_by(names: str | Sequence[str]) -> tuple[str, ...]:
-    """The full names of the tags to divide by.
-
-    Raises OptionError: a name is bad, given twice, or that of another column of the report.
-    """
-    try:
-        tags = parse_tags(names)
-    except AuditInputError as error:
-        raise OptionError("by", str(error.value), error.reason) from error
+        option = "bucket" if error.field == "bucket" else "by"
+        raise OptionError(option, str(error.value), error.reason) from error
     for name in tags:
         if name in AUDIT_COLUMNS:
             raise OptionError("by", name, "is a column of the report already")
-    return tags
+    return bucket_ms, tags
 
 
 def _merged(

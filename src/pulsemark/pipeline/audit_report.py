@@ -1,7 +1,8 @@
 """Writes audits as one page of HTML.
 
 For each topic it shows messages and lost ones over time, and the error of producers' clocks if the
-audit has measured it.
+audit has measured it. A run can be appended: the page keeps the rows of earlier runs in a comment,
+and shows for each bucket the counts of the last run.
 
 The page needs nothing else: no network, no script; its plots are SVG in the page, and its colours
 follow the reader's light or dark setting. It is written as a whole, or not at all.
@@ -9,19 +10,24 @@ follow the reader's light or dark setting. It is written as a whole, or not at a
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from .audit import CLOCK_COLUMNS, GAPS
+from .audit import AUDIT_COLUMNS, CLOCK_COLUMNS, GAPS
 from .errors import OptionError
 from .job_files import write_durably
 
 MAX_BARS = 120
 MAX_ROWS = 500
+MAX_RUNS = 100
+"""The oldest ones are left out of the page."""
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BASE = 960, 210, 72, 26, 160
 
 _STYLE = """
@@ -57,14 +63,24 @@ svg line { stroke: var(--line); } summary { cursor: pointer; color: var(--dim); 
 Row = Mapping[str, Any]
 
 
-def write_report(
-    file: str | os.PathLike[str], title: str, rows: Sequence[Row], divided: Sequence[Row] = ()
-) -> None:
-    """Write the page of an audit's rows, and of those of the same audit by tags.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The result of one audit: its rows, and those of the same audit by tags."""
 
-    Raises OptionError: the file cannot be written.
-    """
-    text = page(title, rows, divided)
+    rows: Sequence[Row]
+    divided: Sequence[Row] = ()
+
+    @property
+    def time(self) -> datetime | None:
+        """When it was made; None if it has no rows."""
+        return next((row["time"] for row in self.rows), None)
+
+
+def write_report(
+    file: str | os.PathLike[str], title: str, run: Run, *, append: bool = False
+) -> None:
+    """Write the page; ``append`` keeps the runs that are in it. Raises OptionError."""
+    text = page(title, [*(runs_in(file) if append else ()), run])
     try:
         write_durably(Path(file).absolute(), text.encode())
     except OSError as error:
@@ -72,9 +88,51 @@ def write_report(
         raise OptionError("html", str(file), reason) from error
 
 
-def page(title: str, rows: Sequence[Row], divided: Sequence[Row] = ()) -> str:
-    """The text of a page."""
+_KEPT = re.compile(r"^<!--pulsemark audits (.*)-->$", re.MULTILINE)
+_TIMES = ("time", "bucket_start", "bucket_end")
+
+
+def runs_in(file: str | os.PathLike[str]) -> list[Run]:
+    """The runs of a page; none if there is no such file. Raises OptionError."""
+    try:
+        found = _KEPT.search(Path(file).read_text(encoding="utf-8"))
+        if found is None:
+            raise ValueError("it has no rows")
+        return [
+            Run(*([_read(row) for row in rows] for rows in run)) for run in json.loads(found[1])
+        ]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        reason = f"is not a page of an audit, to append to: {error}"
+        raise OptionError("html", str(file), reason) from error
+
+
+def _read(row: dict[str, Any]) -> Row:
+    times = {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES}
+    return {**dict.fromkeys(AUDIT_COLUMNS), **row, **times}
+
+
+def _kept(runs: Sequence[Run]) -> str:
+    """The runs as an HTML comment, without null values; no text in it can end the comment."""
+    lists = [
+        [
+            [{k: v for k, v in row.items() if v is not None or k in _TIMES} for row in rows]
+            for rows in (run.rows, run.divided)
+        ]
+        for run in runs
+    ]
+    text = json.dumps(lists, default=datetime.isoformat, separators=(",", ":"))
+    for character in "<>":  # only texts have them, where they may be escaped
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f"<!--pulsemark audits {text}-->"
+
+
+def page(title: str, runs: Sequence[Run]) -> str:
+    """The text of a page with these runs, the last one at the end."""
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    runs = runs[-MAX_RUNS:]
+    rows, divided = _newest(run.rows for run in runs), _newest(run.divided for run in runs)
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -83,6 +141,8 @@ def page(title: str, rows: Sequence[Row], divided: Sequence[Row] = ()) -> str:
         f"<h1>{escape(title)}</h1><p class=dim>made {made}; times are UTC</p>",
         _cards(rows),
     ]
+    if len(runs) > 1:
+        parts += _runs(runs)
     topics: dict[str, list[Row]] = {}
     for row in rows:
         topics.setdefault(str(row["topic"]), []).append(row)
@@ -90,7 +150,27 @@ def page(title: str, rows: Sequence[Row], divided: Sequence[Row] = ()) -> str:
         parts += _topic(topic, of_topic, [row for row in divided if row["topic"] == topic])
     if not topics:
         parts.append("<p class=dim>There are no topics.</p>")
-    return "\n".join([*parts, "</body></html>", ""])
+    return "\n".join([*parts, _kept(runs), "</body></html>", ""])
+
+
+def _newest(lists: Iterable[Sequence[Row]]) -> list[Row]:
+    """For each bucket, topic and tags, the row of the last run that has it."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for rows in lists:
+        for row in rows:
+            tags = (v for k, v in row.items() if k not in AUDIT_COLUMNS and k not in CLOCK_COLUMNS)
+            found[(row["topic"], row["bucket_start"], *tags)] = row
+    with_buckets = {topic for topic, start, *_ in found if start is not None}
+    kept = [key for key in found if key[1] is not None or key[0] not in with_buckets]
+    first = datetime.min.replace(tzinfo=UTC)
+    return [found[key] for key in sorted(kept, key=lambda k: (k[0], k[1] or first))]
+
+
+def _runs(runs: Sequence[Run]) -> Iterable[str]:
+    """A bar for each run, with its missing messages."""
+    yield f"<h2>{len(runs)} runs</h2>"
+    spans = [(run.time, run.time, run.rows) for run in runs if run.time is not None]
+    yield _plot(spans, "messages in each run")
 
 
 def _cards(rows: Sequence[Row]) -> str:
@@ -175,7 +255,8 @@ def _plot(spans: Sequence[_Span], heading: str) -> str:
         bars = f'<rect class=bar {place} y="{_BASE - high:.1f}" height="{high:.1f}"/>'
         if missing:
             bars += f'<rect class=gap {place} y="{_BASE - high - gap:.1f}" height="{gap:.1f}"/>'
-        told = f"{_moment(start)} to {_moment(end)}: {count:,} messages, {missing:,} missing"
+        when = _moment(start) if start == end else f"{_moment(start)} to {_moment(end)}"
+        told = f"{when}: {count:,} messages, {missing:,} missing"
         drawn.append(f"<g><title>{told}</title>{bars}</g>")
     return _svg(heading, [*drawn, _times(spans, step)])
 
@@ -245,7 +326,8 @@ def _times(spans: Sequence[_Span], step: float) -> str:
     places = [(number * step, spans[number][0]) for number in range(0, len(spans), every)]
     if places[-1][0] > (len(spans) - every / 2) * step:
         places.pop()
-    places.append((len(spans) * step, spans[-1][1]))
+    if spans[-1][1] != spans[-1][0]:
+        places.append((len(spans) * step, spans[-1][1]))
     return "".join(
         f'<line x1="{_LEFT + x:.1f}" x2="{_LEFT + x:.1f}" y1="{_BASE}" y2="{_BASE + 5}"/>'
         f'<text x="{_LEFT + x:.1f}" y="{_BASE + 20}" text-anchor="{anchor}">{_moment(at)}</text>'

@@ -24,7 +24,7 @@ from .arguments import (
     token_of,
 )
 from .audit import GAPS, audit
-from .audit_report import write_report
+from .audit_report import Run, runs_in, write_report
 from .columns import DEFAULT_COLUMNS
 from .compact import compact_folder, estimate_compaction
 from .errors import JobFailedError, OptionError, ProblemsFoundError
@@ -55,13 +55,17 @@ AUDIT = f"""{RANGE}
 --datacenter NAME  label (default: none)
 --application NAME  label (default: none)
 --html FILE  write a page with plots, too
+--append  with --html: keep the runs that the page has
 """
 
 
 def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Run the audit, and write the page if one was asked for."""
+    if given.append and given.html is None:
+        raise OptionError("--append", "true", "needs --html, the page to append to")
     if given.html is not None:
         check_file("--html", given.html)
+        runs_in(given.html) if given.append else None
     names = "tier", "host", "datacenter", "application"
     labels = Labels(**{name: getattr(given, name) for name in names})
 
@@ -78,7 +82,7 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         listed = [row.asDict() for row in whole.collect()]
         divided = [row.asDict() for row in rows.collect()] if given.by else ()
         title = f"Audit of {given.path}"
-        write_report(given.html, title, listed, divided)
+        write_report(given.html, title, Run(listed, divided), append=given.append)
     return _checked(rows, given.path)
 
 
@@ -92,7 +96,7 @@ def _checked(rows: DataFrame, path: str) -> DataFrame:
     lost = [row[0] for row in lacking.select("loss").distinct().collect() if row[0] is not None]
     reasons = "".join(f"; {reason}" for reason in lost)
     reason = f"{messages} messages of {path} are missing, in {places} places{reasons}"
-    raise ProblemsFoundError(rows, reason)
+    raise ProblemsFoundError(reason, rows)
 
 
 OFFLOAD = f"""{TOPICS}{LOSSES}

@@ -8,24 +8,20 @@ message are kept, attributes are not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..extras import install_command
 from ..ledger import Position
+from ..records import FactsError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class PipelineError(Exception):
+class PipelineError(FactsError):
     """Base of everything the pipeline package raises on purpose."""
 
-    def __reduce__(self) -> tuple[type[PipelineError], tuple[object, ...]]:
-        return type(self), tuple(vars(self).values())  # its facts, in their order
 
-
-@dataclass(eq=False, repr=False)
 class MissingExtraError(PipelineError, ImportError):
     """The packages of an optional extra are needed but not installed."""
 
@@ -37,7 +33,6 @@ class MissingExtraError(PipelineError, ImportError):
         return f"{self.module} is not installed: install the extra {self.extra!r} ({how})"
 
 
-@dataclass(eq=False, repr=False)
 class JavaNotFoundError(PipelineError):
     """No Java is new enough for Spark. ``tried`` lists each place and why it cannot be used."""
 
@@ -52,7 +47,6 @@ class JavaNotFoundError(PipelineError):
         )
 
 
-@dataclass(eq=False, repr=False)
 class OptionError(PipelineError, ValueError):
     """An option is unknown, malformed, or contradicts another."""
 
@@ -65,25 +59,18 @@ class OptionError(PipelineError, ValueError):
         return f"option {self.option}{given}: {self.reason}"
 
 
-@dataclass(eq=False, repr=False)
-class JobFailedError(PipelineError):
+class JobFailedError(PipelineError, text="{reason}"):
     """A Spark job failed. ``reason`` is the line of Spark's report that says why."""
 
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 class ProblemsFoundError(JobFailedError):
     """A check found that something is wrong. ``rows`` is a DataFrame that lists it."""
 
-    def __init__(self, rows: DataFrame, reason: str) -> None:
-        super().__init__(reason)
-        self.rows = rows
+    rows: DataFrame
 
 
-@dataclass(eq=False, repr=False)
 class DataLossError(PipelineError):
     """Messages ``[first_index, end_index)`` of ``topic`` are missing or cannot be read.
 
@@ -110,41 +97,39 @@ class DataLossError(PipelineError):
         )
 
 
-@dataclass(eq=False, repr=False)
-class ReplayError(PipelineError):
+class ReplayError(PipelineError, text="{topic}: {reason}"):
     """Messages of ``topic`` cannot be replayed, for the ``reason``; those before them were."""
 
     topic: str
     reason: str
 
-    def __str__(self) -> str:
-        return f"{self.topic}: {self.reason}"
 
-
-@dataclass(eq=False, repr=False)
-class SchemaConflictError(PipelineError):
+class SchemaConflictError(
+    PipelineError,
+    text="{table} cannot take the schema of {topic}: {difference}. Offload it to another table, or"
+    " set mode=PERMISSIVE (--mode PERMISSIVE): what does not fit goes to the table of rejected"
+    " rows",
+):
     """A table cannot take the type of a topic's values; ``difference`` says where they differ."""
 
     table: str
     topic: str
     difference: str
 
-    def __str__(self) -> str:
-        return (
-            f"{self.table} cannot take the schema of {self.topic}: {self.difference}."
-            " Offload it to another table, or set mode=PERMISSIVE (--mode PERMISSIVE): what does"
-            " not fit goes to the table of rejected rows"
-        )
+
+class TableChangedError(PipelineError, text="{table}: {reason}"):
+    """Another process has changed the table since it was read. The run plans again."""
+
+    table: str
+    reason: str
 
 
-@dataclass(eq=False, repr=False)
-class DecodeError(PipelineError):
+class DecodeError(
+    PipelineError,
+    text="{topic}: entry ({position[0]}, {position[1]}) cannot be decoded: {reason}",
+):
     """An entry is stored undamaged, but its producer's bytes cannot be decoded."""
 
     topic: str
     position: Position
     reason: str
-
-    def __str__(self) -> str:
-        ledger_id, entry_id = self.position
-        return f"{self.topic}: entry ({ledger_id}, {entry_id}) cannot be decoded: {self.reason}"

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from ..ledger import CorruptEntryError, Entry, Position, Run, TopicLog
+from ..ledger import CorruptEntryError, Position, Run, TopicLog
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..maintenance.expected import Expected
 from .errors import DataLossError
@@ -144,10 +144,6 @@ def _checksum(log: TopicLog, run: Run, position: Position) -> str:
     if entry.position != position:
         return ""
     secret = run.header.secret if isinstance(run.header, SegmentHeader) else b""
-    return _digest(secret, entry)
-
-
-def _digest(secret: bytes, entry: Entry) -> str:
     facts = _FACTS.pack(*entry.position, entry.message_count, entry.index, entry.append_time_ms)
     digest = hashlib.sha256(secret + facts)
     digest.update(entry.stored)

@@ -112,13 +112,14 @@ def local_session(
 
 
 def _settings(cores: int) -> dict[str, str]:
+    logging_file = _temporary("pulsemark-log4j2-", _LOG4J_SETTINGS, suffix=".properties")
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log4j_file()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging_file}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.python.unix.domain.socket.enabled": "true",
@@ -126,13 +127,14 @@ def _settings(cores: int) -> dict[str, str]:
     }
 
 
-def _log4j_file() -> Path:
-    """The JVM's logging settings, in a file that exists until this process ends."""
-    descriptor, name = tempfile.mkstemp(prefix="pulsemark-log4j2-", suffix=".properties")
+def _temporary(prefix: str, text: str, *, suffix: str = "", mode: int = 0o600) -> Path:
+    """A file that exists until this process ends."""
+    descriptor, name = tempfile.mkstemp(prefix=prefix, suffix=suffix)
     path = Path(name)
     atexit.register(path.unlink, missing_ok=True)
     with os.fdopen(descriptor, "w") as file:
-        file.write(_LOG4J_SETTINGS)
+        file.write(text)
+    path.chmod(mode)
     return path
 
 
@@ -158,12 +160,8 @@ def worker_python() -> str:
     """
     if not os.access("/bin/sh", os.X_OK):
         return sys.executable
-    descriptor, name = tempfile.mkstemp(prefix="pulsemark-python-")
-    path = Path(name)
-    atexit.register(path.unlink, missing_ok=True)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(_SCRIPT.format(python=shlex.quote(sys.executable)))
-    path.chmod(0o700)
+    script = _SCRIPT.format(python=shlex.quote(sys.executable))
+    name = str(_temporary("pulsemark-python-", script, mode=0o700))
     return name if os.access(name, os.X_OK) else sys.executable
 
 

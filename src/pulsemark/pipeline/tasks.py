@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +48,6 @@ from .plan import Slice, indexes_of, report
 from .workers import spare_the_collector
 
 if TYPE_CHECKING:
-    from ..ledger.bookkeeper.address import StoreAddress
     from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
     from .values.form import ValueForm
 
@@ -170,7 +169,10 @@ def opened_slices(
 ) -> Iterator[tuple[Slice, TopicLog | FolderForm | None]]:
     """A task's slices with their topics, opened once; None for a missing topic."""
     if options.store is not None:
-        yield from _slices_in_store(options.store, partition)
+        with opened_store(options.store) as reader:
+            opened = cache(partial(log_in_store, reader))
+            for part in partition.slices:
+                yield part, opened(part.topic)
         return
     with FolderReader(options.path) as folder:
         logs = _opened(folder, partition)
@@ -189,18 +191,6 @@ def _opened(
         return {**folder.logs_of(partition.segments, lost=lost), **forms}
     topics = dict.fromkeys(part.topic for part in partition.slices if not part.has_holes)
     return {**folder.logs(topics, lost=lost), **forms}
-
-
-def _slices_in_store(
-    store: StoreAddress, partition: LedgerPartition
-) -> Iterator[tuple[Slice, StoredLog | None]]:
-    """A task's slices with their topics, opened once; None for a missing topic."""
-    with opened_store(store) as reader:
-        logs: dict[str, StoredLog | None] = {}
-        for part in partition.slices:
-            if part.topic not in logs:
-                logs[part.topic] = log_in_store(reader, part.topic)
-            yield part, logs[part.topic]
 
 
 def log_in_store(reader: BookKeeperReader, topic: str) -> StoredLog | None:

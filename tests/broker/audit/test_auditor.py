@@ -12,7 +12,7 @@ import pytest
 
 from pulsemark.broker import BrokerThread
 from pulsemark.broker.audit.auditor import Auditor
-from pulsemark.ledger import CatalogError, LedgerError
+from pulsemark.ledger import CatalogError, StoreClosedError
 from pulsemark.testing import running_broker
 
 from .conftest import NAME, PATH, SETTINGS, ask, counted, publish
@@ -253,7 +253,7 @@ def test_a_store_that_failed_is_an_error_and_no_count(monkeypatch: pytest.Monkey
         publish(broker, 3)
 
         def fail(*_: Any, **__: Any) -> bool:
-            raise LedgerError("cannot be read")
+            raise StoreClosedError("the store")
 
         with monkeypatch.context() as patch:
             patch.setattr(Trail, "advance", fail)

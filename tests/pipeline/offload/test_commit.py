@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from pulsemark.pipeline.columns import DEFAULT_COLUMNS
-from pulsemark.pipeline.errors import JobFailedError, OptionError
+from pulsemark.pipeline.errors import JobFailedError, OptionError, TableChangedError
 from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget, verify_offload
 from pulsemark.pipeline.offload.manifest import Layout
 from pulsemark.pipeline.offload.places import LocalPlace
 from pulsemark.pipeline.offload.schema import raw_schema
-from pulsemark.pipeline.offload.table import ParquetFolder, TableChangedError
+from pulsemark.pipeline.offload.table import ParquetFolder
 
 
 class UnlockedPlace(LocalPlace):
@@ -92,10 +92,10 @@ def test_a_table_that_always_changes_ends_the_run(folder: Any, run: Any, make_ta
 
     def changed(*_: Any) -> None:
         calls.append(1)
-        raise TableChangedError("somebody was here")
+        raise TableChangedError("t", "somebody was here")
 
     table.commit = changed
-    with pytest.raises(JobFailedError, match="10 attempts: somebody was here"):
+    with pytest.raises(JobFailedError, match="10 attempts: t: somebody was here"):
         run.copy(folder, table)
     assert len(calls) == 10
 

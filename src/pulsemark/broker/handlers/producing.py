@@ -35,7 +35,7 @@ from . import checks
 from .authorizing import check_again
 
 if TYPE_CHECKING:
-    from ...ledger import Appended
+    from ...ledger import Appended, Position
     from ...metadata import Buffer
     from ..connection.session import Session
     from ..subscriptions.consumer import Consumer
@@ -66,6 +66,8 @@ SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
 SENT_AGAIN = frozenset(
     (ServerError.ServiceNotReady, ServerError.PersistenceError, ServerError.UnknownError)
 )
+#: In the receipt of a message that the topic has already.
+NO_POSITION = ledger.Position(-1, -1)
 REFUSED_BEFORE = "a message before it was refused; open the producer again"
 SEND_FAILURES: tuple[type[Exception], ...] = (RefusedError, *(kind for kind, _ in SEND_ERRORS))
 
@@ -264,10 +266,10 @@ def _handle_alone(
         session.close_because(f"SEND with {len(body)} bytes, which is not a message")
         return
     command = event.command(number)
-    if not topic.is_persistent:
-        publish(session, sender, cast("NonPersistentTopic", topic), command, body)
-        return
     try:
+        if not topic.is_persistent:
+            publish(session, sender, cast("NonPersistentTopic", topic), command, body)
+            return
         appended = _append_checked(session, sender, topic, command, body)
     except SEND_FAILURES as error:
         _append_failed(session, sender, topic, command, error)
@@ -296,12 +298,12 @@ def _append_checked(
         if coordination is None or sender.mirror is not None:
             raise RefusedError(ServerError.NotAllowedError, "Transaction buffer disable!")
         stamp = coordination.stamp_of(command.txnid_most_bits, command.txnid_least_bits, topic)
-    if sender.mirror is not None:
-        return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
-    if sender.must_open_again and admission is not None:
-        raise RefusedError(ServerError.ServiceNotReady, REFUSED_BEFORE)
     try:
+        if sender.mirror is not None:
+            return _append_mirrored(session, topic, sender, sender.mirror, command, body)
+        if sender.must_open_again and admission is not None:
+            raise RefusedError(ServerError.ServiceNotReady, REFUSED_BEFORE)
         follows = None if admission is None else admission.admit(sender, command, body)
         appended = topic.ledger.append(
             body,
@@ -312,7 +314,7 @@ def _append_checked(
             wakes=False,
         )
     except DuplicateMessageError:
-        _answer_duplicate(session, sender, command)
+        session.receipts.answer_in_turn(sender, _receipt(command, NO_POSITION))
         return None
     except ledger.FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
@@ -322,13 +324,10 @@ def _append_checked(
     return appended
 
 
-def _answer_duplicate(session: Session, sender: Producer, command: CommandSend) -> None:
-    """As for a stored message, with the position (-1, -1)."""
+def _receipt(command: CommandSend, position: Position) -> bytes:
+    """The answer to a SEND that is not waited for."""
     highest = command.highest_sequence_id if command.HasField("highest_sequence_id") else -1
-    answer = commands.send_receipt(
-        command.producer_id, command.sequence_id, -1, -1, highest_sequence_id=highest
-    )
-    session.receipts.answer_in_turn(sender, answer)
+    return commands.send_receipt(command.producer_id, command.sequence_id, *position, highest)
 
 
 def _append_failed(
@@ -433,15 +432,18 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
     return -1 if last is None else sequence_id_of(last.position)
 
 
-def append_mirrored(
-    session: Session, topic: Topic, producer: Producer, command: CommandSend, sent: memoryview
-) -> Appended | None:
-    """Append what a mirror sent; None for a duplicate, which is answered. Raises as an append.
+def _append_mirrored(
+    session: Session,
+    topic: Topic,
+    producer: Producer,
+    mirror: Mirror,
+    command: CommandSend,
+    sent: memoryview,
+) -> Appended:
+    """Append what a mirror sent. Raises as an append, and `DuplicateMessageError`.
 
     After a refusal all later entries are refused.
     """
-    mirror = producer.mirror
-    assert mirror is not None
     try:
         if command.num_messages < 0:
             raise RefusedError(ServerError.NotAllowedError, "num_messages must not be negative")
@@ -455,13 +457,7 @@ def append_mirrored(
             follows=mirror.follows,
         )
     except DuplicateMessageError:
-        answer = commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
-        session.receipts.answer_in_turn(producer, answer)
-        return None
-    except ledger.FencedError as error:
-        # The entry before it failed, or is not stored yet while a new ledger begins.
-        mirror.refuse_the_rest(str(error))
-        raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
+        raise
     except Exception as error:
         mirror.refuse_the_rest(str(error))
         raise
@@ -479,20 +475,13 @@ def publish(
     """Send a message to the connected consumers; the receipt follows at once.
 
     So a connection never has more messages in work than
-    `maxConcurrentNonPersistentMessagePerConnection` allows, whatever its value.
+    `maxConcurrentNonPersistentMessagePerConnection` allows, whatever its value. Raises what an
+    append raises of a message that is not valid.
     """
-    try:
-        entry = topic.take(body, command.num_messages)
-    except (ledger.AlreadyStampedError, ChecksumError, MessageFormatError) as error:
-        is_stamped = isinstance(error, ledger.AlreadyStampedError)
-        code = ServerError.NotAllowedError if is_stamped else ServerError.ChecksumError
-        _refuse_send(session, sender, topic, command, RefusedError(code, str(error)))
-        return
+    entry = topic.take(body, command.num_messages)
     sender.messages_in += max(1, command.num_messages)
     sender.bytes_in += len(body)
-    highest = command.highest_sequence_id if command.HasField("highest_sequence_id") else -1
-    answer = commands.send_receipt(command.producer_id, command.sequence_id, *NOWHERE, highest)
-    session.write(answer)
+    session.write(_receipt(command, NOWHERE))
     topic.deliver(entry)
 
 

@@ -26,8 +26,6 @@ Queue = Consumer | int | None
 
 #: The queue of entries that any consumer can take.
 ANY = None
-#: If a queue grows by more than 1/HEAPIFY_RATIO of its size, its heap is built again.
-HEAPIFY_RATIO = 16
 _NOWHERE = object()
 
 
@@ -58,16 +56,8 @@ class WaitingEntries:
 
     def update(self, positions: Iterable[Position], queue: Queue) -> None:
         """Put many positions into a queue."""
-        new = {one for one in positions if self._queue_of.get(one, _NOWHERE) != queue}
-        heap = self._heaps.setdefault(queue, [])
-        self._queue_of.update(dict.fromkeys(new, queue))
-        if len(new) * HEAPIFY_RATIO < len(heap):
-            for position in new:
-                heappush(heap, position)
-        elif new:
-            # Many positions are usually almost sorted, so sorting them is cheap.
-            heap += sorted(new)
-            heapify(heap)
+        for position in positions:
+            self.add(position, queue)
 
     def discard(self, position: Position) -> None:
         """Remove a position."""

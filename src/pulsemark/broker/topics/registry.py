@@ -453,34 +453,25 @@ class Additions:
     def __init__(self, store: Storage, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._store = store
         self._run_blocking = run_blocking
-        self._waiting: dict[str, asyncio.Future[None]] = {}
-        self._running: asyncio.Task[None] | None = None
+        self._waiting: dict[str, None] = {}
+        self._one_at_a_time = asyncio.Lock()
 
     async def add(self, name: str) -> None:
         """Return when the topic is in the catalog, or creating it failed: opening then says why."""
-        if name not in self._waiting:
-            self._waiting[name] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting[name]
-        if self._running is None:
-            self._running = asyncio.ensure_future(self._run())
-        await asyncio.shield(waiting)
+        self._waiting[name] = None
+        async with self._one_at_a_time:
+            while name in self._waiting:  # else another caller has created it
+                await self._create(list(self._waiting)[:MAX_AT_ONCE])
 
-    async def _run(self) -> None:
+    async def _create(self, names: list[str]) -> None:
+        for name in names:
+            del self._waiting[name]
         try:
-            while self._waiting:
-                names = list(self._waiting)[:MAX_AT_ONCE]
-                taken = [self._waiting.pop(name) for name in names]
-                try:
-                    await self._run_blocking(self._store.add_topics, names)
-                except (LedgerError, OSError):
-                    pass  # opening each of them says what is wrong
-                except Exception:
-                    log.exception("%d topics could not be created together", len(names))
-                finally:
-                    for waiting in taken:
-                        waiting.set_result(None)
-        finally:
-            self._running = None
+            await self._run_blocking(self._store.add_topics, names)
+        except (LedgerError, OSError):
+            pass  # opening each of them says what is wrong
+        except Exception:
+            log.exception("%d topics could not be created together", len(names))
 
 
 class NonPersistentTopics:

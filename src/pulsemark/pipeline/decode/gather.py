@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...audit.counts import shown
 from ...audit.rows import MAX_TIME_MS
-from ...metadata import FieldValue, PrefixError, printable, tags_of
+from ...metadata import PrefixError, tags_of
 from ...metadata.partition_names import partition_of
 from ...proto.pulsar_api_pb2 import MessageIdData
 from .entries import EntryTable
@@ -176,24 +177,18 @@ def _last_of_each(rows: Ints, keys: pa.Array) -> Ints | None:
 
 def tag_maps(table: EntryTable, type_: Any) -> pa.Array:
     """A map of strings, of the Arrow type ``type_``, for each entry; empty if it has no tags."""
-    by_entry = [list(_shown(table, row).items()) for row in range(len(table))]
+    by_entry = [list(_tags(table, row).items()) for row in range(len(table))]
     return pa.array(by_entry, type_)
 
 
-def _shown(table: EntryTable, row: int) -> dict[str, str]:
+def _tags(table: EntryTable, row: int) -> dict[str, str]:
     start = int(table.starts[row])
     try:
         tags = tags_of(memoryview(table.data)[start : start + int(table.prefix_sizes[row])])
     except PrefixError:
         # The record's checksum was right, so another program wrote these bytes.
         return {}
-    return {name: _text(value) for name, value in tags.items()}
-
-
-def _text(value: FieldValue) -> str:
-    """A value as Spark casts it to text; bytes that are not UTF-8 are hexadecimal."""
-    shown = printable(value)
-    return str(shown).lower() if isinstance(shown, bool) else str(shown)
+    return {name: shown(value) for name, value in tags.items()}
 
 
 _LEDGER_ID_TAG = MessageIdData.LEDGERID_FIELD_NUMBER << 3

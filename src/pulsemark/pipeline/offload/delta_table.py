@@ -17,11 +17,11 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingExtraError, OptionError
+from ..errors import MissingExtraError, OptionError, TableChangedError
 from ..job_files import sync_written
 from .manifest import HOUR_MS, Head, Manifest, OffloadedFile, write_manifest
 from .places import LocalPlace, Place, place_of
-from .table import OffloadTable, TableChangedError, beside, plain_schema
+from .table import OffloadTable, beside, plain_schema
 
 if TYPE_CHECKING:
     import deltalake
@@ -154,7 +154,7 @@ class DeltaTarget(OffloadTable):
         try:
             yield self._table
         except DeltaError as error:
-            raise TableChangedError(f"{self.name}: {error}") from error
+            raise TableChangedError(self.name, str(error)) from error
         self.sync_log()
 
     def _properties(self, added: Manifest) -> deltalake.CommitProperties:

@@ -18,11 +18,11 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingExtraError, OptionError
+from ..errors import MissingExtraError, OptionError, TableChangedError
 from ..job_files import sync_written
 from .manifest import Head, Manifest, write_manifest
 from .places import LocalPlace, Place, iceberg_place
-from .table import OffloadTable, TableChangedError, beside, plain_schema, unsorted
+from .table import OffloadTable, beside, plain_schema, unsorted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,7 +123,7 @@ class IcebergTarget(OffloadTable):
             with table.update_schema() as update:
                 update.union_by_name(schema)
         except CommitFailedException as error:
-            raise TableChangedError(f"{self.name}: {error}") from error
+            raise TableChangedError(self.name, str(error)) from error
 
     def rejected(self) -> IcebergTarget:
         return IcebergTarget(beside(self.name), self.catalog_name, self.properties)
@@ -204,7 +204,7 @@ class IcebergTarget(OffloadTable):
                     with transaction.update_snapshot().fast_append():
                         pass
         except CommitFailedException as error:
-            raise TableChangedError(f"{self.name}: {error}") from error
+            raise TableChangedError(self.name, str(error)) from error
         self.sync_metadata()
 
     def sync_metadata(self) -> None:

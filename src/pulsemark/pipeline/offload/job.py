@@ -30,8 +30,8 @@ from ...ledger import FolderLog, FolderReader
 from ...maintenance.expected import Expected, expected_of
 from ..arguments import check_folder, checked_options, option_texts
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
-from ..errors import DataLossError, JobFailedError, OptionError
-from ..marks import Mark, check_place
+from ..errors import DataLossError, JobFailedError, OptionError, TableChangedError
+from ..marks import check_place
 from ..options import Bound, BoundKind, DecodeMode, ReadOptions
 from ..plan import existing, packed, report, selected, slice_of
 from ..session import require_spark
@@ -41,7 +41,6 @@ from .places import LocalPlace
 from .table import (
     OffloadTable,
     ParquetFolder,
-    TableChangedError,
     format_of,
     packed_schema,
     table_of,
@@ -477,7 +476,7 @@ def _bounds(
         return whole, part.first_index, part.end_index
     if isinstance(whole, FolderLog):
         try:
-            check_place(log, reached, Mark.from_json(last.mark), expected)
+            check_place(log, reached, last.mark, expected)
         except DataLossError as error:
             report(error, options.fail_on_data_loss)
         reached = max(reached, log.first_index)

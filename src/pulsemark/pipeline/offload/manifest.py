@@ -67,17 +67,20 @@ class OffloadedFile:
     size_bytes: int
     crc32c: int
     """A checksum of the file's bytes."""
-    mark: tuple[Any, ...] | None = None
-    """Of the log's entry with the file's last message (`Mark.to_json`); None: an earlier version
-    wrote the file, or the entry was not there."""
+    mark: Mark | None = None
+    """Of the log's entry with the file's last message; None: an earlier version wrote the file, or
+    the entry was not there."""
     rejected: int = 0
     """Messages of the range that are in the table of rejected rows."""
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> OffloadedFile:
-        """The file of `asdict`, through JSON. Raises TypeError, ValueError."""
-        mark = Mark.from_json(values.get("mark"))
-        return cls(**{**values, "mark": None if mark is None else tuple(mark.to_json())})
+        """The file of `to_json`. Raises TypeError, ValueError."""
+        return cls(**{**values, "mark": Mark.from_json(values.get("mark"))})
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields for JSON."""
+        return {**asdict(self), "mark": None if self.mark is None else self.mark.to_json()}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -259,8 +262,8 @@ def write_manifest(place: Place, after: Manifest) -> Head:
         "layout": None if after.layout is None else asdict(after.layout),
         "schema": after.schema,
         "expired_ms": after.expired_ms,
-        "files": [asdict(file) for file in after.files],
-        "rejected": [asdict(file) for file in after.rejected],
+        "files": [file.to_json() for file in after.files],
+        "rejected": [file.to_json() for file in after.rejected],
     }
     data = json.dumps(content, indent=1).encode()
     head = Head(after.runs + 1, crc32c(data))

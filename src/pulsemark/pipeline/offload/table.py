@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..errors import OptionError, PipelineError
+from ..errors import OptionError, TableChangedError
 from ..job_files import run_lock
 from .manifest import (
     MANIFEST_FOLDER,
@@ -58,10 +58,6 @@ def _is_text(field: pa.Field) -> bool:
     from pyarrow import types
 
     return bool(types.is_string(field.type) or types.is_large_string(field.type))
-
-
-class TableChangedError(PipelineError):
-    """Another process has changed the table since it was read. The run plans again."""
 
 
 _NEEDS = "needs --format delta or iceberg"
@@ -245,7 +241,7 @@ class ParquetFolder(OffloadTable):
     def commit(self, added: Manifest) -> None:
         """Two runs at once in an object store are noticed by their users."""
         if newest_head(self.place) != added.head:
-            raise TableChangedError(f"{self.name} has a new manifest")
+            raise TableChangedError(self.name, "it has a new manifest")
         write_manifest(self.place, added)
 
     def remove_before(self, added: Manifest, column: str) -> None:

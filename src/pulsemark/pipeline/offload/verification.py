@@ -12,7 +12,7 @@ in the ledgers and in no file are reported, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,9 +31,9 @@ from ...ledger.local.folder_reader import FolderLog
 from ...maintenance.expected import Expected, expected_of
 from ...maintenance.verify_catalog import follow_transactions
 from ..errors import OptionError
-from ..marks import Mark, loss_since
+from ..marks import loss_since
 from ..plan import entry_of, slice_between
-from .manifest import OffloadedFile
+from .manifest import Manifest, OffloadedFile
 from .places import Place, file_checksum
 from .table import OffloadTable, ParquetFolder, table_of
 
@@ -86,17 +86,9 @@ def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[Topic
     if manifest.head is None:
         raise OptionError("target", table.name, "has no manifest of an offload")
     by_log: dict[_Log, list[OffloadedFile]] = {}
-    for file in manifest.files:
+    for file in sorted(manifest.files, key=lambda file: file.first_index):
         by_log.setdefault((file.topic, file.log_id), []).append(file)
-    for files in by_log.values():
-        files.sort(key=lambda file: file.first_index)
-    upserts = manifest.layout is not None and manifest.layout.upserts
-    there = {
-        log: [file for file in files if file.hour_ms >= manifest.expired_ms]
-        for log, files in by_log.items()
-    }
-    there = {log: files for log, files in there.items() if files}
-    problems = _problems(table, there, upserts=upserts)
+    problems = _problems(table, manifest)
     with FolderReader(path) as reader:
         logs = reader.logs({topic for topic, _ in by_log}, lost=expected.lost_ledgers)
         follow_transactions(path, logs.values())
@@ -107,41 +99,16 @@ def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[Topic
         ]
 
 
-def _problems_of_keys(
-    table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]]
-) -> _Problems:
-    """The faults of a table of latest rows: two of one message, or more than were read."""
-    import numpy as np
-
-    problems: _Problems = {}
-    for (topic, _), files in by_log.items():
-        indexes = table.indexes_of(topic)
-        logs = sum(name == topic for name, _ in by_log)
-        counts = np.unique(indexes, return_counts=True)[1]
-        if counts.max(initial=0) > logs or indexes.max(initial=-1) >= max(
-            file.end_index for (name, _), each in by_log.items() if name == topic for file in each
-        ):
-            problems[files[-1]] = "the table has rows twice, or rows that were not copied"
-    return problems
-
-
-def _problems(
-    table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]], *, upserts: bool
-) -> _Problems:
+def _problems(table: OffloadTable, manifest: Manifest) -> _Problems:
     """The faults of the table's files, or of its rows if others have rewritten it."""
-    files = [file for each in by_log.values() for file in each]
-    if upserts:
-        return _problems_of_keys(table, by_log)
+    files = [file for file in manifest.files if file.hour_ms >= manifest.expired_ms]
+    if manifest.layout is not None and manifest.layout.upserts:
+        return _problems_of_rows(table, files, problem_of_keys)
     # A table with transactions takes no file without rows.
     listed = {file.path for file in files if file.rows or isinstance(table, ParquetFolder)}
     strange = table.data_paths() ^ listed
     if strange and not isinstance(table, ParquetFolder):
-        problems: _Problems = {}
-        for topic in {topic for topic, _ in by_log}:
-            logs = [each for (name, _), each in by_log.items() if name == topic]
-            for file, problem in problems_of_rows(table.indexes_of(topic), logs):
-                problems.setdefault(file, problem)
-        return problems
+        return _problems_of_rows(table, files, problems_of_rows)
     found = {file: problem_of_file(table.place, file) for file in files}
     problems = {file: problem for file, problem in found.items() if problem is not None}
     folders = {path.partition("/")[0] for path in strange}
@@ -149,6 +116,43 @@ def _problems(
         if file.path.partition("/")[0] in folders:
             problems.setdefault(file, "its folder has a file that no manifest lists")
     return problems
+
+
+def _problems_of_rows(
+    table: OffloadTable,
+    files: Sequence[OffloadedFile],
+    find: Callable[[Indexes, Sequence[OffloadedFile]], Iterable[tuple[OffloadedFile, str]]],
+) -> _Problems:
+    """The faults of each topic's rows, as the table has them."""
+    problems: _Problems = {}
+    by_topic: dict[str, list[OffloadedFile]] = {}
+    for file in files:
+        by_topic.setdefault(file.topic, []).append(file)
+    for topic, of_topic in by_topic.items():
+        for file, problem in find(table.indexes_of(topic), of_topic):
+            problems.setdefault(file, problem)
+    return problems
+
+
+def problem_of_keys(
+    indexes: Indexes, files: Sequence[OffloadedFile]
+) -> Iterator[tuple[OffloadedFile, str]]:
+    """The fault of a topic's rows by key: two of one message, or more than were read."""
+    last = max(files, key=lambda file: file.end_index)
+    if _copies(indexes) > _log_count(files) or indexes.max(initial=-1) >= last.end_index:
+        yield last, "the table has rows twice, or rows that were not copied"
+
+
+def _copies(indexes: Indexes) -> int:
+    """How often the commonest index occurs."""
+    import numpy as np
+
+    return int(np.unique(indexes, return_counts=True)[1].max(initial=0))
+
+
+def _log_count(files: Sequence[OffloadedFile]) -> int:
+    """The topic's logs: one that was created again has several, whose indexes begin at 0 again."""
+    return len({file.log_id for file in files})
 
 
 def _check_log(
@@ -197,7 +201,7 @@ def _problem_beside(
     if file.first_index < end:
         return f"messages [{file.first_index}, {end}) are in two files"
     if ledger is not None:
-        other = loss_since(ledger, file.end_index, Mark.from_json(file.mark), expected)
+        other = loss_since(ledger, file.end_index, file.mark, expected)
         if other is not None and not expected.lost_after(ledger):
             return other
     missing = missing_in(file, ledger)
@@ -294,31 +298,21 @@ def _problem_of_indexes(indexes: Indexes, file: OffloadedFile) -> str | None:
 
 
 def problems_of_rows(
-    indexes: Indexes, logs: Sequence[Sequence[OffloadedFile]]
-) -> list[tuple[OffloadedFile, str]]:
-    """The faults of a topic's rows in a table whose files others have rewritten.
-
-    Args:
-        indexes: of all rows of the topic.
-        logs: the files that were written, by log. A topic that was created again has several logs,
-            whose indexes begin at 0 again.
-    """
+    indexes: Indexes, files: Sequence[OffloadedFile]
+) -> Iterator[tuple[OffloadedFile, str]]:
+    """The faults of a topic's rows, by their indexes, in files that others have written."""
     import numpy as np
 
-    indexes = np.sort(indexes)
-    problems = []
-    for files in logs:
-        for file in files:
-            first, end = np.searchsorted(indexes, [file.first_index, file.end_index])
-            found = int(end - first)
-            if found < file.rows or (found != file.rows and len(logs) == 1):
-                problems.append((file, f"the table has {found} of its {file.rows} rows"))
-    copies = np.unique(indexes, return_counts=True)[1].max(initial=0)
-    written = sum(file.rows for files in logs for file in files)
-    if copies > len(logs) or len(indexes) != written:
+    indexes, logs = np.sort(indexes), _log_count(files)
+    for file in files:
+        first, end = np.searchsorted(indexes, [file.first_index, file.end_index])
+        found = int(end - first)
+        if found < file.rows or (found != file.rows and logs == 1):
+            yield file, f"the table has {found} of its {file.rows} rows"
+    written = sum(file.rows for file in files)
+    if _copies(indexes) > logs or len(indexes) != written:
         what = f"the table has {len(indexes)} rows of the topic, and {written} were written"
-        problems.append((logs[0][0], what))
-    return problems
+        yield files[0], what
 
 
 def missing_in(file: OffloadedFile, log: TopicLog | None) -> int:

@@ -145,7 +145,7 @@ class PieceWriter:
             rows,
             size_bytes,
             checksum,
-            None if piece.mark is None else tuple(piece.mark.to_json()),
+            piece.mark,
             rejected,
         )
 
