@@ -14,7 +14,7 @@ import pytest
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.broker.configuration.settings import parse_settings, runtime_settings
 from pulsemark.broker.errors import ConfigError
-from pulsemark.broker.policies.own_policies import check_sources
+from pulsemark.broker.policies.own_policies import MIRRORS
 from pulsemark.broker.policies.policy import PolicyValueError
 from pulsemark.cli import main
 from pulsemark.testing import RawClient, running_broker
@@ -67,7 +67,7 @@ def test_bad_values_are_refused(broker: BrokerThread, value: Any) -> None:
     assert (status, "mirrorSources" in text) == (400, True)
     assert call(broker, "GET", OF_NAMESPACE) == (200, ["west"])
     with pytest.raises(PolicyValueError):
-        check_sources(value)
+        MIRRORS.read(value)
     assert call(broker, "PUT", "/admin/v2/namespaces/public/n", {"mirrorSources": value})[0] == 400
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...ledger import LedgerError, ManagedLedger
 from ...ledger.position import EARLIEST
 from ...ledger.retention import size_bytes
+from ...records import FactsError
 from ..configuration.config import BrokerConfig
 from ..counters import CompactionFigures, CompactionStatus
 from ..errors import BrokerError
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class CompactionStoppedError(BrokerError):
+class CompactionStoppedError(
+    FactsError, BrokerError, text="{topic}: the compaction was stopped: {reason}"
+):
     """A compaction was stopped before its end."""
 
-    def __init__(self, topic: str, reason: str) -> None:
-        super().__init__(f"{topic}: the compaction was stopped: {reason}")
+    topic: str
+    reason: str
 
 
 def dirty_bytes(ledger: ManagedLedger) -> int:

@@ -27,7 +27,7 @@ from typing import Any, get_args, get_type_hints
 
 from ...ledger import StoreOptions
 from ...metadata.stampers import join_stamper_names, split_stamper_names
-from ...records import record
+from ...records import FactsError, record
 from ..errors import BrokerError, ConfigError
 from .bookkeeper_config import BOOKKEEPER, BookKeeperConfig
 from .config import BrokerConfig
@@ -118,14 +118,12 @@ PARTS: dict[str, Any] = {
 }
 
 
-class SettingError(BrokerError, ValueError):
+class SettingError(FactsError, BrokerError, ValueError, text="{key}={value}: {reason}"):
     """A setting that cannot be used: `key` and `value` as written, `reason`: what was expected."""
 
-    def __init__(self, key: str, value: str, reason: str) -> None:
-        super().__init__(f"{key}={value}: {reason}")
-        self.key = key
-        self.value = value
-        self.reason = reason
+    key: str
+    value: str
+    reason: str
 
 
 @record

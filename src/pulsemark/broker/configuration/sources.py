@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ...records import record
+from ...records import FactsError, record
 from ..errors import BrokerError, ConfigError
 from . import settings
 from .config import BrokerConfig
@@ -42,13 +42,11 @@ _KUBERNETES_PORT = re.compile(r"(tcp|udp)://.*")
 NONE = "none"
 
 
-class ConfigFileError(BrokerError, ValueError):
-    """A configuration file that cannot be read: `path` and `reason`."""
+class ConfigFileError(FactsError, BrokerError, ValueError, text="{path}: {reason}"):
+    """A configuration file that cannot be read."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
-        self.reason = reason
+    path: Path
+    reason: str
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> settings.Loaded:
@@ -197,13 +195,11 @@ _SPECIAL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 
 
-class PropertiesError(BrokerError, ValueError):
-    """A line of a properties file that is not valid: `line_number`, from 1, and `reason`."""
+class PropertiesError(FactsError, BrokerError, ValueError, text="line {line_number}: {reason}"):
+    """A line of a properties file that is not valid; lines count from 1."""
 
-    def __init__(self, line_number: int, reason: str) -> None:
-        super().__init__(f"line {line_number}: {reason}")
-        self.line_number = line_number
-        self.reason = reason
+    line_number: int
+    reason: str
 
 
 def read_properties(text: str) -> dict[str, str]:

@@ -21,14 +21,13 @@ from ..metrics.internal_stats import stored_index
 from ..policies.policy import Place, Policy
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
+    DISPATCH_RATE,
     POLICIES,
     PROPERTIES,
     RETENTION,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_RATES,
     exceeds_retention,
-    read_dispatch_rate,
-    read_properties,
 )
 from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY, revise_entry_format
@@ -220,7 +219,7 @@ async def set_rate(request: Request, path: TopicPath, subscription: str) -> None
     check_name("subscription's name", subscription)
     if value is None:
         return
-    await _revise(request, name, subscription, read_dispatch_rate(value))
+    await _revise(request, name, subscription, DISPATCH_RATE.read(value))
 
 
 @routes.delete(RATE, needs.topic_policy("RATE", "WRITE"))
@@ -409,7 +408,7 @@ def without(before: Any, key: str | None) -> Any:
 
 
 def _checked(value: Any) -> Any:
-    return read_properties(value) or None
+    return PROPERTIES.read(value) or None
 
 
 def _text(value: str | None) -> Response:

@@ -27,18 +27,16 @@ MIRROR_SOURCES = "mirrorSources"
 MAX_SOURCES = 100
 
 
-def check_sources(value: Any) -> list[str]:
+def _read_sources(name: str, value: Any) -> list[str]:
     """The policy's value, sorted and without doubles. Raises `PolicyValueError`."""
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise PolicyValueError(MIRROR_SOURCES, value, "must be a list of cluster names")
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise PolicyValueError(name, value, "must be a list of cluster names")
     if len(value) > MAX_SOURCES:
-        raise PolicyValueError(
-            MIRROR_SOURCES, value, f"{len(value)} clusters; at most {MAX_SOURCES}"
-        )
-    for name in value:
-        if not 0 < len(name.encode(errors="replace")) <= CLUSTER_SIZE_MAX_BYTES:
-            reason = f"{name[:40]!r} must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes"
-            raise PolicyValueError(MIRROR_SOURCES, value, reason)
+        raise PolicyValueError(name, value, f"{len(value)} clusters; at most {MAX_SOURCES}")
+    for each in value:
+        if not 0 < len(each.encode(errors="replace")) <= CLUSTER_SIZE_MAX_BYTES:
+            reason = f"{each[:40]!r} must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes"
+            raise PolicyValueError(name, value, reason)
     return sorted(set(value))
 
 
@@ -47,7 +45,7 @@ MIRRORS = Policy(
     right="MIRROR_SOURCES",
     key=MIRROR_SOURCES,
     what="the clusters from which mirrors may publish",
-    read=check_sources,
+    reader=_read_sources,
     default=lambda config: list(config.mirror_sources),
     namespace=Place(MIRROR_SOURCES, empty="null"),
     topic=Place(MIRROR_SOURCES, empty="null"),
@@ -60,11 +58,10 @@ MIRRORS = Policy(
 LEADER_EPOCHS = "leaderEpochs"
 
 
-def check_leader_epochs(value: Any) -> bool:
+def _read_leader_epochs(name: str, value: Any) -> bool:
     """The policy from its JSON value. Raises `PolicyValueError`."""
     if not isinstance(value, bool):
-        reason = f"must be true or false, not {ascii(value)[:80]}"
-        raise PolicyValueError(LEADER_EPOCHS, value, reason)
+        raise PolicyValueError(name, value, f"must be true or false, not {ascii(value)[:80]}")
     return value
 
 
@@ -73,7 +70,7 @@ EPOCHS = Policy(
     right="LEADER_EPOCHS",
     key=LEADER_EPOCHS,
     what="whether a leader epoch begins when a broker takes a topic over",
-    read=check_leader_epochs,
+    reader=_read_leader_epochs,
     default=lambda config: config.leader_epochs_enabled,
     default_of_kafkas=True,
     namespace=Place(LEADER_EPOCHS, empty="null"),
@@ -96,9 +93,6 @@ _NOT_TEXT = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 
 class InvalidPolicyError(PolicyValueError):
     """A value that the policy cannot have; `reason` names the stamper if one is the cause."""
-
-    def __init__(self, value: object, reason: str) -> None:
-        super().__init__(POLICY_NAME, value, reason)
 
 
 @lru_cache(maxsize=256)
@@ -123,7 +117,7 @@ class StampPolicy:
         try:
             return cls(names, _chain(names), delivered)
         except StampError as error:
-            raise InvalidPolicyError(value, str(error)) from error
+            raise InvalidPolicyError(POLICY_NAME, value, str(error)) from error
 
     @classmethod
     def stored(cls, value: Any) -> StampPolicy:
@@ -150,55 +144,60 @@ class StampPolicy:
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, dict) or set(value) - {"delivered"} != {"stampers"}:
         reason = 'must be an object {"stampers": [names]}, and may have "delivered": [fields]'
-        raise InvalidPolicyError(value, reason)
+        raise InvalidPolicyError(POLICY_NAME, value, reason)
     names = value["stampers"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidPolicyError(value, "stampers must be a list of names")
+        raise InvalidPolicyError(POLICY_NAME, value, "stampers must be a list of names")
     if (count := len(names)) > MAX_STAMPERS:
         reason = f"it has {count} stampers; at most {MAX_STAMPERS} are allowed"
-        raise InvalidPolicyError(value, reason)
+        raise InvalidPolicyError(POLICY_NAME, value, reason)
     for name in names:
         if len(name) > MAX_NAME_LENGTH:
             reason = f"the stamper name {name[:40]!r}... has more than {MAX_NAME_LENGTH} characters"
-            raise InvalidPolicyError(value, reason)
+            raise InvalidPolicyError(POLICY_NAME, value, reason)
         if re.search(_NOT_TEXT, name):
             reason = f"the stamper name {ascii(name)[:80]} holds a control character or is not text"
-            raise InvalidPolicyError(value, reason)
+            raise InvalidPolicyError(POLICY_NAME, value, reason)
     return tuple(names)
 
 
 def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
     fields = value.get("delivered", [])
     if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
-        raise InvalidPolicyError(value, "delivered must be a list of fields")
+        raise InvalidPolicyError(POLICY_NAME, value, "delivered must be a list of fields")
     if (count := len(fields)) > MAX_DELIVERED:
         reason = f"it has {count} delivered fields; at most {MAX_DELIVERED} are allowed"
-        raise InvalidPolicyError(value, reason)
+        raise InvalidPolicyError(POLICY_NAME, value, reason)
     for name in fields:
         if field_number_of(name) is None:
-            raise InvalidPolicyError(value, f"delivered has an unknown field {name[:40]!r}")
+            raise InvalidPolicyError(
+                POLICY_NAME, value, f"delivered has an unknown field {name[:40]!r}"
+            )
     return tuple(fields)
 
 
+class LostStamperError(
+    StampError,
+    text="a stamper of the topic's policy cannot be loaded: {reason}; install it or change the "
+    "policy",
+):
+    """A stamper of a stored policy is not installed any more."""
+
+    reason: str
+
+
+@record(frozen=True)
 class _Unavailable:
     """Replaces stampers that cannot be loaded. Refuses to stamp producers' entries.
 
     The broker's control entries are stored without stamps then, since they must not fail.
     """
 
-    __slots__ = ("_reason",)
+    reason: str
     name = "unavailable"
 
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        reason = f"a stamper of the topic's policy cannot be loaded: {self._reason}; "
-        raise StampError(f"{reason}install it or change the policy")
-
-
-def _read(value: Any) -> Any:
-    return StampPolicy.from_json(value).to_json()
+        raise LostStamperError(self.reason)
 
 
 STAMPS = Policy(
@@ -206,7 +205,7 @@ STAMPS = Policy(
     right="ENTRY_METADATA",
     key=POLICY_NAME,
     what="the stampers of the entries, and the stamps that consumers get",
-    read=_read,
+    reader=lambda _, value: StampPolicy.from_json(value).to_json(),
     default=lambda config: {"stampers": list(config.stampers)},
     namespace=Place(POLICY_NAME, empty="null"),
     topic=Place(POLICY_NAME, empty="null"),

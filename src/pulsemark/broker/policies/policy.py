@@ -10,10 +10,10 @@ the REST routes, the look-up and the checks of a new namespace are made from the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
-from ...records import record
+from ...records import FactsError, record
 from ..configuration.config import BrokerConfig
 from ..errors import BrokerError
 
@@ -89,13 +89,13 @@ def names(name: str, value: Any) -> list[str]:
     return [str(each).lower() if isinstance(each, bool) else str(each) for each in value]
 
 
-def fields(policy: str, readers: Mapping[str, tuple[Reader, Any]]) -> Callable[[Any], Any]:
+def fields(**readers: tuple[Reader, Any]) -> Reader:
     """A reader of an object. Each field has a reader, and the value if it is missing.
 
     A field whose value becomes None is left out, and unknown fields are ignored.
     """
 
-    def read(value: Any) -> dict[str, Any]:
+    def read(policy: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise UnreadableValueError(policy, value, "must be an object")
         found = {
@@ -107,43 +107,31 @@ def fields(policy: str, readers: Mapping[str, tuple[Reader, Any]]) -> Callable[[
     return read
 
 
-def not_negative(policy: str, highest: int = INT_MAX) -> Callable[[Any], int]:
-    """A reader of a number of at least 0."""
-
-    def read(value: Any) -> int:
-        found = number(policy, value, highest)
-        if found < 0:
-            raise InvalidValueError(policy, value, f"{policy} must be 0 or more")
-        return found
-
-    return read
+def not_negative(policy: str, value: Any, highest: int = INT_MAX) -> int:
+    """A number of at least 0. Raises as `number`, and `InvalidValueError`."""
+    found = number(policy, value, highest)
+    if found < 0:
+        raise InvalidValueError(policy, value, f"{policy} must be 0 or more")
+    return found
 
 
-class PolicyValueError(BrokerError, ValueError):
+class PolicyValueError(FactsError, BrokerError, ValueError, text="{policy}: {reason}"):
     """A value that a policy cannot have. `status` is the HTTP status of the answer."""
 
-    def __init__(
-        self, policy: str, value: object, reason: str, *, status: int = 400, text: str = ""
-    ) -> None:
-        super().__init__(text or f"{policy}: {reason}")
-        self.policy = policy
-        self.value = value
-        self.reason = reason
-        self.status = status
+    policy: str
+    value: object
+    reason: str
+    status: int = 400
 
 
-class UnreadableValueError(PolicyValueError):
+class UnreadableValueError(PolicyValueError, text="{policy}: {reason}, not {value!s:.80}"):
     """A JSON value of the wrong type or out of range."""
 
-    def __init__(self, policy: str, value: object, reason: str) -> None:
-        super().__init__(policy, value, reason, text=f"{policy}: {reason}, not {str(value)[:80]}")
 
-
-class InvalidValueError(PolicyValueError):
+class InvalidValueError(PolicyValueError, text="{reason}"):
     """A value that the policy cannot have, with Pulsar's text."""
 
-    def __init__(self, policy: str, value: object, reason: str, *, status: int = 412) -> None:
-        super().__init__(policy, value, reason, status=status, text=reason)
+    status: int = 412
 
 
 @record(frozen=True)
@@ -185,8 +173,8 @@ class Policy:
     key: str
     #: One sentence about what it decides, for the documentation.
     what: str
-    #: Makes the stored JSON value from the value given. Raises `PolicyValueError`.
-    read: Callable[[Any], Any]
+    #: Makes the stored JSON value from the name and the value given. Raises `PolicyValueError`.
+    reader: Reader
     #: The value of the broker's configuration, as it would be stored.
     default: Callable[[BrokerConfig], Any]
     #: The broker's value for topics that take Kafka's record sets; None: as for others.
@@ -206,5 +194,9 @@ class Policy:
     absent: Any = None
     #: Whether it is a policy of this broker's own, which Pulsar does not have.
     is_ours: bool = False
-    #: Whether `read` may block, since it imports a plugin.
+    #: Whether reading may block, since it imports a plugin.
     read_blocks: bool = False
+
+    def read(self, value: Any) -> Any:
+        """The stored form of a JSON value. Raises `PolicyValueError`."""
+        return self.reader(self.name, value)

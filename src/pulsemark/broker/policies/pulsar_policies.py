@@ -14,6 +14,7 @@ and unknown fields of a policy are ignored.
 from __future__ import annotations
 
 import re
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def _limit(
         right=right,
         key=key,
         what=what,
-        read=not_negative(name),
+        reader=not_negative,
         default=attrgetter(key),
         namespace=namespace or Place(name),
         topic=topic,
@@ -117,7 +118,7 @@ MAX_MESSAGE_SIZE = Policy(
     right="MAX_MESSAGE_SIZE",
     key="max_message_size",
     what="the most bytes of a message, below the broker's own limit; 0: only that limit",
-    read=not_negative("maxMessageSize"),
+    reader=not_negative,
     default=lambda config: 0,
     check=_check_size,
     namespace=None,
@@ -140,14 +141,11 @@ LIMITS = (
 
 
 #: Reads Pulsar's `DispatchRate`. 0 or below means no limit.
-read_dispatch_rate = fields(
-    "dispatchRate",
-    {
-        "dispatchThrottlingRateInMsg": (integer, 0),
-        "dispatchThrottlingRateInByte": (long_integer, 0),
-        "relativeToPublishRate": (boolean, False),
-        "ratePeriodInSecond": (integer, 0),
-    },
+_read_dispatch_rate = fields(
+    dispatchThrottlingRateInMsg=(integer, 0),
+    dispatchThrottlingRateInByte=(long_integer, 0),
+    relativeToPublishRate=(boolean, False),
+    ratePeriodInSecond=(integer, 0),
 )
 
 
@@ -172,12 +170,9 @@ PUBLISH_RATE = Policy(
     right="RATE",
     key="publishMaxMessageRate",
     what="the most messages and bytes that a topic takes in a second; 0 and below: no limit",
-    read=fields(
-        "publishRate",
-        {
-            "publishThrottlingRateInMsg": (integer, -1),
-            "publishThrottlingRateInByte": (long_integer, -1),
-        },
+    reader=fields(
+        publishThrottlingRateInMsg=(integer, -1),
+        publishThrottlingRateInByte=(long_integer, -1),
     ),
     default=_default_publish_rate,
     namespace=Place("publishRate", empty="removes"),
@@ -190,7 +185,7 @@ DISPATCH_RATE = Policy(
     right="RATE",
     key="topicDispatchRate",
     what="the most messages and bytes that a topic's subscriptions together get in a period",
-    read=read_dispatch_rate,
+    reader=_read_dispatch_rate,
     default=lambda config: _dispatch_rate(
         config.dispatch_throttling_rate_per_topic_in_msg,
         config.dispatch_throttling_rate_per_topic_in_byte,
@@ -206,7 +201,7 @@ SUBSCRIPTION_DISPATCH_RATE = Policy(
     right="RATE",
     key="subscriptionDispatchRate",
     what="the most messages and bytes that one subscription gets in a period",
-    read=read_dispatch_rate,
+    reader=_read_dispatch_rate,
     default=lambda config: _dispatch_rate(
         config.dispatch_throttling_rate_per_subscription_in_msg,
         config.dispatch_throttling_rate_per_subscription_in_byte,
@@ -224,9 +219,8 @@ SUBSCRIBE_RATE = Policy(
     right="RATE",
     key="clusterSubscribeRate",
     what="how often one consumer may subscribe in a period; 0 and below: no limit",
-    read=fields(
-        "subscribeRate",
-        {"subscribeThrottlingRatePerConsumer": (integer, -1), "ratePeriodInSecond": (integer, 30)},
+    reader=fields(
+        subscribeThrottlingRatePerConsumer=(integer, -1), ratePeriodInSecond=(integer, 30)
     ),
     default=lambda config: {
         "subscribeThrottlingRatePerConsumer": config.subscribe_throttling_rate_per_consumer,
@@ -248,7 +242,7 @@ DEDUPLICATION = Policy(
     right="DEDUPLICATION",
     key="deduplicationEnabled",
     what="whether messages that a producer sends again are dropped",
-    read=lambda value: boolean("deduplication", value),
+    reader=boolean,
     default=lambda config: config.broker_deduplication_enabled,
     namespace=Place("deduplication"),
     topic=Place("deduplicationEnabled", empty="removes"),
@@ -258,7 +252,7 @@ SNAPSHOT_INTERVAL = Policy(
     right="DEDUPLICATION_SNAPSHOT",
     key="deduplicationSnapshotIntervalSeconds",
     what="after how many seconds the producers' sequence ids are stored; 0: only by entries",
-    read=not_negative("deduplicationSnapshotInterval"),
+    reader=not_negative,
     default=lambda config: config.broker_deduplication_snapshot_interval_s,
     namespace=Place("deduplicationSnapshotInterval", empty="removes", is_removable=False),
     topic=Place("deduplicationSnapshotInterval", empty="removes", shows_applied=False),
@@ -268,13 +262,10 @@ DELAYED_DELIVERY = Policy(
     right="DELAYED_DELIVERY",
     key="delayed_delivery_policies",
     what="whether messages wait for their delivery time, and how long at most (0: no limit)",
-    read=fields(
-        "delayedDelivery",
-        {
-            "tickTime": (long_integer, 0),
-            "active": (boolean, False),
-            "maxDeliveryDelayInMillis": (long_integer, 0),
-        },
+    reader=fields(
+        tickTime=(long_integer, 0),
+        active=(boolean, False),
+        maxDeliveryDelayInMillis=(long_integer, 0),
     ),
     default=lambda config: {
         "tickTime": config.delayed_delivery_tick_time_ms,
@@ -289,7 +280,7 @@ ENCRYPTION = Policy(
     right="ENCRYPTION",
     key="encryption_required",
     what="whether only encrypted messages are taken",
-    read=lambda value: boolean("encryptionRequired", value),
+    reader=boolean,
     default=lambda config: False,
     namespace=Place("encryptionRequired", unset=False, is_removable=False),
     topic=None,
@@ -313,17 +304,14 @@ def _optional_integer(name: str, value: Any) -> int | None:
 
 
 _read_creation = fields(
-    "autoTopicCreation",
-    {
-        "allowAutoTopicCreation": (boolean, False),
-        "topicType": (_text, None),
-        "defaultNumPartitions": (_optional_integer, None),
-    },
+    allowAutoTopicCreation=(boolean, False),
+    topicType=(_text, None),
+    defaultNumPartitions=(_optional_integer, None),
 )
 
 
-def _read_auto_topic_creation(value: Any) -> Any:
-    found = _read_creation(value)
+def _read_auto_topic_creation(name: str, value: Any) -> Any:
+    found = _read_creation(name, value)
     if not found["allowAutoTopicCreation"]:
         return found
     kind, partitions = found.get("topicType"), found.get("defaultNumPartitions")
@@ -338,7 +326,7 @@ def _read_auto_topic_creation(value: Any) -> Any:
         detail = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
     if detail:
         reason = f"Invalid configuration for autoTopicCreationOverride. the detail is {detail}"
-        raise InvalidValueError("autoTopicCreation", value, reason)
+        raise InvalidValueError(name, value, reason)
     return found
 
 
@@ -357,20 +345,20 @@ AUTO_TOPIC_CREATION = Policy(
     right="AUTO_TOPIC_CREATION",
     key="autoTopicCreationOverride",
     what="whether a topic is created when a client uses it, and with how many partitions",
-    read=_read_auto_topic_creation,
+    reader=_read_auto_topic_creation,
     default=_default_creation,
     namespace=Place("autoTopicCreation", empty="removes"),
     topic=None,
 )
 _read_subscription_creation = fields(
-    "autoSubscriptionCreation", {"allowAutoSubscriptionCreation": (boolean, False)}
+    allowAutoSubscriptionCreation=(boolean, False),
 )
 
 
-def _read_auto_subscription_creation(value: Any) -> Any:
+def _read_auto_subscription_creation(name: str, value: Any) -> Any:
     if isinstance(value, bool):  # Java's class has a constructor with only the boolean
         value = {"allowAutoSubscriptionCreation": value}
-    return _read_subscription_creation(value)
+    return _read_subscription_creation(name, value)
 
 
 AUTO_SUBSCRIPTION_CREATION = Policy(
@@ -378,7 +366,7 @@ AUTO_SUBSCRIPTION_CREATION = Policy(
     right="AUTO_SUBSCRIPTION_CREATION",
     key="autoSubscriptionCreationOverride",
     what="whether a durable subscription is created when a client uses it",
-    read=_read_auto_subscription_creation,
+    reader=_read_auto_subscription_creation,
     default=lambda config: {
         "allowAutoSubscriptionCreation": config.allow_auto_subscription_creation
     },
@@ -403,13 +391,10 @@ INACTIVE_TOPICS = Policy(
     right="INACTIVE_TOPIC",
     key="inactive_topic_policies",
     what="when a topic that is not used is deleted",
-    read=fields(
-        "inactiveTopicPolicies",
-        {
-            "inactiveTopicDeleteMode": (any_of(*DELETE_MODES), None),
-            "maxInactiveDurationSeconds": (integer, 0),
-            "deleteWhileInactive": (boolean, False),
-        },
+    reader=fields(
+        inactiveTopicDeleteMode=(any_of(*DELETE_MODES), None),
+        maxInactiveDurationSeconds=(integer, 0),
+        deleteWhileInactive=(boolean, False),
     ),
     default=_default_inactive,
     namespace=Place("inactiveTopicPolicies", empty="removes"),
@@ -420,20 +405,18 @@ SUBSCRIPTION_EXPIRATION = Policy(
     right="SUBSCRIPTION_EXPIRATION_TIME",
     key="subscription_expiration_time_minutes",
     what="after how many minutes without consumers a subscription is deleted; 0: never",
-    read=not_negative("subscriptionExpirationTime"),
+    reader=not_negative,
     default=lambda config: config.subscription_expiration_time_minutes,
     namespace=Place("subscriptionExpirationTime"),
     topic=None,
 )
 
 
-def _read_types(value: Any) -> list[str]:
+def _read_types(name: str, value: Any) -> list[str]:
     read = any_of(*TYPES)
-    each = value if isinstance(value, list) else [None]
-    known = [read("subscriptionTypesEnabled", kind) for kind in each]
+    known = [read(name, kind) for kind in (value if isinstance(value, list) else [None])]
     if None in known:
-        reason = f"must be a list of {', '.join(TYPES)}"
-        raise UnreadableValueError("subscriptionTypesEnabled", value, reason)
+        raise UnreadableValueError(name, value, f"must be a list of {', '.join(TYPES)}")
     return [kind for kind in TYPES if kind in known]
 
 
@@ -442,7 +425,7 @@ SUBSCRIPTION_TYPES = Policy(
     right="SUBSCRIPTION_AUTH_MODE",
     key="subscription_types_enabled",
     what="the types that subscriptions may have; an empty list: those of the level above",
-    read=_read_types,
+    reader=_read_types,
     default=lambda config: list(config.subscription_types_enabled),
     namespace=Place("subscriptionTypesEnabled", empty="null", unset=[]),
     topic=Place("subscriptionTypesEnabled", empty="null", unset_status=204, shows_applied=False),
@@ -494,7 +477,7 @@ def _quota(size_bytes: int, age_s: int, policy: str) -> dict[str, Any]:
     return {"limit": size_bytes, "limitSize": size_bytes, "limitTime": age_s, "policy": policy}
 
 
-def _read_map(value: Any) -> Any:
+def _read_map(name: str, value: Any) -> Any:
     if not isinstance(value, dict):
         raise UnreadableValueError("backlogQuotaMap", value, "must be an object")
     return {kind: read_quota(value[kind]) for kind in (STORAGE, MESSAGE_AGE) if kind in value}
@@ -538,7 +521,7 @@ BACKLOG_QUOTAS = Policy(
     name="backlogQuota",
     key="backlog_quota_map",
     what="how large or old a topic's backlog may be, and what happens then",
-    read=_read_map,
+    reader=_read_map,
     default=_default,
     # Its routes are in `http/backlogs.py`: they set one quota, and show the map.
     namespace=None,
@@ -564,11 +547,10 @@ AUTO_UPDATE_STRATEGIES = {
     "FullTransitive": "FULL_TRANSITIVE",
 }
 _strategy = any_of(*STRATEGIES)
-_update_strategy = any_of(*AUTO_UPDATE_STRATEGIES)
 
 
-def _read_strategy(value: Any) -> str | None:
-    found = _strategy("schemaCompatibilityStrategy", value)
+def _read_strategy(name: str, value: Any) -> str | None:
+    found = _strategy(name, value)
     return None if found == "UNDEFINED" else found
 
 
@@ -577,7 +559,7 @@ COMPATIBILITY_STRATEGY = Policy(
     right="SCHEMA_COMPATIBILITY_STRATEGY",
     key="schema_compatibility_strategy",
     what="which new schemas are compatible with a topic's earlier ones",
-    read=_read_strategy,
+    reader=_read_strategy,
     default=lambda config: config.schema_compatibility_strategy,
     namespace=Place(
         "schemaCompatibilityStrategy", "PUT", empty="removes", unset="UNDEFINED", is_removable=False
@@ -590,7 +572,7 @@ AUTO_UPDATE_STRATEGY = Policy(
     right="SCHEMA_COMPATIBILITY_STRATEGY",
     key="schema_auto_update_compatibility_strategy",
     what="the older form of schemaCompatibilityStrategy, which counts if that is not set",
-    read=lambda value: _update_strategy("schemaAutoUpdateCompatibilityStrategy", value),
+    reader=any_of(*AUTO_UPDATE_STRATEGIES),
     default=lambda config: None,
     namespace=Place(
         "schemaAutoUpdateCompatibilityStrategy",
@@ -606,7 +588,7 @@ ALLOWS_AUTO_UPDATE = Policy(
     right="SCHEMA_COMPATIBILITY_STRATEGY",
     key="is_allow_auto_update_schema",
     what="whether producers and consumers may add a schema",
-    read=lambda value: boolean("isAllowAutoUpdateSchema", value),
+    reader=boolean,
     default=lambda config: config.is_allow_auto_update_schema_enabled,
     namespace=Place("isAllowAutoUpdateSchema", unset=True, is_removable=False),
     topic=None,
@@ -617,7 +599,7 @@ VALIDATION_ENFORCED = Policy(
     right="SCHEMA_COMPATIBILITY_STRATEGY",
     key="schema_validation_enforced",
     what="whether producers without a schema are refused on a topic that has one",
-    read=lambda value: boolean("schemaValidationEnforced", value),
+    reader=boolean,
     default=lambda config: config.is_schema_validation_enforced,
     namespace=Place("schemaValidationEnforced", unset=False, is_removable=False),
     topic=Place("schemaValidationEnforced", unset=False, is_removable=False, has_global=False),
@@ -637,26 +619,24 @@ SCHEMA_RULES = (
 MAX_PROPERTIES = 1_000
 
 
-def read_properties(value: Any) -> dict[str, str]:
-    """Read a map of texts. Raises `UnreadableValueError`."""
+def _read_properties(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise UnreadableValueError("properties", value, "must be an object")
+        raise UnreadableValueError(name, value, "must be an object")
     if len(value) > MAX_PROPERTIES:
-        raise UnreadableValueError("properties", len(value), f"at most {MAX_PROPERTIES}")
+        raise UnreadableValueError(name, len(value), f"at most {MAX_PROPERTIES}")
     if any(isinstance(each, dict | list) for each in value.values()):
-        raise UnreadableValueError("properties", value, "must have texts as values")
-    return {name: _property_text(each) for name, each in value.items()}
-
-
-def _property_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        raise UnreadableValueError(name, value, "must have texts as values")
+    return {
+        key: str(each).lower() if isinstance(each, bool) else str(each)
+        for key, each in value.items()
+    }
 
 
 PROPERTIES = Policy(
     name="properties",
     key="properties",
     what="texts by name, which the broker stores and shows",
-    read=read_properties,
+    reader=_read_properties,
     default=lambda config: {},
     # Its routes are in `http/policies.py`: they add to the map.
     namespace=None,
@@ -668,10 +648,10 @@ PROPERTIES = Policy(
 # Which clusters have the topics, and which subscriptions a role may use.
 
 
-def _read_clusters(value: Any) -> list[str]:
-    found = sorted(set(names("replication", value)))
+def _read_clusters(name: str, value: Any) -> list[str]:
+    found = sorted(set(names(name, value)))
     if not found:
-        raise InvalidValueError("replication", value, "ClusterIds should not be null or empty")
+        raise InvalidValueError(name, value, "ClusterIds should not be null or empty")
     return found
 
 
@@ -693,7 +673,7 @@ REPLICATION = Policy(
     right="REPLICATION",
     key="replication_clusters",
     what="the clusters to which a topic is replicated: only this one",
-    read=_read_clusters,
+    reader=_read_clusters,
     default=lambda config: [config.cluster],
     check=_check_clusters,
     namespace=Place(
@@ -704,11 +684,11 @@ REPLICATION = Policy(
 _known_auth_mode = any_of(*MODES)
 
 
-def _auth_mode(value: Any) -> str | None:
+def _auth_mode(name: str, value: Any) -> str | None:
     """Read the mode, but refuse unknown ones, which Pulsar takes for None: that opens all."""
-    mode: str | None = _known_auth_mode("subscriptionAuthMode", value)
+    mode: str | None = _known_auth_mode(name, value)
     if mode is None and value is not None:
-        raise UnreadableValueError("subscriptionAuthMode", value, "must be None or Prefix")
+        raise UnreadableValueError(name, value, "must be None or Prefix")
     return mode
 
 
@@ -717,7 +697,7 @@ AUTH_MODE = Policy(
     right="SUBSCRIPTION_AUTH_MODE",
     key="subscription_auth_mode",
     what="whether a subscription's name must begin with the role",
-    read=_auth_mode,
+    reader=_auth_mode,
     default=lambda config: "None",
     namespace=Place("subscriptionAuthMode", empty="removes", unset="None", is_removable=False),
     topic=None,
@@ -782,10 +762,6 @@ class RetentionPolicy:
         return self.time_minutes < 0 and self.size_mb < 0
 
 
-def _read_retention(value: Any) -> Any:
-    return RetentionPolicy.from_json(value).to_json()
-
-
 def _default_retention(config: BrokerConfig) -> Any:
     minutes, megabytes = config.default_retention_time_minutes, config.default_retention_size_mb
     return RetentionPolicy(minutes, megabytes).to_json()
@@ -796,7 +772,7 @@ RETENTION = Policy(
     right="RETENTION",
     key="retention_policies",
     what="how long, and how many bytes of, acknowledged messages are kept",
-    read=_read_retention,
+    reader=lambda _, value: RetentionPolicy.from_json(value).to_json(),
     default=_default_retention,
     namespace=Place("retention", empty="removes"),
     topic=Place("retention", empty="removes"),
@@ -806,7 +782,7 @@ MESSAGE_TTL = Policy(
     right="TTL",
     key="message_ttl_in_seconds",
     what="after how many seconds unacknowledged messages expire; 0: never",
-    read=not_negative("messageTTL"),
+    reader=not_negative,
     default=lambda config: config.default_message_ttl_s,
     namespace=Place("messageTTL"),
     topic=Place("messageTTL", query="messageTTL"),
@@ -816,7 +792,7 @@ COMPACTION_THRESHOLD = Policy(
     right="COMPACTION",
     key="compaction_threshold",
     what="after how many new bytes a topic is compacted; 0: only on request",
-    read=not_negative("compactionThreshold", LONG_MAX),
+    reader=partial(not_negative, highest=LONG_MAX),
     default=lambda config: config.default_compaction_threshold_bytes,
     namespace=Place("compactionThreshold", "PUT"),
     topic=Place("compactionThreshold"),

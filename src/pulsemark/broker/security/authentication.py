@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ...proto.pulsar_api_pb2 import AuthMethod, CommandConnect
-from ...records import record
+from ...records import FactsError, record
 from ..configuration.security_config import SecurityConfig
 
 T = TypeVar("T")
@@ -59,13 +59,11 @@ class Authenticated:
     method: str
 
 
-class AuthenticationFailed(Exception):  # noqa: N818 - it is no error of the program
+class AuthenticationFailed(FactsError, text="{method}: {reason}"):  # noqa: N818 - no program's
     """Credentials were refused: `method` and `reason`, without the credentials."""
 
-    def __init__(self, method: str, reason: str) -> None:
-        super().__init__(f"{method}: {reason}")
-        self.method = method
-        self.reason = reason
+    method: str
+    reason: str
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any
 
+from ...records import FactsError
 from ..errors import BrokerError
 
 AUTH_POLICIES = "auth_policies"
@@ -47,12 +48,11 @@ class Action(StrEnum):
     PACKAGES = "packages"
 
 
-class InvalidPermissionError(BrokerError, ValueError):
-    """A permission that cannot be granted, with the `reason`."""
+class InvalidPermissionError(FactsError, BrokerError, ValueError, text="{reason}: {value!s:.200}"):
+    """A permission that cannot be granted."""
 
-    def __init__(self, value: object, reason: str) -> None:
-        super().__init__(f"{reason}: {str(value)[:200]}")
-        self.reason = reason
+    value: object
+    reason: str
 
 
 # -- asking ---------------------------------------------------------------------------------------
