@@ -97,16 +97,6 @@ class _Fault:
         return self.path_part in str(path or "")
 
 
-def _plain(operation: str) -> Any:
-    """The method of an operation that fails with its error and has no other effect."""
-
-    def call(self: FaultyFiles, at: int | Path, *more: Any) -> Any:
-        path = at if isinstance(at, Path) else self._paths.get(at)
-        return self._call(operation, path, partial(getattr(self._files, operation), at, *more))
-
-    return call
-
-
 class FaultyFiles(Files):
     """A `Files` that calls another one, by default the real disk's, with the faults that are due.
 
@@ -211,18 +201,13 @@ class FaultyFiles(Files):
             self.failed_calls += 1
             return errno.EIO if isinstance(fault.error, type) else fault.error
 
+    def _path(self, fd: int) -> Path | None:
+        return self._paths.get(fd)
+
     # The operations of Files
 
-    hold_folder = _plain("hold_folder")
-    ftruncate = _plain("ftruncate")
-    punch_hole = _plain("punch_hole")
-    size = _plain("size")
-    mkdir = _plain("mkdir")
-    listdir = _plain("listdir")
-    exists = _plain("exists")
-    names_stamp = _plain("names_stamp")
-    try_lock = _plain("try_lock")
-    try_lock_folder = _plain("try_lock_folder")
+    def hold_folder(self, path: Path) -> int:
+        return self._call("hold_folder", path, lambda: self._files.hold_folder(path))
 
     def open(self, path: Path, flags: int) -> int:
         fd = self._call("open", path, lambda: self._files.open(path, flags))
@@ -242,7 +227,7 @@ class FaultyFiles(Files):
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         data = self._call(
             "pread",
-            self._paths.get(fd),
+            self._path(fd),
             lambda: self._files.pread(fd, size_bytes, offset),
             lambda: self._files.pread(fd, max(1, size_bytes // 2), offset),
         )
@@ -256,7 +241,7 @@ class FaultyFiles(Files):
             return self._files.pwritev(fd, [data[: max(1, len(data) // 2)]], offset)
 
         return self._call(
-            "pwritev", self._paths.get(fd), lambda: self._files.pwritev(fd, buffers, offset), half
+            "pwritev", self._path(fd), lambda: self._files.pwritev(fd, buffers, offset), half
         )
 
     def fdatasync(self, fd: int) -> None:
@@ -268,7 +253,7 @@ class FaultyFiles(Files):
     def _sync(
         self, operation: Literal["fdatasync", "fsync"], fd: int, do: Callable[[int], None]
     ) -> None:
-        path = self._paths.get(fd)
+        path = self._path(fd)
         if fd in self._failed_fds:
             self.violations.append(f"{operation} again on a descriptor whose sync failed: {path}")
         elif path in self._failed_paths:
@@ -283,6 +268,17 @@ class FaultyFiles(Files):
                 self._files.lose_unsynced(fd)
             raise
 
+    def ftruncate(self, fd: int, size_bytes: int) -> None:
+        self._call("ftruncate", self._path(fd), lambda: self._files.ftruncate(fd, size_bytes))
+
+    def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
+        self._call(
+            "punch_hole", self._path(fd), lambda: self._files.punch_hole(fd, offset, size_bytes)
+        )
+
+    def size(self, fd: int) -> int:
+        return self._call("size", self._path(fd), lambda: self._files.size(fd))
+
     def rename(self, source: Path, target: Path) -> None:
         self._call("rename", source, lambda: self._files.rename(source, target))
         self._failed_paths -= {source, target}
@@ -291,10 +287,28 @@ class FaultyFiles(Files):
         self._call("unlink", path, lambda: self._files.unlink(path))
         self._failed_paths.discard(path)
 
+    def mkdir(self, path: Path) -> None:
+        self._call("mkdir", path, lambda: self._files.mkdir(path))
+
+    def listdir(self, path: Path) -> list[str]:
+        return self._call("listdir", path, lambda: self._files.listdir(path))
+
+    def exists(self, path: Path) -> bool:
+        return self._call("exists", path, lambda: self._files.exists(path))
+
+    def names_stamp(self, path: Path) -> int | None:
+        return self._call("names_stamp", path, lambda: self._files.names_stamp(path))
+
     def sync_folder(self, path: Path) -> None:
         self._call(
             "sync_folder", path, lambda: self._files.sync_folder(path) if self._syncs else None
         )
+
+    def try_lock(self, fd: int) -> bool:
+        return self._call("try_lock", self._path(fd), lambda: self._files.try_lock(fd))
+
+    def try_lock_folder(self, path: Path) -> int | None:
+        return self._call("try_lock_folder", path, lambda: self._files.try_lock_folder(path))
 
     def connect(self, path: Path) -> sqlite3.Connection:
         """As `Files.connect`. Its commits and reads can fail, too (SQLITE_STEPS)."""

@@ -122,7 +122,7 @@ class GivesBack(FaultyFiles):
     def ftruncate(self, fd: int, size_bytes: int) -> None:
         """As `Files.ftruncate`; space is free then."""
         super().ftruncate(fd, size_bytes)
-        if getattr(self._paths.get(fd), "name", "") == RESERVE_NAME:
+        if getattr(self._path(fd), "name", "") == RESERVE_NAME:
             self.given_back += 1
             self.on_give_back()
 
