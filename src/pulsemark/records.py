@@ -129,7 +129,7 @@ class FactsError(Exception):
     """An error with facts: the fields that its class declares, as a dataclass does.
 
     A class gives its ``text`` with the fields' names in braces. The facts are attributes, also of a
-    copy in another process.
+    copy in another process. A class without any is an ordinary exception.
     """
 
     _text: ClassVar[str] = ""
@@ -138,14 +138,12 @@ class FactsError(Exception):
         if text is not None:
             cls._text = text
         dataclass(init=False, repr=False, eq=False)(cls)
-        if not TYPE_CHECKING and cls.__init__ is _init:
-            cls.__signature__ = _Signature()
-
-    if not TYPE_CHECKING:
-        __init__ = _init
+        if not TYPE_CHECKING and fields(cls):
+            cls.__init__, cls.__signature__ = _init, _Signature()
 
     def __str__(self) -> str:
-        return self._text.format(**vars(self))
+        return self._text.format(**vars(self)) if self._text else super().__str__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, spec.name) for spec in fields(self))  # type: ignore[arg-type]
+        facts = tuple(getattr(self, spec.name) for spec in fields(self))  # type: ignore[arg-type]
+        return type(self), facts or self.args

@@ -243,6 +243,32 @@ def test_a_topic_that_is_gone_keeps_no_other_from_posting(
     assert list(server.kept.values()) == [1]
 
 
+class Elsewhere(BaseHTTPRequestHandler):
+    """Redirects each call, as a cluster's broker does that does not serve the topic."""
+
+    owner: ClassVar[str]
+
+    def do_POST(self) -> None:
+        """Not here."""
+        self.send_response(307)
+        self.send_header("Location", f"{self.owner}{self.path}")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def test_a_topic_of_another_broker(posts: tuple[str, type[Posts]]) -> None:
+    """Its rows are posted to the broker that serves it."""
+    url, server = posts
+    server.second.set()
+    here = type("Here", (Elsewhere,), {"owner": url})
+    with ThreadingHTTPServer(("127.0.0.1", 0), here) as other:
+        threading.Thread(target=other.handle_request, daemon=True).start()
+        audit = ConsumerAudit(f"http://127.0.0.1:{other.server_port}", clock=SettableClock(NOW_MS))
+        audit.received(Received(Id(1)))
+        assert audit.post() == 1
+    assert list(server.kept.values()) == [1]
+
+
 def test_an_interrupted_post_keeps_its_rows(
     posts: tuple[str, type[Posts]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +282,7 @@ def test_an_interrupted_post_keeps_its_rows(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("urllib.request.build_opener", interrupted)
+        patched.setattr("http.client.HTTPConnection.connect", interrupted)
         with pytest.raises(KeyboardInterrupt):
             audit.post()
     assert audit.post() == 1

@@ -38,6 +38,15 @@ def test_damage(tmp_path):
     assert (tmp_path / FACTS).read_text() == "{"
 
 
+def test_a_start_that_was_cut_off_can_be_repeated(tmp_path):
+    """A crash while the file of facts is written leaves a part of it, which is written again."""
+    WorkersFolder(tmp_path, 2).close()
+    (tmp_path / FACTS).rename(tmp_path / f"{FACTS}.new")
+    WorkersFolder(tmp_path, 3).close()
+    with pytest.raises(WorkersError, match="start it with --workers 3"):
+        WorkersFolder(tmp_path, 2)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 def test_each_worker_has_bundles(workers):
     """The four bundles of a namespace are divided among all workers, at most one more to one."""

@@ -47,3 +47,9 @@ def test_facts_are_checked_as_arguments() -> None:
     for given, named in (((), {}), (("t", "u"), {}), (("t",), {"topic": "t"}), (("t",), {"x": 1})):
         with pytest.raises(TypeError):
             errors.TopicNotFoundError(*given, **named)
+
+
+def test_a_base_has_the_text_that_it_is_given() -> None:
+    """An error without facts is one as any other."""
+    copied = pickle.loads(pickle.dumps(errors.LedgerError("cannot be read")))
+    assert (type(copied), str(copied)) == (errors.LedgerError, "cannot be read")

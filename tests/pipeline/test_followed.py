@@ -56,7 +56,7 @@ class Cluster:
 
     def reader(self, address: StoreAddress | None = None) -> BookKeeperReader:
         """A reader of it, whatever the address."""
-        return BookKeeperReader.open_with(self.connecting, name=ADDRESS)
+        return BookKeeperReader(self.connecting, name=ADDRESS)
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ than ``late_after_ms`` after the broker took it, by the clocks of both machines.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, Self
-from urllib.parse import quote, urlsplit
 
+from ..client import AdminClient, AdminError, ServiceUrlError, UnreachableError
+from ..client.admin import topic_path
 from ..metadata import Clock, FieldValue, SystemClock
 from .counts import MAX_ROWS, Counts, shown
 from .report import Labels, row_of
@@ -44,7 +44,6 @@ from .rows import (
 
 REMEMBERED_IDS = 65_536
 ROWS_PER_POST = 200
-TIMEOUT_S = 30
 
 
 class MessageId(Protocol):
@@ -119,9 +118,11 @@ class ConsumerAudit:
         clock: Clock | None = None,
     ) -> None:
         check_other_tier(tier)
-        if urlsplit(admin_url).scheme not in ("http", "https"):
-            raise AuditInputError("admin_url", admin_url, "is not like http://127.0.0.1:8080")
-        self._url = admin_url.rstrip("/")
+        try:
+            self._admin = AdminClient(admin_url)
+        except ServiceUrlError as error:
+            reason = "is not like http://127.0.0.1:8080"
+            raise AuditInputError("admin_url", admin_url, reason) from error
         self._labels = replace(labels or Labels(), tier=tier)
         self._tags = parse_tags(tags)
         self._bucket_ms = parse_bucket_ms(bucket)
@@ -238,29 +239,13 @@ class ConsumerAudit:
         return len(rows)
 
     def _send(self, topic: str, rows: list[AuditRow]) -> None:
-        domain, _, rest = topic.partition("://")
-        path = "/".join(quote(part, safe="") for part in (domain, *rest.split("/", 2)))
-        url = f"{self._url}/admin/v2/{path}/audit"
-        from http.client import HTTPException
-        from urllib.error import HTTPError, URLError
-        from urllib.request import ProxyHandler, Request, build_opener
-
-        body = json.dumps({"source": self.source, "rows": [row.to_json() for row in rows]})
-        request = Request(  # noqa: S310 - the scheme was checked
-            url, body.encode(), {"Content-Type": "application/json"}, method="POST"
-        )
+        body = {"source": self.source, "rows": [row.to_json() for row in rows]}
         try:
-            # The environment's proxy is for other hosts; the broker is called directly.
-            with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S):
-                pass
-        except HTTPError as error:
-            with error:
-                text = error.read()[:300].decode(errors="replace")
-            raise AuditPostError(url, f"{error.code} {text}") from error
-        except URLError as error:
-            raise AuditPostError(url, str(error.reason)) from error
-        except (HTTPException, OSError) as error:
-            raise AuditPostError(url, str(error)) from error
+            self._admin.request("POST", f"{topic_path(topic)}/audit", body)
+        except AdminError as error:
+            raise AuditPostError(error.url, f"{error.status} {error.reason}") from error
+        except UnreachableError as error:
+            raise AuditPostError(error.url, error.reason) from error
 
     def __enter__(self) -> Self:
         return self

@@ -66,7 +66,8 @@ class WorkersFolder:
         self.folder = folder
         make_folder_durably(Files(), folder)  # the workers find it made
         facts = folder / FACTS
-        others = [path.name for path in folder.iterdir() if path.name not in (FACTS, LOCK)]
+        # A crash may have left a part of the file of facts beside it.
+        others = [p.name for p in folder.iterdir() if not p.name.startswith((FACTS, LOCK))]
         if not facts.exists() and others:
             raise WorkersError(
                 f"{folder} has data of a broker without workers ({min(others)}): "

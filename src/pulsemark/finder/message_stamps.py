@@ -16,14 +16,16 @@ A consumer reads a topic in order. So each call also fetches the stamps of the e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ..audit.consumer import MessageId
 from ..ledger import Position
 from ..ledger.tail_cache import Lru
 from ..metadata import FieldValue, message_index, peek
 from .client import SeekClient
 from .messages import RemoteEntry
+
+if TYPE_CHECKING:
+    from ..audit.consumer import MessageId
 
 AHEAD_ENTRIES = 256
 REMEMBERED_ENTRIES = 4096

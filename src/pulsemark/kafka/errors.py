@@ -103,19 +103,13 @@ class KafkaError(Exception):
         self.message = message[:MESSAGE_LENGTH]
 
 
-def failure_of(check: Callable[..., None], *args: Any, **named: Any) -> KafkaError | None:
-    """The error with which a call is refused; None: it is not."""
+def code_of(check: Callable[..., None], *args: Any, **named: Any) -> Code:
+    """The code with which a call is refused; NONE: it is not."""
     try:
         check(*args, **named)
     except KafkaError as refusal:
-        return refusal
-    return None
-
-
-def code_of(check: Callable[..., None], *args: Any, **named: Any) -> Code:
-    """The code with which a call is refused; NONE: it is not."""
-    failure = failure_of(check, *args, **named)
-    return Code.NONE if failure is None else failure.code
+        return refusal.code
+    return Code.NONE
 
 
 class ProtocolError(Exception):

@@ -154,10 +154,9 @@ MAX_EPOCH = 2**32 - 1
 
 
 def check_epoch(topic: str, epoch: int, current: int) -> None:
-    """Raise StaleEpochError unless ``epoch`` is above ``current``, ValueError above 2^32-1."""
+    """Raise StaleEpochError unless ``epoch`` is above ``current``."""
     if epoch <= current:
         raise StaleEpochError(topic, epoch, current)
-    check_highest(epoch)
 
 
 def check_highest(epoch: int) -> int:

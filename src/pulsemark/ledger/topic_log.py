@@ -619,16 +619,14 @@ class ControlPositions:
         self._keys = self._keys[removed:]
         self.removed_count += removed
 
-    def drop_after(self, last: Run | None) -> None:
-        """Forget the positions after this run, the log's last one now; None: it is empty."""
-        if self._keys:
-            end = Position(last.ledger_id, last.end_entry_id) if last else Position(-1, 0)
-            self._keys = self._keys[: bisect_left(self._keys, _key(end))]
+    def cut_at(self, end: Position) -> None:
+        """Forget the positions from the log's end on."""
+        self._keys = self._keys[: bisect_left(self._keys, _key(end))]
 
-    def failed_after(self, last: Run | None) -> None:
-        """Forget positions after this run: not durable, but a crash may show them still."""
+    def failed_after(self, end: Position) -> None:
+        """Forget positions from ``end`` on: not durable, but a crash may show them still."""
         before = self._keys
-        self.drop_after(last)
+        self.cut_at(end)
         self._doubtful |= {key >> _SHIFT for key in before[len(self._keys) :]}
 
     # The note

@@ -856,9 +856,10 @@ class ManagedLedger(SubscribedLog):
             self._engine.sealed(tail.run)
         self._segments = kept
         last = kept[-1] if kept else None
-        self.controls.failed_after(last)
+        end = _end_of(last)
+        self.controls.failed_after(end)
         if self.transactions is not None:
-            self.transactions.failed_after(_end_of(last))
+            self.transactions.failed_after(end)
         self.tail = replace(
             tail,
             run=None,
@@ -1099,7 +1100,7 @@ class ManagedLedger(SubscribedLog):
 
     def _cut_notes(self, last: Run | None, kept: Sequence[Run]) -> None:
         """Under the lock: cut notes after a run, the log's last one now; None: it is empty."""
-        self.controls.drop_after(last)
+        self.controls.cut_at(_end_of(last))
         if self.transactions is not None:
             self.transactions.cut_at(_end_of(last), TopicLog(self.name, kept))
 

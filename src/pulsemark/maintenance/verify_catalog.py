@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Collection, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ledger.local.io.folder import CATALOG_NAME
+from ..ledger.errors import CorruptCatalogError, UnsupportedVersionError
+from ..ledger.local.catalog import CATALOG_VERSION, catalog_damage, catalog_error
+from ..ledger.local.io.folder import CATALOG_NAME, SegmentId
 from ..ledger.store import TRANSACTIONS_NOTE_KIND
 from ..ledger.transactions import Transactions
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.reader import BookKeeperReader
-
-import sqlite3
-from collections.abc import Collection
-from contextlib import closing
-from dataclasses import dataclass, field
-
-from ..ledger.errors import CorruptCatalogError, UnsupportedVersionError
-from ..ledger.local.catalog import CATALOG_VERSION, catalog_damage, catalog_error
-from ..ledger.local.io.folder import SegmentId
 
 
 @dataclass(slots=True)

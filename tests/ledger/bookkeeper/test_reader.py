@@ -52,7 +52,7 @@ class Cluster:
 
     def reader(self) -> BookKeeperReader:
         """A reader of it."""
-        return BookKeeperReader.open_with(self.connecting, name="memory")
+        return BookKeeperReader(self.connecting, name="memory")
 
     def store(self) -> BookKeeperStore:
         """A store of this package in it."""
@@ -260,5 +260,5 @@ def test_a_place_that_does_not_answer_is_named_as_it_was_given():
         raise CoordinationUnavailableError(reason="no server answered")
 
     with pytest.raises(CatalogError, match=f"^{address}: ") as caught:
-        BookKeeperReader.open_with(connecting, name=address)
+        BookKeeperReader(connecting, name=address)
     assert caught.value.path == address

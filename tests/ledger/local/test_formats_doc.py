@@ -508,7 +508,7 @@ def packed_segment() -> bytes:
     return HEADER.pack() + first + hello + second + old + pack_body_crc(old)
 
 
-CUT_HEAD = HeadCut(1, 1, 226, START_MS + 123, START_MS + 125)
+CUT_HEAD = HeadCut(START_MS + 123, START_MS + 125, 226, 1, 1)
 GROUPS = [GroupRef(7, 0, 5, 144), GroupRef(9, 2, 3, 1_000_000)]
 CONTENT = [b"hello", b"you"]
 JOURNAL_HEADER = JournalHeader(

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from ..topics.transactions import Coordination, Transaction, Transactions
 
 PRODUCE, CONSUME, SUPER_USER = needs.topic("PRODUCE"), needs.topic("CONSUME"), needs.SUPER_USER
-TransactionId = tuple[int, int]
-"""Its most and least significant bits."""
-Work = Callable[["Session", "Transactions", Any], Awaitable[TransactionId]]
+Work = Callable[["Session", "Transactions", Any], Awaitable[int | None]]
+"""Handles a command, and returns the number of a new transaction."""
 
 
 def coordination_of(session: Session) -> Coordination:
@@ -39,69 +38,51 @@ def coordination_of(session: Session) -> Coordination:
 
 def connect(session: Session, command: pb.CommandTcClientConnectRequest) -> None:
     """The client wants to use a coordinator."""
-    refusal, coordination = None, coordination_of(session)
+    coordination = coordination_of(session)
+    body = pb.CommandTcClientConnectResponse(request_id=command.request_id)
     try:
         coordination.coordinator.check_id(command.tc_id)
-    except RefusedError as error:
-        refusal = error
-    session.write(_response(pb.CommandTcClientConnectResponse, command.request_id, None, refusal))
+    except RefusedError as refusal:
+        body.error, body.message = refusal.code, refusal.message
+    session.write(commands.frame(body))
 
 
 def _handled(answer: type[Any], work: Work, session: Session, command: Any) -> None:
-    coordination = coordination_of(session)
-
-    async def working() -> TransactionId:
-        return await work(session, coordination.coordinator, command)
-
-    session.run(command.request_id, _answered(answer, working(), session, command))
+    session.run(
+        command.request_id, _answered(answer, work, session, command, coordination_of(session))
+    )
 
 
 async def _answered(
-    answer: type[Any], work: Awaitable[TransactionId], session: Session, command: Any
+    answer: type[Any], work: Work, session: Session, command: Any, coordination: Coordination
 ) -> None:
-    refusal: RefusedError | None = None
-    transaction_id: tuple[int, int | None]
+    body = answer(request_id=command.request_id)
+    if isinstance(command, pb.CommandNewTxn):
+        body.txnid_most_bits = command.tc_id
+    else:
+        body.txnid_most_bits = command.txnid_most_bits
+        body.txnid_least_bits = command.txnid_least_bits
     try:
-        transaction_id = await work
-    except RefusedError as error:
-        refusal = error
-        if isinstance(command, pb.CommandNewTxn):
-            transaction_id = command.tc_id, None  # it has no number
-        else:
-            transaction_id = command.txnid_most_bits, command.txnid_least_bits
-    session.write(_response(answer, command.request_id, transaction_id, refusal))
-
-
-def _response(
-    answer: type[Any],
-    request_id: int,
-    transaction_id: tuple[int, int | None] | None,
-    refusal: RefusedError | None,
-) -> bytes:
-    body = answer(request_id=request_id)
-    if refusal is not None:
+        number = await work(session, coordination.coordinator, command)
+        if number is not None:
+            body.txnid_least_bits = number
+    except RefusedError as refusal:
         body.error, body.message = refusal.code, refusal.message
-    if transaction_id is not None:
-        body.txnid_most_bits = transaction_id[0]
-        if transaction_id[1] is not None:
-            body.txnid_least_bits = transaction_id[1]
-    return commands.frame(body)
+    session.write(commands.frame(body))
 
 
-async def begin(
-    session: Session, coordinator: Transactions, command: pb.CommandNewTxn
-) -> TransactionId:
+async def begin(session: Session, coordinator: Transactions, command: pb.CommandNewTxn) -> int:
     """Begin a transaction."""
     coordinator.check_id(command.tc_id)
     timeout_ms = command.txn_ttl_millis
     timeout_ms -= timeout_ms >> 63 << 64  # Java's clients send -1, for example
     begun = await coordinator.begin(timeout_ms, session.principal.role)
-    return 0, begun.number
+    return begun.number
 
 
 async def add_topics(
     session: Session, coordinator: Transactions, command: pb.CommandAddPartitionToTxn
-) -> TransactionId:
+) -> None:
     """The transaction will send to these topics."""
     transaction = _own(session, coordinator, command)
     names = [(session.services.topics.parse(each), each) for each in command.partitions]
@@ -109,12 +90,11 @@ async def add_topics(
         _check_may(session, PRODUCE, Target.of_topic(name))
     await coordinator.add_topics(transaction, names)
     await coordination_of(session).announce(0, transaction.number, [name for name, _ in names])
-    return 0, transaction.number
 
 
 async def add_subscriptions(
     session: Session, coordinator: Transactions, command: pb.CommandAddSubscriptionToTxn
-) -> TransactionId:
+) -> None:
     """The transaction will acknowledge messages of these subscriptions."""
     transaction = _own(session, coordinator, command)
     places: list[tuple[TopicName, str, str]] = []
@@ -125,16 +105,12 @@ async def add_subscriptions(
         _check_may(session, CONSUME, Target.of_topic(name, subscription))
     named = [((str(name), one), given) for name, one, given in places]
     await coordinator.add_subscriptions(transaction, named)
-    return 0, transaction.number
 
 
-async def end(
-    session: Session, coordinator: Transactions, command: pb.CommandEndTxn
-) -> TransactionId:
+async def end(session: Session, coordinator: Transactions, command: pb.CommandEndTxn) -> None:
     """Commit or abort the transaction; answered when it has ended everywhere."""
     transaction = _own(session, coordinator, command, is_open=False)
     await coordinator.end(transaction, committed=command.txn_action == pb.COMMIT)
-    return 0, transaction.number
 
 
 def _own(

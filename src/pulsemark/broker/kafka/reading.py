@@ -23,7 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, ParamSpec, TypeVar, cast
+from typing import NamedTuple
 
 from ...connection_memory import OutputMemory
 from ...kafka.errors import Code, KafkaError
@@ -52,9 +52,6 @@ from ...metadata import BrokerEntryMetadata, Buffer, peek
 from ..counters import TopicCounters
 from .access import Access, Operation
 from .partitions import KafkaPartition
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -183,11 +180,12 @@ class PartitionsReader:
         self._max_bytes = max_bytes
         #: The largest answer, in bytes.
         self._wanted_bytes = max(1, min(max_bytes, sum(each.max_bytes for each in asked)))
-        self._began_s = 0.0
         self._has_converted = False
         self._steps = 0
-        #: How long the last pass over all partitions took.
+        #: How long the last pass over all partitions took, without the time between pieces.
         self.look_s = 0.0
+        #: When the present piece began.
+        self._resumed_s = 0.0
         #: The answer is full, or reading took so long that the rest is left for the next fetch.
         self.is_cut = False
         #: The large entry at which reading stopped.
@@ -195,9 +193,20 @@ class PartitionsReader:
 
     def read_all(self, reads: list[Read]) -> Iterator[object]:
         """Read each partition into `reads`, in pieces."""
-        self.large = None
-        self._began_s = time.monotonic()
+        self.large, self.look_s = None, 0.0
         self._has_converted = self.is_cut = False
+        pieces = self._read_all(reads)
+        while True:
+            self._resumed_s = time.monotonic()
+            try:
+                piece = next(pieces)
+            except StopIteration:
+                return
+            finally:
+                self.look_s += time.monotonic() - self._resumed_s
+            yield piece
+
+    def _read_all(self, reads: list[Read]) -> Iterator[object]:
         rest_bytes: int | None = None
         read_bytes, is_first = 0, True
         for asked in self._asked:
@@ -215,20 +224,17 @@ class PartitionsReader:
                     self._output.reserve_more(read_bytes - self._reserved_bytes)
                     self._reserved_bytes = read_bytes
                 is_first = is_first and not read.size_bytes
-                yield from self._turn()
+                yield None
             elif self._is_piece():
-                yield from self._turn()
+                yield None
             reads.append(read)
-        self.look_s = time.monotonic() - self._began_s
 
     def _reserve(self) -> Generator[object, None, int]:
-        """Reserve memory for the answer before reading. Waiting is not counted as reading time."""
+        """Reserve memory for the answer before reading."""
         self.release()
-        began_s = time.monotonic()
         while not (granted := self._output.reserve(self._wanted_bytes)):
             yield self._output.room_freed()
         self._reserved_bytes = granted
-        self._began_s += time.monotonic() - began_s
         return granted if granted < self._wanted_bytes else self._max_bytes
 
     def release(self) -> None:
@@ -241,29 +247,6 @@ class PartitionsReader:
         """Count a cheap step. Return whether a piece is complete."""
         self._steps += 1
         return not self._steps % PIECE_STEPS
-
-    def _when_read(
-        self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> Generator[object, None, T]:
-        """As `in_pieces`. Waiting is not counted as reading time."""
-        began_s = time.monotonic()
-        waited = 0
-        pieces = in_pieces(question, *args, **kwargs)
-        while True:
-            try:
-                piece = next(pieces)
-            except StopIteration as end:
-                if waited:
-                    self._began_s += time.monotonic() - began_s
-                return cast("T", end.value)
-            waited += 1
-            yield piece
-
-    def _turn(self) -> Iterator[None]:
-        """End a piece. The time until the next one is not counted."""
-        left_s = time.monotonic()
-        yield
-        self._began_s += time.monotonic() - left_s
 
     def _without_entries(self, asked: Asked) -> Read | None:
         """The answer for a partition with an error or nothing new; None if it must be read."""
@@ -329,7 +312,7 @@ class PartitionsReader:
                 return
             rest = max(limit_bytes - read.size_bytes, 0)
             end = partition.end_offset
-            entries = yield from self._when_read(partition.read, offset, min(rest, PIECE_BYTES))
+            entries = yield from in_pieces(partition.read, offset, min(rest, PIECE_BYTES))
             if not entries:
                 # Compaction has removed all that there was up to the end: so consumers reach it.
                 batch = self._shown.hole(offset, end - offset)
@@ -350,7 +333,7 @@ class PartitionsReader:
                 break
             if read.parts and self._check_time():
                 return
-            yield from self._turn()
+            yield None
         else:
             return
         read.has_more = False
@@ -407,13 +390,14 @@ class PartitionsReader:
                 continue
             if read.parts and self._check_time():
                 return False
-            yield from self._turn()
+            yield
         return True
 
     def _check_time(self) -> bool:
         """Whether reading has to stop: its time is over, or `is_cut` is set."""
         limit_s = READ_S if self._has_converted else STORED_READ_S
-        self.is_cut = self.is_cut or time.monotonic() - self._began_s > limit_s
+        read_s = self.look_s + time.monotonic() - self._resumed_s
+        self.is_cut = self.is_cut or read_s > limit_s
         return self.is_cut
 
 

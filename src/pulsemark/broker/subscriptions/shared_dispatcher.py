@@ -16,8 +16,8 @@ later entries, up to a limit.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, Position
 from ...metadata import Buffer, MessageFormatError, read_message_metadata
-from ..cooperative import PIECE_IDS
+from ..cooperative import PIECE_IDS, at_once
 from .consumer import Consumer, ReadyRing
 from .delayed import DelayedEntries, deliver_at_ms, may_have_field
 from .dispatcher import Dispatcher
@@ -112,12 +112,16 @@ class SharedDispatcher(Dispatcher):
             self.read_position = read
             return
         self._leaving.update(gone)
-        pieces = self._give_back(gone)
-        if sum(len(consumer.pending) for consumer in gone) > PIECE_IDS or self.subscription.work:
-            self.subscription.work.add(pieces, self.dispatch)
+        held = sum(len(consumer.pending) for consumer in gone)
+        self._run(held, self._give_back(gone), self.dispatch)
+
+    def _run(self, entries: int, pieces: Iterator[None], then: Callable[[], None]) -> None:
+        """Run the pieces of work on so many entries: at once if they are few and none waits."""
+        if entries > PIECE_IDS or self.subscription.work:
+            self.subscription.work.add(pieces, then)
         else:
-            deque(pieces, maxlen=0)
-            self.dispatch()
+            at_once(pieces)
+            then()
 
     def _give_back(self, leaving: Sequence[Consumer]) -> Iterator[None]:
         """Move the entries of leaving consumers to the replay queue, in pieces."""
@@ -256,19 +260,14 @@ class SharedDispatcher(Dispatcher):
     def given_up(self, last: Position) -> None:
         """Forget waiting and held entries up to ``last``; they block nobody any more."""
         self.delayed.discard_up_to(last)
-        self._leave([p for p in chain(self._holders_of, self.waiting) if p <= last])
+        positions = [p for p in chain(self._holders_of, self.waiting) if p <= last]
+        self._run(len(positions), self._leaving_entries(positions), self.next_turn)
 
     def removed_before(self, first: Position) -> None:
         """Forget waiting entries before ``first``. Consumers may acknowledge held ones."""
         self.delayed.discard_up_to(Position(first.ledger_id, first.entry_id - 1))
-        self._leave([position for position in self.waiting if position < first])
-
-    def _leave(self, positions: Sequence[Position]) -> None:
-        pieces = self._leaving_entries(positions)
-        if len(positions) > PIECE_IDS or self.subscription.work:
-            self.subscription.work.add(pieces, self.next_turn)
-        else:
-            deque(pieces, maxlen=0)
+        positions = [position for position in self.waiting if position < first]
+        self._run(len(positions), self._leaving_entries(positions), self.next_turn)
 
     def _leaving_entries(self, positions: Sequence[Position]) -> Iterator[None]:
         for at in range(0, len(positions), PIECE_IDS):

@@ -139,9 +139,9 @@ class AutoSplit(Selector):
         #: have left.
         self._numbers: dict[int, bytearray] = {}
         self._members: dict[int, Consumer] = {}
-        self._number_of: dict[Consumer, int] = {}
+        #: The arrival number and the label of each consumer.
+        self._place_of: dict[Consumer, tuple[int, int]] = {}
         self._labels: dict[str, _Labels] = {}
-        self._label_of: dict[Consumer, int] = {}
         self._added = 0
 
     def add(self, consumer: Consumer) -> None:
@@ -149,11 +149,10 @@ class AutoSplit(Selector):
         self._added += 1
         number = self._added
         self._members[number] = consumer
-        self._number_of[consumer] = number
         # The points depend on the name, so that a consumer that reconnects gets its slots back.
         # Consumers with the same name (or without a name) get different numbers.
         label = self._labels.setdefault(consumer.name, _Labels()).take()
-        self._label_of[consumer] = label
+        self._place_of[consumer] = number, label
         packed = _NUMBER.pack(number)
         for slot in self._points_of(consumer.name, label):
             numbers = self._numbers.get(slot)
@@ -166,11 +165,11 @@ class AutoSplit(Selector):
     def remove(self, consumers: Iterable[Consumer]) -> None:
         """Remove consumers."""
         for consumer in consumers:
-            number = self._number_of.pop(consumer, None)
-            if number is not None:
+            place = self._place_of.pop(consumer, None)
+            if place is not None:
+                number, label = place
                 del self._members[number]
-                labels = self._labels[consumer.name]
-                if labels.give_back(self._label_of.pop(consumer)):
+                if self._labels[consumer.name].give_back(label):
                     del self._labels[consumer.name]
 
     def sweeping(self) -> Iterator[None]:

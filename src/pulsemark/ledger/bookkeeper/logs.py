@@ -51,11 +51,8 @@ class Logs:
     async def settle_pending(self) -> None:
         """Close or delete noted ledgers. Raises CatalogError, OwnershipLostError."""
         paths = self._tree.paths
-        names = await self._tree.children(paths.ledgers)
-        data = await self._tree.get_all([f"{paths.ledgers}/{name}" for name in names])
-        self._pending = {
-            int(name): value for name, value in zip(names, data, strict=True) if value is not None
-        }
+        content = await self._tree.content(paths.ledgers)
+        self._pending = {int(name): value for name, value in content.items()}
         # After a pause this owner could fence or delete the next owner's ledgers.
         await self._tree.check_owner()
         slots = asyncio.Semaphore(_AT_ONCE)

@@ -159,13 +159,8 @@ class ZooKeeperMetadata(MetadataStore):
     async def load(self) -> None:
         """Read the topics, which only this owner changes from now on. Raises CatalogError."""
         tree = self._tree
-        names = await tree.children(tree.paths.topics)
-        data = await tree.get_all([f"{tree.paths.topics}/{name}" for name in names])
-        self._topics = {
-            value.decode(): int(name)
-            for name, value in zip(names, data, strict=True)
-            if value is not None
-        }
+        content = await tree.content(tree.paths.topics)
+        self._topics = {value.decode(): int(name) for name, value in content.items()}
         self._next_topic_id = int(await tree.get(tree.paths.next_topic_id) or b"1")
 
     # Topics
@@ -203,14 +198,8 @@ class ZooKeeperMetadata(MetadataStore):
         return self._thread.run(self._tree.get(self._tree.paths.value(kind, key)))
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
-        return self._thread.run(self._items(kind))
-
-    async def _items(self, kind: str) -> list[tuple[str, bytes]]:
-        folder = self._tree.paths.kind(kind)
-        names = await self._tree.children(folder)
-        data = await self._tree.get_all([f"{folder}/{name}" for name in names])
-        pairs = zip(map(text_of, names), data, strict=True)
-        return sorted((key, value) for key, value in pairs if value is not None)
+        content = self._thread.run(self._tree.content(self._tree.paths.kind(kind)))
+        return sorted((text_of(name), value) for name, value in content.items())
 
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
         self._thread.run(self._write(list(changes)))

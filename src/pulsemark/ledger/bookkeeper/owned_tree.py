@@ -71,12 +71,15 @@ class OwnedTree:
         except NodeMissingError:
             return []
 
-    async def get_all(self, paths: Sequence[str]) -> list[bytes | None]:
-        """The data of many nodes, asked for together."""
+    async def content(self, path: str) -> dict[str, bytes]:
+        """The data of a node's children by their names, asked for together."""
+        names = await self.children(path)
         found: list[bytes | None] = []
-        for start in range(0, len(paths), 500):
-            found += await asyncio.gather(*map(self.get, paths[start : start + 500]))
-        return found
+        for start in range(0, len(names), 500):
+            some = names[start : start + 500]
+            found += await asyncio.gather(*(self.get(f"{path}/{name}") for name in some))
+        pairs = zip(names, found, strict=True)
+        return {name: data for name, data in pairs if data is not None}
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request until the service answers. Raises NodeMissingError, CatalogError."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -38,6 +38,7 @@ from .stored_entry import BadEntryError, Facts, own_facts, read_facts
 if TYPE_CHECKING:
     from .client import BookieTls
 
+K = TypeVar("K")
 T = TypeVar("T")
 _AT_ONCE = 32
 _DEPTH = 5
@@ -63,8 +64,10 @@ class StoredLog(TopicLog):
 class BookKeeperReader:
     """Read-only access to the topics of a BookKeeper cluster. Close it after use."""
 
-    def __init__(self, connecting: Connect, name: str, chroot: str, root: str) -> None:
-        """Use ``open``."""
+    def __init__(
+        self, connecting: Connect, *, name: str, chroot: str = "", root: str = DEFAULT_ROOT
+    ) -> None:
+        """As ``open``, with sessions that ``connecting`` makes on the reader's own event loop."""
         self._name = name
         self._chroot = chroot
         self._paths = Paths(root)
@@ -85,14 +88,7 @@ class BookKeeperReader:
         """A reader of `zk://HOST:PORT/ledgers`. Raises StoreAddressError, CatalogError."""
         where = StoreAddress.parse(address)
         chroot = where.ledgers_root.rpartition("/")[0]
-        return cls(partial(connected, where, tls), address, chroot, root)
-
-    @classmethod
-    def open_with(
-        cls, connecting: Connect, *, name: str, chroot: str = "", root: str = DEFAULT_ROOT
-    ) -> BookKeeperReader:
-        """As ``open``, with sessions that ``connecting`` makes on the reader's own event loop."""
-        return cls(connecting, name, chroot, root)
+        return cls(partial(connected, where, tls), name=address, chroot=chroot, root=root)
 
     def close(self) -> None:
         """End the sessions. A second call does nothing."""
@@ -178,16 +174,12 @@ class BookKeeperReader:
         names: dict[str, str] = {}
         for root in await self._store_roots(self._paths.root, 0):
             paths = Paths(root)
-            nodes = [int(node) for node in await self._children(paths.topics)]
-            found = await self._all(partial(self._topic_name, paths), nodes)
-            for node, data in zip(nodes, found, strict=True):
+            nodes = [paths.topic(int(node)) for node in await self._children(paths.topics)]
+            for node, data in (await self._all(self._get, nodes)).items():
                 if data is not None:
-                    names[data.decode()] = paths.log(node)
+                    names[data.decode()] = paths.log(int(node.rpartition("/")[2]))
         self._names = names
         return names
-
-    async def _topic_name(self, paths: Paths, topic_id: int) -> bytes | None:
-        return await self._get(paths.topic(topic_id))
 
     async def _store_roots(self, path: str, depth: int) -> list[str]:
         """The roots of stores at a path and below; brokers have one for each bundle."""
@@ -217,7 +209,7 @@ class BookKeeperReader:
                 continue
             run = BookKeeperRun(header, self.access)
             run.cut_rows = records[header].cut_rows
-            entry = (await self._entries(header.ledger_id, header.first_entry_id + count - 1))[0]
+            entry = await self._entry(header.ledger_id, header.first_entry_id + count - 1)
             facts = read_facts(entry.payload)
             after = facts.index + 1 - header.first_index
             run.show_opened(count, after, facts.append_time_ms, facts.time_max_ms)
@@ -229,14 +221,9 @@ class BookKeeperReader:
     async def _pulsar_runs(self, topic: str, ledger_ids: Sequence[int]) -> list[BookKeeperRun]:
         ends = await self._ends(ledger_ids)
         there = [each for each in ledger_ids if ends.get(each)]
-        firsts = dict(zip(there, await self._all(self._first_of, there), strict=True))
-        lasts_of = [(each, ends[each] - 1) for each in there]
-        lasts = dict(
-            zip(
-                there, await asyncio.gather(*(self._entries(*one) for one in lasts_of)), strict=True
-            )
-        )
-        is_stamped = all(stamp_of(firsts[each]) and stamp_of(lasts[each][0]) for each in there)
+        firsts = await self._all(lambda each: self._entry(each, 0), there)
+        lasts = await self._all(lambda each: self._entry(each, ends[each] - 1), there)
+        is_stamped = all(stamp_of(firsts[each]) and stamp_of(lasts[each]) for each in there)
         runs: list[BookKeeperRun] = []
         time_ms = next_index = 0
         for each in there:
@@ -257,7 +244,7 @@ class BookKeeperReader:
                 previous_entry_count=previous.entry_count if previous else 0,
             )
             run = PulsarRun(header, self.access)
-            last = stamp_of(lasts[each][0])
+            last = stamp_of(lasts[each])
             if is_stamped and last is not None:
                 run.show_opened(ends[each], last[1] + 1 - next_index, last[0], last[0])
             else:
@@ -268,7 +255,7 @@ class BookKeeperReader:
 
     # Ledgers
 
-    async def _ends(self, ledger_ids: Sequence[int] | set[int]) -> dict[int, int]:
+    async def _ends(self, ledger_ids: Iterable[int]) -> dict[int, int]:
         """One past the last confirmed entry of each ledger that exists."""
 
         async def end(ledger_id: int) -> int | None:
@@ -278,26 +265,23 @@ class BookKeeperReader:
                 return None
             return reader.last_confirmed + 1
 
-        ids = list(ledger_ids)
-        found = await self._all(end, ids)
-        return {each: count for each, count in zip(ids, found, strict=True) if count is not None}
+        found = await self._all(end, ledger_ids)
+        return {each: count for each, count in found.items() if count is not None}
 
     async def _all(
-        self, call: Callable[[int], Coroutine[Any, Any, Any]], ids: Sequence[int]
-    ) -> list[Any]:
+        self, ask: Callable[[K], Coroutine[Any, Any, T]], asked: Iterable[K]
+    ) -> dict[K, T]:
+        """The answers to many questions, by what was asked for."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(each: int) -> Any:
+        async def one(each: K) -> tuple[K, T]:
             async with slots:
-                return await call(each)
+                return each, await ask(each)
 
-        return await asyncio.gather(*map(one, ids))
+        return dict(await asyncio.gather(*map(one, asked)))
 
-    async def _first_of(self, ledger_id: int) -> Any:
-        return (await self._entries(ledger_id, 0))[0]
-
-    async def _entries(self, ledger_id: int, entry_id: int) -> list[Any]:
-        return await self.access.entries(ledger_id, entry_id, entry_id, 1)
+    async def _entry(self, ledger_id: int, entry_id: int) -> LedgerEntry:
+        return (await self.access.entries(ledger_id, entry_id, entry_id, 1))[0]
 
     # ZooKeeper
 

@@ -140,10 +140,9 @@ def _call(function: Callable[[], object]) -> None:
     """Call a callback. An exception is logged, since the other callbacks must be called."""
     try:
         function()
-    except Exception:  # noqa: BLE001 - see above
-        _log.exception("a callback raised an error; the store goes on")
-    except BaseException:
-        if threading.current_thread() is threading.main_thread():
+    except BaseException as error:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and not isinstance(error, Exception):
             raise
         _log.exception("a callback raised an error; the store goes on")
 

@@ -320,14 +320,13 @@ class TransactionCoordinator:
 
     async def _decide(self, new: Transaction, old: Transaction) -> None:
         """Decide how a transaction ends, durably, and begin to end it. Raises KafkaError."""
-        # Also if the client goes away meanwhile: what is decided is carried out.
-        deciding = asyncio.ensure_future(self._store(new, old))
-        deciding.add_done_callback(lambda done: self._decided(new.name, done))
-        await asyncio.shield(deciding)
 
-    def _decided(self, name: str, done: asyncio.Future[None]) -> None:
-        if not done.cancelled() and done.exception() is None:
-            self._finish(name)
+        async def deciding() -> None:
+            await self._store(new, old)
+            self._finish(new.name)
+
+        # Also if the client goes away meanwhile: what is decided is carried out.
+        await asyncio.shield(asyncio.ensure_future(deciding()))
 
     def _finish(self, name: str) -> None:
         if self._is_over:

@@ -28,14 +28,13 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
-from ....kafka.errors import MESSAGE_LENGTH, Code, KafkaError, code_of, failure_of
+from ....kafka.errors import MESSAGE_LENGTH, Code, KafkaError, code_of
 from ....kafka.messages import CONSUMER_PROTOCOL
 from ....kafka.protocol import API_VERSIONS, APIS, HIGHEST_FOR, METADATA, Request
 from ....kafka.topic_settings import is_name
-from ....ledger import LedgerError
 from ...ownership import KafkaPlace
 from ..access import Operation
-from ..endpoint import MANY_PARTS, PART_BYTES, Handler, KafkaSession, one_part, parts_of
+from ..endpoint import MANY_PARTS, PART_BYTES, Handler, KafkaSession, one_part, parts_of, refusing
 from ..partitions import shown_epoch
 from ..topics import NO_NODE
 
@@ -45,8 +44,6 @@ BROKERS, CONTROLLERS = 1, 2
 #: From this version of Metadata on, a topic may be asked for by its id.
 TOPIC_IDS_VERSION = 12
 PREFERRED, UNCLEAN = 0, 1
-#: Stands for all partitions that are asked for and do not exist.
-NO_PARTITION = "", -1
 NO_ACLS = "No Authorizer is configured: permissions are those of Pulsar's namespaces and topics."
 _Dir = DescribeLogDirsResponse.DescribeLogDirsResult
 _Elected = ElectLeadersResponse.ReplicaElectionResult
@@ -96,33 +93,19 @@ async def _reachable(session: KafkaSession) -> list[tuple[KafkaPlace, int]]:
 
 async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
     """Answer with the data folder and each partition's size in it. Null: all partitions."""
-    try:
+    response, sizes = DescribeLogDirsResponse(), dict[str, list[Any]]()
+    # Before version 3 there is no place for a refusal's code, and Kafka answers an empty list.
+    with refusing(response):
         session.access.check_broker()
-    except KafkaError as refusal:
-        # Before version 3 there is no place for a code, and Kafka answers an empty list.
-        session.answer(request, DescribeLogDirsResponse(error_code=refusal.code))
-        return
-    topics: list[Any] = []
-    code, total, usable = Code.NONE, -1, -1
-    try:
-        total, usable = await _disk_bytes(session)
-        sizes: dict[str, list[Any]] = {}
-        async for name, index in session.named(_wanted(session, request.body.topics)):
-            if (size := await _size(session, name, index)) is not None:
-                sizes.setdefault(name, []).append(size)
-        topics = [_Dir.DescribeLogDirsTopic(name=each, partitions=sizes[each]) for each in sizes]
-    except (LedgerError, OSError):
-        code = Code.KAFKA_STORAGE_ERROR
-    found = _Dir(
-        error_code=code,
-        log_dir=_data_folder(session),
-        topics=topics,
-        total_bytes=total,
-        usable_bytes=usable,
-    )
-    response = DescribeLogDirsResponse(results=[found])
-    parts = sum(1 + len(topic.partitions) for topic in topics)
-    await session.answer_by_size(request, response, parts)
+        found = _Dir(log_dir=_data_folder(session), total_bytes=-1, usable_bytes=-1)
+        response.results = [found]
+        with refusing(found):
+            found.total_bytes, found.usable_bytes = await _disk_bytes(session)
+            async for name, index in session.named(_wanted(session, request.body.topics)):
+                await _add_size(session, sizes, name, index)
+        make = _Dir.DescribeLogDirsTopic
+        found.topics = [make(name=name, partitions=each) for name, each in sizes.items()]
+    await session.answer_by_size(request, response, sum(1 + len(each) for each in sizes.values()))
 
 
 def _data_folder(session: KafkaSession) -> str:
@@ -141,30 +124,23 @@ async def _disk_bytes(session: KafkaSession) -> tuple[int, int]:
 
 
 def _wanted(session: KafkaSession, asked: Any) -> Iterator[tuple[str, int]]:
-    """The partitions of the request that exist."""
-    count_of = session.endpoint.topics.partitions_of
-    if asked is None:
-        for name in session.endpoint.topics.names():
-            for index in range(count_of(name)):
-                yield name, index
-        return
-    for topic in asked:
-        count = count_of(topic.topic or "")
-        for index in topic.partitions or ():
-            yield (topic.topic or "", index) if 0 <= index < count else NO_PARTITION
+    """The partitions that are named, or all that there are."""
+    topics = session.endpoint.topics
+    if asked is not None:
+        return ((each.topic or "", index) for each in asked for index in each.partitions or ())
+    return ((name, at) for name in topics.names() for at in range(topics.partitions_of(name)))
 
 
-async def _size(session: KafkaSession, name: str, index: int) -> Any:
-    """A partition's size in bytes, or None."""
-    if (name, index) == NO_PARTITION:
-        return None
+async def _add_size(
+    session: KafkaSession, sizes: dict[str, list[Any]], name: str, index: int
+) -> None:
+    """Add a partition's size in bytes, if there is such a partition."""
     try:
         size_bytes = await session.endpoint.topics.size_bytes(name, index)
     except KafkaError:
-        return None  # it was deleted meanwhile
-    return _Dir.DescribeLogDirsTopic.DescribeLogDirsPartition(
-        partition_index=index, partition_size=size_bytes
-    )
+        return
+    make = _Dir.DescribeLogDirsTopic.DescribeLogDirsPartition
+    sizes.setdefault(name, []).append(make(partition_index=index, partition_size=size_bytes))
 
 
 # ---- leaders and replicas ------------------------------------------------------------------------
@@ -193,13 +169,10 @@ async def _not_elected(session: KafkaSession, kind: int, asked: Any) -> list[Any
     topics: dict[str, list[Any]] = {}
     named = ((topic.topic, index) for topic in asked for index in topic.partitions or ())
     async for name, index in session.named(named, lambda _: PART_BYTES + MESSAGE_LENGTH):
-        failure = failure_of(_check_election, session, kind, name, index)
-        assert failure is not None, "an election never takes place"
-        topics.setdefault(name or "", []).append(
-            _Elected.PartitionResult(
-                partition_id=index, error_code=failure.code, error_message=failure.message
-            )
-        )
+        part = _Elected.PartitionResult(partition_id=index)
+        with refusing(part):
+            _check_election(session, kind, name, index)
+        topics.setdefault(name or "", []).append(part)
     return [_Elected(topic=name, partition_result=each) for name, each in topics.items()]
 
 
@@ -212,9 +185,9 @@ def _check_election(session: KafkaSession, kind: int, name: str | None, index: i
 
 def list_partition_reassignments(session: KafkaSession, request: Request) -> None:
     """Answer that no reassignment is in progress."""
-    code = code_of(session.access.check_broker)
-    message = None if code is Code.NONE else "Cluster authorization failed."
-    response = ListPartitionReassignmentsResponse(error_code=code, error_message=message)
+    response = ListPartitionReassignmentsResponse(error_message=None)
+    with refusing(response):
+        session.access.check_broker()
     session.answer(request, response)
 
 
@@ -228,9 +201,9 @@ def _check_partition(session: KafkaSession, name: str | None, index: int) -> Non
 
 def describe_acls(session: KafkaSession, request: Request) -> None:
     """Answer that there is no authorizer."""
-    refused = failure_of(session.access.check_broker)
-    refused = refused or KafkaError(Code.SECURITY_DISABLED, NO_ACLS)
-    response = DescribeAclsResponse(error_code=refused.code, error_message=refused.message)
+    response = DescribeAclsResponse(error_code=Code.SECURITY_DISABLED, error_message=NO_ACLS)
+    with refusing(response):
+        session.access.check_broker()
     session.answer(request, response)
 
 

@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from ....metadata.crc import Buffer, crc32c
@@ -151,12 +152,7 @@ def unpack_entry(
     digest: Digest, body: bytes, *, ledger_id: int, entry_id: int | None, bookie: str | None = None
 ) -> LedgerEntry:
     """Parse and check an entry (`entry_id` None: the last one). Raises DigestMismatchError."""
-
-    def damaged(reason: str) -> DigestMismatchError:
-        error = DigestMismatchError(reason, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
-        bad_copies.note(error)
-        return error
-
+    damaged = partial(_damaged, ledger_id, entry_id, bookie)
     start = HEADER.size + digest.size_bytes
     if len(body) < start:
         raise damaged(f"{len(body)} bytes are less than header and digest, {start}")
@@ -176,6 +172,15 @@ def unpack_entry(
     return LedgerEntry(entry, body[start:], length, last_confirmed)
 
 
+def _damaged(
+    ledger_id: int, entry_id: int | None, bookie: str | None, reason: str
+) -> DigestMismatchError:
+    """The error for a damaged copy, which is noted."""
+    error = DigestMismatchError(reason, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
+    bad_copies.note(error)
+    return error
+
+
 def pack_last_confirmed(digest: Digest, ledger_id: int, last_confirmed: int) -> bytes:
     """Pack the last confirmed entry, which a writer sends without an entry (WRITE_LAC)."""
     record = _EXPLICIT.pack(ledger_id, last_confirmed)
@@ -187,12 +192,7 @@ def unpack_last_confirmed(
 ) -> int:
     """Unpack the last confirmed entry that a writer sent without an entry (WRITE_LAC)."""
     size = _EXPLICIT.size + digest.size_bytes
-
-    def damaged(reason: str) -> DigestMismatchError:
-        error = DigestMismatchError(reason, ledger_id=ledger_id, bookie=bookie)
-        bad_copies.note(error)
-        return error
-
+    damaged = partial(_damaged, ledger_id, None, bookie)
     if len(body) < size or digest.compute((body[: _EXPLICIT.size],)) != body[_EXPLICIT.size : size]:
         raise damaged("the record of the last confirmed entry is damaged")
     of_ledger, last_confirmed = _EXPLICIT.unpack_from(body)

@@ -77,6 +77,21 @@ def _known_in(answer: Answer, metadata: LedgerMetadata, digest: Digest, bookie: 
     return best
 
 
+def entry_in(
+    answer: Answer, digest: Digest, metadata: LedgerMetadata, entry_id: int | None, bookie: str
+) -> LedgerEntry:
+    """The entry in a bookie's answer (None: its last one). Raises the answer's error, or
+    DigestMismatchError.
+    """
+    if isinstance(answer, BookKeeperError):
+        bad_copies.note(answer)
+        raise answer
+    body = answer.readResponse.body
+    return unpack_entry(
+        digest, body, ledger_id=metadata.ledger_id, entry_id=entry_id, bookie=bookie
+    )
+
+
 # Entries read from their replicas: the next one after a failure, and after a while beside it.
 
 
@@ -154,16 +169,7 @@ class EntryReads:
         if one.entry is not None or self._done is None or self._done.done():
             return
         try:
-            if isinstance(answer, BookKeeperError):
-                bad_copies.note(answer)
-                raise answer
-            one.entry = unpack_entry(
-                self._digest,
-                answer.readResponse.body,
-                ledger_id=self._metadata.ledger_id,
-                entry_id=one.entry_id,
-                bookie=bookie,
-            )
+            one.entry = entry_in(answer, self._digest, self._metadata, one.entry_id, bookie)
         except BookKeeperError as error:
             one.errors.append(error)
             if isinstance(error, BookieError):

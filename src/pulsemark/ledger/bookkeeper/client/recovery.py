@@ -13,7 +13,7 @@ import logging
 from typing import Any, NamedTuple
 
 from .bookies import ask_all
-from .entries import NO_ENTRY, Digest, LedgerEntry, bad_copies, digest_of, master_key, unpack_entry
+from .entries import NO_ENTRY, Digest, LedgerEntry, digest_of, master_key
 from .errors import (
     BookieError,
     BookKeeperError,
@@ -29,7 +29,7 @@ from .frames import Outgoing, read_request
 from .ledger_nodes import VersionedMetadata
 from .metadata import enough_answers
 from .pipeline import WritePipeline
-from .reader import EntryReads
+from .reader import EntryReads, entry_in
 from .registry import ClientCore
 
 log = logging.getLogger(__name__)
@@ -123,16 +123,7 @@ class _Recovery:
         for _ in bookies:
             place, answer = await answers.get()
             try:
-                if isinstance(answer, BookKeeperError):
-                    bad_copies.note(answer)
-                    raise answer
-                entry = unpack_entry(
-                    self._digest,
-                    answer.readResponse.body,
-                    ledger_id=metadata.ledger_id,
-                    entry_id=None,
-                    bookie=bookies[place],
-                )
+                entry = entry_in(answer, self._digest, metadata, None, bookies[place])
                 best = max(best, entry.last_confirmed)
             except (EntryMissingError, LedgerMissingError, DigestMismatchError):
                 pass  # it is fenced, whatever its last entry is
@@ -180,16 +171,7 @@ class _Recovery:
         for _ in bookies:
             place, answer = await answers.get()
             try:
-                if isinstance(answer, BookKeeperError):
-                    bad_copies.note(answer)
-                    raise answer
-                entry = unpack_entry(
-                    self._digest,
-                    answer.readResponse.body,
-                    ledger_id=metadata.ledger_id,
-                    entry_id=entry_id,
-                    bookie=bookies[place],
-                )
+                return entry_in(answer, self._digest, metadata, entry_id, bookies[place])
             except (EntryMissingError, LedgerMissingError):
                 missing += 1
                 if missing >= needed:
@@ -197,8 +179,6 @@ class _Recovery:
             except (BookieError, DigestMismatchError) as error:
                 damaged += isinstance(error, DigestMismatchError)
                 errors.append(error)
-            else:
-                return entry
         if damaged + missing == len(bookies) and await self._read(entry_id + 1) is None:
             causes = "; ".join(map(str, errors))
             text = "ledger %d ends before entry %d, which is torn: %s"

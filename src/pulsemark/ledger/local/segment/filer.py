@@ -105,9 +105,7 @@ class Filer:
 
     def new(self, header: SegmentHeader) -> Segment:
         """A new segment, to be begun before appending. The first commit creates its file."""
-        segment = self._make(header, SegmentState.NEW)
-        segment.index.end_offset = header.size_bytes
-        return segment
+        return self._make(header, SegmentState.NEW)
 
     def begin(self, segment: Segment) -> None:
         """Begin to append to a new segment; the next checkpoint lists it in the catalog."""

@@ -272,7 +272,7 @@ class Segment(Run):
         """Remove the first ``rows`` entries: durable before they disappear. Frees their space."""
         last = self.row(rows - 1)
         cut = HeadCut(
-            rows, last.next_message, last.end_offset, last.time_ms, self.append_time_max_ms
+            last.time_ms, self.append_time_max_ms, last.end_offset, rows, last.next_message
         )
         write_cut(self._files, self.path, self.ledger_id, self.header.segment_no, cut)
         self.cut_rows = rows

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from dataclasses import field
+from dataclasses import astuple, field
 from pathlib import Path
 
 from ....metadata.crc import crc32c
@@ -205,18 +205,18 @@ CUT_SIZE = _CUT.size + _U32.size
 
 @record(frozen=True)
 class HeadCut:
-    """The content of a cut file."""
+    """The content of a cut file, with the fields in its order."""
 
-    rows: int = 0
-    """How many of the segment's first entries are removed."""
-    message_count: int = 0
-    """How many messages those hold."""
-    end_offset: int = 0
-    """The offset in the segment of the first entry that stays."""
     entry_time_max_ms: int = 0
     """Largest entry time of the removed entries and of all before them."""
     append_time_max_ms: int = 0
     """Largest append time of the segment's entries when it was cut."""
+    end_offset: int = 0
+    """The offset in the segment of the first entry that stays."""
+    rows: int = 0
+    """How many of the segment's first entries are removed."""
+    message_count: int = 0
+    """How many messages those hold."""
 
 
 NO_CUT = HeadCut()
@@ -229,18 +229,7 @@ def cut_path(segment: Path) -> Path:
 
 def pack_cut(ledger_id: int, segment_no: int, cut: HeadCut) -> bytes:
     """The file's bytes."""
-    body = _CUT.pack(
-        CUT_MAGIC,
-        CUT_VERSION,
-        0,
-        segment_no,
-        ledger_id,
-        cut.entry_time_max_ms,
-        cut.append_time_max_ms,
-        cut.end_offset,
-        cut.rows,
-        cut.message_count,
-    )
+    body = _CUT.pack(CUT_MAGIC, CUT_VERSION, 0, segment_no, ledger_id, *astuple(cut))
     return body + _U32.pack(crc32c(body))
 
 
@@ -270,12 +259,11 @@ def examine_cut(
         return NO_CUT, None
     if len(data) != CUT_SIZE:
         return NO_CUT, f"it has {len(data)} bytes, not {CUT_SIZE}"
-    (magic, version, features, number, ledger,
-     entry_time_ms, append_time_ms, end, rows, messages) = _CUT.unpack_from(data)  # fmt: skip
+    magic, version, features, number, ledger, *numbers = _CUT.unpack_from(data)
     if crc32c(data[: _CUT.size]) != _U32.unpack_from(data, _CUT.size)[0] or magic != CUT_MAGIC:
         return NO_CUT, "it does not match its checksum"
     if version > CUT_VERSION or features:
         raise UnsupportedVersionError(path, "cut version", version, CUT_VERSION)
     if (ledger, number) != (ledger_id, segment_no):
         return NO_CUT, f"it belongs to segment {ledger}-{number}"
-    return HeadCut(rows, messages, end, entry_time_ms, append_time_ms), None
+    return HeadCut(*numbers), None

@@ -91,7 +91,7 @@ class TimeIndex:
         self.count = 0
         self.time_max_ms = header.entry_time_floor_ms
         self.next_message = 0
-        self.end_offset = 0
+        self.end_offset = header.size_bytes
         self.sealed = False
         """The file is complete, with a trailer."""
 
@@ -411,8 +411,6 @@ def index_from_records(
     Entries lost to damage get rows as well (at the offset where the damage begins; the last of
     them counts all their messages), so that ids and indexes after them stay right.
     """
-    if index.count == 0:
-        index.end_offset = header.size_bytes
     _add_unreadable(
         index, cut.rows, cut.message_count, cut.end_offset, row_limit, cut.entry_time_max_ms
     )
