@@ -18,23 +18,21 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..ledger import EARLIEST, CatalogError, FolderReader, Position, TopicLog, TopicNotFoundError
 from ..ledger.cursors.cursor_store import CURSOR_TOPIC, cursor_records
 from ..ledger.local.io.files import Files
-from ..ledger.local.io.folder import CATALOG_NAME, segment_path
+from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, segment_path
 from ..ledger.local.segment.salvage import may_have_held_records
 from ..ledger.local.segment.segment_format import SegmentHeader
+from ..ledger.run import Run
 from ..proto.cursor_pb2 import CursorRecord
 from .verify_catalog import CatalogContent, read_catalog
 
 _log = logging.getLogger(__name__)
-
-SegmentId = tuple[int, int]
-"""(ledger id, segment number)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +60,12 @@ class Expected:
 
     def lost_before(self, log: TopicLog) -> str | None:
         """Why messages before the log's first one are lost; None if no loss is known."""
-        first = log.segments()[:1]
-        place = (first[0].ledger_id, first[0].header.segment_no) if first else (-1, -1)
+        place = _place_of(log.segments()[:1])
         return _files_are_gone([each for each in self.lost.get(log.name, ()) if each < place])
 
     def lost_after(self, log: TopicLog) -> str | None:
         """Why messages after the log's last one are lost; None if no loss is known."""
-        last = log.segments()[-1:]
-        place = (last[0].ledger_id, last[0].header.segment_no) if last else (-1, -1)
+        place = _place_of(log.segments()[-1:])
         gone = _files_are_gone([each for each in self.lost.get(log.name, ()) if each > place])
         acknowledged = self.acknowledged.get(log.name, EARLIEST)
         if gone is None and acknowledged >= log.end_position:
@@ -118,12 +114,14 @@ def lost_head(log: TopicLog, listed: Iterable[SegmentId]) -> Expected:
 
     A listed segment that the log lacks is lost: trimming takes it off the list first.
     """
-    segments = log.all_segments()
-    if not segments:
-        return Expected()
-    first = (segments[0].ledger_id, segments[0].header.segment_no)
+    first = _place_of(log.all_segments()[:1])
     lost = tuple(each for each in listed if each < first)
     return Expected({log.name: lost} if lost else {})
+
+
+def _place_of(segments: Sequence[Run]) -> SegmentId:
+    """The place of the only segment in the catalog's order; before all others if there is none."""
+    return (segments[0].ledger_id, segments[0].header.segment_no) if segments else (-1, -1)
 
 
 def expected_of(reader: FolderReader, folder: Path) -> Expected:

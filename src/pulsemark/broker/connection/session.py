@@ -2,8 +2,8 @@
 
 Received bytes go into the sans-IO `wire.Connection`. Its events go to the functions in `handlers`,
 by table. A handler that cannot finish at once (it opens a topic, writes the catalog) passes a
-coroutine to `run`, which makes a task of it (`Requests`). If the task fails, the request is
-answered with an ERROR.
+coroutine to `run`, which makes a task of it. If the task fails, the request is answered with an
+ERROR.
 
 Reading pauses for the reasons of `Pause`, so that a client cannot make the broker hold more than
 the limits allow. Times are in `Liveness`. When the broker closes, connections are half-closed and
@@ -373,67 +373,6 @@ PARSED_SHARE = 4
 REQUEST_BYTES = 4 * 1024
 
 
-class Requests:
-    """A connection's running requests."""
-
-    def __init__(self, requester: Session, kept: Account) -> None:
-        self._requester = requester
-        self._kept = kept
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_over = False
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def run(
-        self, request_id: int, work: Coroutine[Any, Any, None], command_size_bytes: int
-    ) -> None:
-        """Run `work` as a task. A refusal or failure is answered with an ERROR."""
-        try:
-            size_bytes = REQUEST_BYTES + PARSED_SHARE * command_size_bytes
-            reservation = self._kept.reserve("request", size_bytes)
-        except RefusedError:
-            work.close()
-            raise
-        task = self._loop.create_task(self._answered(request_id, work, reservation))
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        # A task that is cancelled before its first step never awaits `work`, so close it here.
-        task.add_done_callback(lambda _: work.close())
-        self._requester.requests_changed(len(self._tasks))
-
-    def cancel(self) -> None:
-        """The connection has ended: leave no reference cycle with it (see `gc_tuning`)."""
-        self._is_over = True
-        for task in self._tasks:
-            task.cancel()
-        self._drop_requester()
-
-    def _drop_requester(self) -> None:
-        if self._is_over and not self._tasks:
-            del self._requester
-
-    async def _answered(
-        self, request_id: int, work: Coroutine[Any, Any, None], reservation: Reservation
-    ) -> None:
-        try:
-            await work
-        except RefusedError as refusal:
-            self._requester.refuse(request_id, refusal)
-        except Exception as error:
-            log.exception("%s: request %d failed", self._requester.address, request_id)
-            self._requester.refuse(request_id, RefusedError(ServerError.UnknownError, repr(error)))
-        finally:
-            # Frees the request's memory in the count.
-            del reservation
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._requester.requests_changed(len(self._tasks))
-        self._drop_requester()
-
-
 #: A peer that has received everything and is silent for this time has nothing more to send.
 DRAIN_QUIET_S = 0.1
 DROPPED_SIZE_BYTES = 64 * 1024
@@ -546,7 +485,8 @@ class Session(asyncio.BufferedProtocol):
         )
         self._loop = asyncio.get_running_loop()
         self._turns = FairTurns.of_running_loop()
-        self._requests = Requests(self, self.kept)
+        #: The running requests.
+        self._requests: set[asyncio.Task[None]] = set()
         self._liveness = Liveness(services.config, self._loop.time())
         self._pauses = ReadingPauses(self._liveness)
         self._counts_input = self._has_rest = False
@@ -855,14 +795,37 @@ class Session(asyncio.BufferedProtocol):
 
     def run(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` as a task. A refusal or failure is answered with an ERROR."""
-        self._requests.run(request_id, work, self.connection.last_command_size_bytes)
-
-    def requests_changed(self, count: int) -> None:
-        """The number of running requests changed. At the limit reading pauses."""
-        limit = self.config.max_pending_requests_per_connection
-        if count >= limit:
+        size_bytes = REQUEST_BYTES + PARSED_SHARE * self.connection.last_command_size_bytes
+        try:
+            reservation = self.kept.reserve("request", size_bytes)
+        except RefusedError:
+            work.close()
+            raise
+        task = self._loop.create_task(self._answered(request_id, work, reservation))
+        self._requests.add(task)
+        task.add_done_callback(self._request_done)
+        # A task that is cancelled before its first step never awaits `work`, so close it here.
+        task.add_done_callback(lambda _: work.close())
+        if len(self._requests) >= self.config.max_pending_requests_per_connection:
             self._pauses.begin(Pause.REQUESTS)
-        elif count <= limit // 2:
+
+    async def _answered(
+        self, request_id: int, work: Coroutine[Any, Any, None], reservation: Reservation
+    ) -> None:
+        try:
+            await work
+        except RefusedError as refusal:
+            self.refuse(request_id, refusal)
+        except Exception as error:
+            log.exception("%s: request %d failed", self.address, request_id)
+            self.refuse(request_id, RefusedError(ServerError.UnknownError, repr(error)))
+        finally:
+            # Frees the request's memory in the count.
+            del reservation
+
+    def _request_done(self, task: asyncio.Task[None]) -> None:
+        self._requests.discard(task)
+        if len(self._requests) <= self.config.max_pending_requests_per_connection // 2:
             self._pauses.end(Pause.REQUESTS)
 
     def storage_failed(self, error: BaseException) -> None:
@@ -1052,7 +1015,8 @@ class Session(asyncio.BufferedProtocol):
         self.services.input.forget(self)
         self.connection.discard()
         self.leave_all()
-        self._requests.cancel()
+        for task in self._requests:
+            task.cancel()
         self._input_came.set()
 
 
