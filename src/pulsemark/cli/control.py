@@ -81,9 +81,9 @@ def _append(args: argparse.Namespace, topic: str) -> None:
             topic, CONTROL_TYPES[args.type], args.name, tags=tags, epoch=args.epoch
         )
     if args.json:
-        position = {"ledger_id": stored.position.ledger_id, "entry_id": stored.position.entry_id}
-        found = {"index": stored.index, "time_ms": stored.time_ms, "epoch": stored.epoch}
-        print(json_line({"topic": topic, "type": args.type, **position, **found}))
+        facts = {"index": stored.index, "time_ms": stored.time_ms, "epoch": stored.epoch}
+        place = stored.position._asdict()
+        print(json_line({"topic": topic, "type": args.type, **place, **facts}))
     else:
         print(f"{args.type} at {stored.position}, index {stored.index}, epoch {stored.epoch}")
 
@@ -107,9 +107,8 @@ def _list(args: argparse.Namespace, topic: str) -> None:
         if number == args.limit:
             return
         if args.json:
-            place = {"ledger_id": position.ledger_id, "entry_id": position.entry_id}
-            said = control_fields(control)
-            print(json_line({"topic": topic, **place, "index": index, "control": said}))
+            facts = {"index": index, "control": control_fields(control)}
+            print(json_line({"topic": topic, **position._asdict(), **facts}))
         else:
             print(control_line(position, index, time_ms, control))
 
@@ -141,8 +140,8 @@ def _epochs(args: argparse.Namespace, topic: str) -> None:
     rows = [
         {
             "topic": topic, "epoch": start.epoch, "first_index": start.first_index,
-            "end_index": history.end_of(number), "ledger_id": start.position.ledger_id,
-            "entry_id": start.position.entry_id, "leader": start.leader,
+            "end_index": history.end_of(number), **start.position._asdict(),
+            "leader": start.leader,
         }
         for number, start in enumerate(history.starts)
     ]  # fmt: skip

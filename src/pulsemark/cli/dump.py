@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -248,18 +248,15 @@ class _JsonPrinter:
         """Print nothing: each row names its topic."""
 
     def row(self, topic: str, row: records.Row) -> None:
-        control = records.control_fields(row.control)
-        row.control = None
-        fields = asdict(row)
-        ledger_id, entry_id = fields.pop("position")
-        del fields["tags"]  # `prefix` has them too, sorted by their kinds
-        del fields["control"], fields["body"]
+        shown = {each.name: getattr(row, each.name) for each in fields(row)}
+        for name in ("position", "control", "body", "tags"):  # tags: `prefix` has them, too
+            del shown[name]
+        shown["kind"] = row.kind.name.lower()
         if self._payload and row.kind is EntryKind.DATA:
-            fields["messages"] = records.payload_fields(row)
-        if control is not None:
-            fields["control"] = control
-        fields["kind"] = row.kind.name.lower()
-        print(json_line({"topic": topic, "ledger_id": ledger_id, "entry_id": entry_id, **fields}))
+            shown["messages"] = records.payload_fields(row)
+        if row.control is not None:
+            shown["control"] = records.control_fields(row.control)
+        print(json_line({"topic": topic, **row.position._asdict(), **shown}))
 
     def damage(self, topic: str | None, damage: records.Damage) -> None:
         ledger_id, entry_id = damage.position or (None, None)

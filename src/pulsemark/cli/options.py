@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime, time, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -178,8 +178,7 @@ def _calendar_time(text: str, now: datetime, zone: tzinfo | None) -> datetime:
 
 
 def _milliseconds(when: datetime) -> int:
-    since = when - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    return (when - _EPOCH) // timedelta(milliseconds=1)
 
 
 def show_time(time_ms: int) -> str:

@@ -131,9 +131,8 @@ def _whole(topic: str, entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_json(topic: str, asked: int, found: Place) -> str:
-    fields = asdict(found)
-    ledger_id, entry_id = fields.pop("position")
-    place = {"ledger_id": ledger_id, "entry_id": entry_id}
+    fields, place = asdict(found), found.position._asdict()
+    del fields["position"]
     if isinstance(found, IndexPlace):
         return json_line({"topic": topic, "asked_index": asked, **place, **fields})
     fields["time_ms"] = None if found.end else found.time_ms

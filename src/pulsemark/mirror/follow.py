@@ -147,7 +147,6 @@ class FollowedTopic:
 
     def bring(self, state: TopicState) -> None:
         """Append the source's next entries, durably. Raises as the source and the ledger."""
-        self.measure(state)
         if not self.is_checked and not self._reconcile():
             return
         appended: Appended | None = None

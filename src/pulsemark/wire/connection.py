@@ -470,11 +470,6 @@ def _fast_parser(body_class: Any) -> Callable[[bytearray], Any]:
     return parse
 
 
-# The command that comes once per message: its first bytes, its parser, its event.
-_HOT: dict[Role, tuple[bytes, Callable[[bytearray], Any], type[Send | Message]]] = {
-    Role.SERVER: (b"\x08\x06\x32", _fast_parser(CommandSend), Send),
-    Role.CLIENT: (b"\x08\x09\x4a", _fast_parser(CommandMessage), Message),
-}
 # An ordinary SEND: producer, sequence id; number of messages and highest sequence id, if any.
 _NUMBER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
 _ORDINARY_SEND = re.compile(
@@ -482,10 +477,13 @@ _ORDINARY_SEND = re.compile(
     % (_NUMBER, _NUMBER, _NUMBER),
     re.DOTALL,
 )
-# The commands that come once per acknowledgement or per some messages.
+# The commands that come once per message, per acknowledgement or per some messages.
 _FAST_PARSERS: dict[Role, dict[int, Callable[[bytearray], Any]]] = {
     Role.SERVER: {_T.ACK: _fast_parser(CommandAck), _T.FLOW: _fast_parser(CommandFlow)},
-    Role.CLIENT: {_T.SEND_RECEIPT: _fast_parser(CommandSendReceipt)},
+    Role.CLIENT: {
+        _T.MESSAGE: _fast_parser(CommandMessage),
+        _T.SEND_RECEIPT: _fast_parser(CommandSendReceipt),
+    },
 }
 
 
@@ -554,24 +552,10 @@ class Connection(FrameBuffer):
         ProtocolError is raised, after the events before it, and again at every later call.
         """
         self._raise_if_dead()
-        next_frame = self.next_frame
-        decode = self._decode
-        head, parse, event = _HOT[self.role]
-        is_hot = self.established
+        next_frame, decode = self.next_frame, self._decode
         try:
             while (frame := next_frame()) is not None:
-                command, payload = frame
-                size = len(command)
-                if (
-                    is_hot
-                    and 4 < size < 132
-                    and command[3] == size - 4
-                    and command.startswith(head)
-                    and (body := parse(command[4:])) is not None
-                ):
-                    yield event(body, payload)
-                else:
-                    yield decode(command, payload)
+                yield decode(*frame)
         except ProtocolError as error:
             self.error = error
             raise
@@ -626,6 +610,8 @@ class Connection(FrameBuffer):
             if parse is not None and command[0] == 0x08 and command[2] == kind << 3 | 2:
                 body = parse(command[4:])
                 if body is not None:
+                    if kind == _MESSAGE:  # it has neither text nor such values
+                        return Message(body, payload)
                     self._check_values(kind, body)
                     return Command(kind, body)
         return self._decode_any(command, payload)

@@ -166,30 +166,30 @@ def test_one_at_a_time():
     got = threading.Event()
 
     def waits():
-        with claims.waiting("a"):
+        with claims.claimed("a"):
             got.set()
 
-    with claims.waiting("a"):
-        with claims.if_free("a") as is_free:
+    with claims.claimed("a"):
+        with claims.claimed("a", waits=False) as is_free:
             assert not is_free
-        with claims.if_free("b") as is_free:
+        with claims.claimed("b", waits=False) as is_free:
             assert is_free
         thread = threading.Thread(target=waits)
         thread.start()
         assert not got.wait(0.05)
     assert got.wait(20)
     thread.join()
-    with claims.if_free("a") as is_free:
+    with claims.claimed("a", waits=False) as is_free:
         assert is_free
 
 
-@pytest.mark.parametrize("way", ["waiting", "if_free"])
-def test_given_back_after_a_failure(way):
+@pytest.mark.parametrize("waits", [True, False])
+def test_given_back_after_a_failure(waits):
     """What fails while it holds a topic does not keep it."""
     claims = Claims()
-    with pytest.raises(OSError, match="disk"), getattr(claims, way)("a"):
+    with pytest.raises(OSError, match="disk"), claims.claimed("a", waits=waits):
         raise OSError("disk")
-    with claims.if_free("a") as is_free:
+    with claims.claimed("a", waits=False) as is_free:
         assert is_free
 
 

@@ -99,7 +99,7 @@ class CompactionRuns:
         import sqlite3
 
         figures = topic.cleaning.compaction
-        with self._claims.waiting(topic.name):
+        with self._claims.claimed(topic.name):
             try:
                 if not topic.is_open or self.lane.is_closed:
                     raise CompactionStoppedError(topic.name, "the topic is closed")

@@ -195,7 +195,7 @@ class Cleaning:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _trim(self, topic: Topic) -> None:
-        with self.claims.if_free(topic.name) as is_free:
+        with self.claims.claimed(topic.name, waits=False) as is_free:
             if is_free and topic.is_open:
                 self._trim_claimed(topic)
 
@@ -267,7 +267,7 @@ class Cleaning:
         """Trim a topic. On the lane's thread."""
         from .trimming import Removable, removable
 
-        with self.claims.waiting(topic.name):
+        with self.claims.claimed(topic.name):
             topic.check_is_open()
             if is_dry_run:
                 policy = self.retention_of(topic.topic_name)
@@ -306,7 +306,7 @@ class Cleaning:
         from ...compaction.cleaner import delete_before
         from .trimming import truncate
 
-        with self.claims.waiting(topic.name):
+        with self.claims.claimed(topic.name):
             topic.check_is_open()
             form = topic.read_log
             first_index = form.index_before(last) + (form.entry_message_count(last) or 0)

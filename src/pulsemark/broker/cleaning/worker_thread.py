@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REST_MAX_S = 1.0
-#: Steps run together until they took this time, since a pause and a wake-up have a cost.
+#: There is no pause until the work took this time, since a pause and a wake-up have a cost.
 REST_MIN_S = 0.002
 
 
@@ -148,42 +148,28 @@ class Claims:
         self._held: set[str] = set()
 
     @contextmanager
-    def waiting(self, name: str) -> Iterator[None]:
-        """Wait until a topic is free, and claim it. Blocks."""
+    def claimed(self, name: str, *, waits: bool = True) -> Iterator[bool]:
+        """Claim a topic; the context's value says whether it is claimed.
+
+        Blocks until the topic is free, unless `waits` is false: then it must be free now.
+        """
         with self._condition:
-            self._condition.wait_for(lambda: name not in self._held)
+            if waits:
+                self._condition.wait_for(lambda: name not in self._held)
+            is_claimed = name not in self._held
             self._held.add(name)
         try:
-            yield
+            yield is_claimed
         finally:
-            self._give_back(name)
-
-    @contextmanager
-    def if_free(self, name: str) -> Iterator[bool]:
-        """Claim a topic if it is free; the context's value says whether it was."""
-        with self._condition:
-            taken = name not in self._held
-            if taken:
-                self._held.add(name)
-        try:
-            yield taken
-        finally:
-            if taken:
-                self._give_back(name)
+            if is_claimed:
+                with self._condition:
+                    self._held.discard(name)
+                    self._condition.notify_all()
 
     def wait_until_free(self, name: str) -> None:
         """Return when a topic is not claimed. Blocks."""
         with self._condition:
             self._condition.wait_for(lambda: name not in self._held)
-
-    def _give_back(self, name: str) -> None:
-        with self._condition:
-            self._held.discard(name)
-            self._condition.notify_all()
-
-
-#: There is no pause until the work took this time, since a pause and a wake-up have a cost.
-WORK_MIN_S = 0.002
 
 
 class Pace:
@@ -202,7 +188,7 @@ class Pace:
     def rest(self) -> None:
         """Pause as long as the work since the last pause, or longer if the rate requires it."""
         worked_s = time.monotonic() - self._worked_from_s
-        if max(worked_s, self._owed_s) < WORK_MIN_S:
+        if max(worked_s, self._owed_s) < REST_MIN_S:
             return
         rest_s = max(min(worked_s, REST_MAX_S), self._owed_s - worked_s)
         self._owed_s = 0.0

@@ -5,6 +5,7 @@ Pulsar also shows the figures of its Java process there: this broker answers wit
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -300,40 +301,31 @@ async def namespace_metrics(request: Request) -> Json:
 def _metrics(opened: tuple[Topic, ...]) -> Generator[object, None, list[Rows]]:
     from ..metrics.stats import storage_size_bytes
 
-    sums: dict[str, Rows] = {}
+    sums: dict[str, Counter[str]] = {}
     for topic in opened:
-        row = sums.setdefault(topic.topic_name.namespace, dict.fromkeys(NAMESPACE_METRICS, 0))
-        rates = topic.rate_meter.rates
-        row["brk_in_rate"] += rates.messages_in
-        row["brk_out_rate"] += rates.messages_out
-        row["brk_in_tp_rate"] += rates.bytes_in
-        row["brk_out_tp_rate"] += rates.bytes_out
-        row["brk_no_of_producers"] += len(topic.producers.by_name)
-        row["brk_no_of_subscriptions"] += len(topic.subscriptions)
-        row["brk_storage_size"] += yield from storage_size_bytes(topic)
+        rates, consumers, backlog = topic.rate_meter.rates, 0, 0
         for subscription in tuple(topic.subscriptions.values()):
-            row["brk_no_of_consumers"] += len(subscription.consumers)
-            row["brk_msg_backlog"] += yield from in_pieces(getattr, subscription, "backlog_entries")
+            consumers += len(subscription.consumers)
+            backlog += yield from in_pieces(getattr, subscription, "backlog_entries")
             yield None
+        figures = {
+            "brk_in_rate": rates.messages_in,
+            "brk_in_tp_rate": rates.bytes_in,
+            "brk_msg_backlog": backlog,
+            "brk_no_of_consumers": consumers,
+            "brk_no_of_producers": len(topic.producers.by_name),
+            "brk_no_of_subscriptions": len(topic.subscriptions),
+            "brk_out_rate": rates.messages_out,
+            "brk_out_tp_rate": rates.bytes_out,
+            "brk_storage_size": (yield from storage_size_bytes(topic)),
+        }
+        sums.setdefault(topic.topic_name.namespace, Counter()).update(figures)
         yield None
     whole = {"metrics": {"brk_ml_count": len(opened)}, "dimensions": {}}
     return [
         whole,
         *({"metrics": row, "dimensions": {"namespace": name}} for name, row in sums.items()),
     ]
-
-
-NAMESPACE_METRICS = (
-    "brk_in_rate",
-    "brk_in_tp_rate",
-    "brk_msg_backlog",
-    "brk_no_of_consumers",
-    "brk_no_of_producers",
-    "brk_no_of_subscriptions",
-    "brk_out_rate",
-    "brk_out_tp_rate",
-    "brk_storage_size",
-)
 
 
 @routes.get(f"{STATS}/mbeans", needs.SUPER_USER)
