@@ -302,3 +302,18 @@ def test_others_append_while_one_asks():
         for _ in range(2):
             append(Event(Slow("3:0"), None), ledger.end_position, 9, 9)
         assert not ledger.transactions.is_open("4:0", ledger)
+
+
+def test_what_was_acknowledged_before_its_transaction_was_aborted_counts_no_more(tmp_path):
+    """An entry that is acknowledged alone, and hidden later, is not taken off the backlog twice."""
+    with LocalStore.open(tmp_path) as store:
+        ledger = store.open_topic(TOPIC)
+        cursor = ledger.open_cursor("s", initial=EARLIEST)
+        add(ledger, None)
+        acked = add(ledger, IDS[0], 3)
+        add(ledger, None, 5)
+        cursor.ack(acked)
+        assert cursor.backlog_messages == 6
+        end(ledger, IDS[0], commits=False)
+        assert cursor.backlog_messages == 6
+        check(ledger)

@@ -199,6 +199,10 @@ class CompactedLog:
     def stable_end(self) -> Position:
         return self.log.stable_end
 
+    @property
+    def aborts(self) -> int:
+        return self.log.aborts
+
     # Moving along
 
     @_of_view_or_log

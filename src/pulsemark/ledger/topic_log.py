@@ -420,6 +420,11 @@ class TopicLog:
         return self.end_position if transactions is None else transactions.stable_end(self)
 
     @property
+    def aborts(self) -> int:
+        """How many transactions were aborted since the log was opened, as far as is known."""
+        return 0 if self.transactions is None else self.transactions.aborts
+
+    @property
     def stable_index(self) -> int:
         """The index of the first message at or after the last stable position."""
         transactions = self.transactions

@@ -131,6 +131,8 @@ class Transactions:
         """Appended entries that had no effect yet: place, first and last index, and meaning."""
         self.known_to = EARLIEST
         """The last entry that took effect is before this."""
+        self.aborts = 0
+        """How many took effect."""
         self._reset()
 
     def _reset(self) -> None:
@@ -178,6 +180,7 @@ class Transactions:
             return  # it has no entry here, or was ended before
         del self.open[event.transaction]
         if event.end == ABORTED:
+            self.aborts += 1
             first_index = ended[0].first_index
             self.aborted.append(
                 Aborted(event.transaction, first_index, index, position, tuple(ended))

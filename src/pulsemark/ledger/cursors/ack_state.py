@@ -24,6 +24,10 @@ class CursorLog(Protocol):
         """A counter that changes when entries may have been removed other than from the head."""
 
     @property
+    def aborts(self) -> int: ...  # noqa: D102
+    @property
+    def stable_end(self) -> Position: ...  # noqa: D102
+    @property
     def end_position(self) -> Position: ...  # noqa: D102
     @property
     def last_position(self) -> Position | None: ...  # noqa: D102

@@ -26,7 +26,7 @@ from ...proto.cursor_pb2 import CursorRecord
 from ...records import record
 from ..commit.batch import DONE, Commit, failed_commit
 from ..errors import InvalidCursorError, LedgerError
-from ..position import LATEST, Position
+from ..position import EARLIEST, LATEST, Position
 from ..store_state import StoreState
 from ..topic_log import UNKNOWN_COUNT
 from .ack_state import (
@@ -127,7 +127,7 @@ class Cursor:
         """Everything up to and with this position is acknowledged."""
         # A reference to this object would be a reference cycle.
         self._acked = PositionRanges(partial(messages_between, log), partial(knows_messages, log))
-        self._tail_cuts = log.tail_cuts
+        self._tail_cuts, self._aborts, self._stable_end = log.tail_cuts, log.aborts, EARLIEST
         self._batches = PartialBatches()
         self._all_changed = changed if changed is not None else set()
         self.topic_id = topic_id
@@ -173,7 +173,7 @@ class Cursor:
     def follow(self, log: CursorLog) -> None:
         """Use another log, whose positions the cursor's are from now on."""
         self._log = log
-        self._tail_cuts = log.tail_cuts
+        self._tail_cuts, self._aborts, self._stable_end = log.tail_cuts, log.aborts, EARLIEST
         self._acked.weigh_by(partial(messages_between, log), partial(knows_messages, log))
         self._batches.remove_if(self._acked.__contains__)
 
@@ -292,6 +292,11 @@ class Cursor:
             # The log's tail may have been cut.
             self._tail_cuts = self._log.tail_cuts
             self._acked.recount()
+        before, self._stable_end = self._stable_end, self._log.stable_end
+        if self._aborts != self._log.aborts:
+            # What was aborted counts no more, also if it was acknowledged.
+            self._aborts = self._log.aborts
+            self._acked.recount(before)
         if self._acked:
             self._acked.remove_up_to(Position(first[0], first[1] - 1), recount=True)
         return first

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 
-from ..position import Position
+from ..position import EARLIEST, Position
 
 BLOCK_ENTRIES = 1024
 _SHIFT = 10
@@ -164,12 +164,12 @@ class PositionRanges:
             del self._blocks[key]
             del self._keys[bisect_left(self._keys, key)]
 
-    def recount(self) -> None:
-        """Weigh everything again."""
-        self._unweighed.clear()
-        for key, block in self._blocks.items():
-            self._set_weight(block, 0)
-            self._weigh_more(key, block, block.bits)
+    def recount(self, since: Position = EARLIEST) -> None:
+        """Weigh all blocks again from that of a position on."""
+        for key in self._keys[bisect_left(self._keys, (since[0], since[1] >> _SHIFT)) :]:
+            self._unweighed.discard(key)
+            self._set_weight(self._blocks[key], 0)
+            self._weigh_more(key, self._blocks[key], self._blocks[key].bits)
 
     def _weigh_more(self, key: tuple[int, int], block: _Block, bits: int, sign: int = 1) -> None:
         """Add the weight of some bits to their block, or mark it to be weighed later."""
