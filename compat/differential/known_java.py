@@ -9,7 +9,11 @@ KNOWN: dict[str, str] = {
     r"^deduplication \| internal cursors": "sequence ids are kept in snapshots, not in a cursor",
     r"^acknowledgements \| internal stats": "cursors are in one ledger of the broker",
     r"^admin-stats \| internal": "cursors are in one ledger of the broker",
-    r"^non-persistent \| last ids": "the same exception with another text",
+    r"^non-persistent \| (last ids|terminate)": "the same exception with another text",
+    r"^key-shared-sticky \| overlap": "the same exception with another text",
+    r"^schema-\S+ \| .*Unable to read schema": (
+        "a refusal shows both definitions of a schema as plain JSON"
+    ),
     r"^reader-available \| (available|read) after truncation": (
         "truncate removes the open ledger's messages, too"
     ),

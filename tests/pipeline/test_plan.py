@@ -18,7 +18,8 @@ from pulsemark.pipeline import plan as plan_module
 from pulsemark.pipeline.errors import DataLossError
 from pulsemark.pipeline.followed import followed
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
-from pulsemark.pipeline.plan import Slice, existing, slice_of
+from pulsemark.pipeline.plan import existing, slice_of
+from pulsemark.pipeline.slices import Slice
 from pulsemark.pipeline.stream import LedgerStreamReader
 from pulsemark.testing.raw_messages import BatchMember
 

@@ -12,7 +12,7 @@ from pulsemark.ledger import CorruptEntryError, Entry, EntryKind, FolderReader, 
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.plan import Slice
+from pulsemark.pipeline.slices import Slice
 from pulsemark.pipeline.tasks import Continuity
 from pulsemark.testing.raw_messages import BatchMember
 

@@ -29,8 +29,9 @@ from ..ledger.errors import CompactionFailedError
 from ..maintenance.verify_catalog import follow_transactions
 from .arguments import checked_options, option_texts
 from .errors import JobFailedError, OptionError
-from .plan import packed, report, selected, slice_of
+from .plan import report, selected, slice_of
 from .session import require_spark
+from .slices import packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,16 +21,8 @@ from ..maintenance.verify_catalog import follow_transactions
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, opened_store
-from .plan import (
-    Selected,
-    Slice,
-    entry_of,
-    finder_for,
-    report,
-    segments_of,
-    slice_of,
-    tasks_of,
-)
+from .plan import Selected, entry_of, finder_for, report, segments_of, slice_of, tasks_of
+from .slices import Slice
 from .tasks import LedgerPartition, log_in_store
 
 if TYPE_CHECKING:

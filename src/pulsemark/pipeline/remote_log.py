@@ -29,7 +29,7 @@ from ..maintenance.expected import LogEnds
 from ..metadata.partition_names import partition_name
 from .decode.entries import EntryTable, table_of_entries
 from .decode.runs import RUN_BYTES, RUN_ENTRIES, OnDamage
-from .plan import Slice
+from .slices import Slice
 
 _log = logging.getLogger(__name__)
 

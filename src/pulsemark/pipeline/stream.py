@@ -18,11 +18,13 @@ reader follows the folder through all micro-batches, so a batch costs what has c
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -33,6 +35,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..client import AdminClient, AdminError, UnreachableError
+from ..client.admin import topic_path
 from ..finder import IndexOutOfRangeError
 from ..ledger import (
     EARLIEST,
@@ -42,12 +46,11 @@ from ..ledger import (
     TopicNotFoundError,
 )
 from ..ledger.retention import size_bytes, size_cut
-from .errors import DataLossError
+from .errors import DataLossError, JobFailedError, OptionError
 from .followed import FollowedLog, FollowedTopics, followed
 from .marks import Mark
-from .options import Bound, BoundKind, StreamOptions
+from .options import Bound, BoundKind, ServiceOptions, StreamOptions, SubscriptionOptions
 from .plan import entry_of
-from .subscription import Subscription
 from .tasks import TaskReader
 
 if TYPE_CHECKING:
@@ -63,6 +66,68 @@ Place = dict[str, Any]
 if one is there; offsets of earlier versions have no mark."""
 Offset = dict[str, Place]
 """By topic."""
+
+
+class Subscription:
+    """A stream's progress as a subscription: durable cursors of the broker, by topic.
+
+    Retention keeps what a subscription has not acknowledged, and tools that show backlogs show the
+    query's. A cursor follows what is in the query's checkpoint, and is never ahead of it: a place
+    inside of an entry is that entry. It is created and moved over the broker's REST API,
+    pulsemark's or Apache Pulsar's, and stays when the query ends, because the query may go on.
+    """
+
+    def __init__(self, options: SubscriptionOptions) -> None:
+        self._options = options
+        self._admin = _client(options.service)
+        self._at: dict[str, object] = {}
+        """The places to which this process has moved the cursors."""
+
+    def place(self, topic: str, place: object, find: Callable[[], Position]) -> None:
+        """Set a topic's cursor to the next entry; create it if it is missing.
+
+        ``place`` says which entry that is; ``find`` finds it, if the cursor is elsewhere.
+
+        Raises:
+            OptionError: the predefined subscription does not exist.
+            JobFailedError: the broker refuses, or cannot be reached.
+        """
+        if self._at.get(topic) == place:
+            return
+        position = find()
+        name = self._options.name
+        try:
+            there = topic in self._at or name in self._admin.subscriptions(topic)
+            if not there and self._options.is_predefined:
+                reason = f"{topic} has no such subscription; subscriptionName creates one"
+                raise OptionError("predefinedSubscription", name, reason)
+            path = f"{topic_path(topic)}/subscription/{quote(name, safe='')}"
+            body = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
+            method, path = ("POST", f"{path}/resetcursor") if there else ("PUT", path)
+            self._admin.request(method, path, body)
+        except (AdminError, UnreachableError) as error:
+            self._at.pop(topic, None)
+            reason = f"{topic}: the subscription {name!r} cannot be moved: {error}"
+            raise JobFailedError(reason) from error
+        self._at[topic] = place
+
+    def follow(self, topic: str, place: object, find: Callable[[], Position]) -> None:
+        """As `place`, but a broker that is away is only logged: the next call moves it further."""
+        try:
+            self.place(topic, place, find)
+        except JobFailedError as error:
+            _log.warning("%s", error)
+
+
+def _client(service: ServiceOptions) -> AdminClient:
+    """A client of the REST API. Raises OptionError."""
+    try:
+        context = ssl.create_default_context(cafile=service.tls_ca) if service.tls else None
+        if context is not None and service.tls_certificate is not None:
+            context.load_cert_chain(service.tls_certificate, service.tls_key)
+        return AdminClient(service.target, token=service.token_text(), ssl_context=context)
+    except (OSError, ValueError) as error:
+        raise OptionError("adminUrl", service.target, f"cannot be called: {error}") from error
 
 
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

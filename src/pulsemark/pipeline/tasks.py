@@ -44,7 +44,8 @@ from .decode.entries import EntryTable
 from .decode.runs import OnDamage, read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions, opened_store
-from .plan import Slice, indexes_of, report
+from .plan import indexes_of, report
+from .slices import Slice
 from .workers import spare_the_collector
 
 if TYPE_CHECKING:

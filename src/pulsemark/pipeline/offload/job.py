@@ -33,8 +33,9 @@ from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import DataLossError, JobFailedError, OptionError, TableChangedError
 from ..marks import check_place
 from ..options import Bound, BoundKind, DecodeMode, ReadOptions
-from ..plan import existing, packed, report, selected, slice_of
+from ..plan import existing, report, selected, slice_of
 from ..session import require_spark
+from ..slices import packed
 from .delta_table import DeltaTarget
 from .manifest import PERIODS_MS, Layout, Manifest, OffloadedFile, begin_run, end_run
 from .places import LocalPlace

@@ -28,7 +28,8 @@ from ..columns import VALUE_BYTES, VALUE_ERROR
 from ..errors import JobFailedError
 from ..marks import Mark, mark_of
 from ..options import ReadOptions
-from ..plan import Slice, entry_of, row_of, segments_of, slice_between, written_log
+from ..plan import entry_of, row_of, segments_of, slice_between, written_log
+from ..slices import Slice
 from ..tasks import LedgerPartition, TaskReader
 from ..values.form import ValueForm
 from .manifest import (

@@ -19,8 +19,9 @@ from ..arguments import Range, check_folder, checked_options, option_texts
 from ..errors import DataLossError, JobFailedError, OptionError, ReplayError
 from ..marks import loss_since, mark_of
 from ..options import Bound, BoundKind, ReadOptions
-from ..plan import Selected, Slice, divided, entry_of, report, selected, slice_of
+from ..plan import Selected, entry_of, report, selected, slice_of
 from ..session import require_spark
+from ..slices import Slice, divided
 from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
 from .options import ReplayOptions, service_of, settings_of, shared_by, target_topic_of
 

@@ -52,7 +52,8 @@ from ...maintenance.verify_catalog import follow_transactions
 from ...metadata import MessageFormatError, read_message_metadata
 from ..errors import ReplayError
 from ..options import ReadOptions
-from ..plan import Slice, slice_between
+from ..plan import slice_between
+from ..slices import Slice
 from ..tasks import Continuity, tables_of
 from ..values.form import schema_key, stored_schemas
 from .checkpoint import Checkpoint, Part, Progress
