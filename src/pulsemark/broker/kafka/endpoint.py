@@ -110,7 +110,8 @@ def refusing(answer: Any, failed: Code = Code.KAFKA_STORAGE_ERROR) -> Iterator[N
         answer.error_code = refusal.code
         if hasattr(answer, "error_message"):
             answer.error_message = refusal.message
-    except (LedgerError, OSError):
+    except (LedgerError, OSError) as error:
+        log.warning("a request of a Kafka client failed: %s", error)
         answer.error_code = failed
 
 
@@ -118,12 +119,12 @@ Work = Callable[["KafkaSession", Request], Coroutine[Any, Any, None]]
 
 
 def to_its_end(work: Work) -> Work:
-    """A handler's function that goes on when its client goes away, without waiting."""
+    """A handler's function that goes on when its client goes away, also in the same turn."""
 
-    async def run(session: KafkaSession, request: Request) -> None:
-        await asyncio.shield(asyncio.ensure_future(work(session, request)))
+    async def waiting(running: asyncio.Task[None]) -> None:
+        await asyncio.shield(running)
 
-    return run
+    return lambda session, request: waiting(asyncio.ensure_future(work(session, request)))
 
 
 def named_partitions(body: Any) -> Iterator[tuple[str, Any]]:
