@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from pulsemark.broker.kafka.groups.assignors import ASSIGNORS
 from pulsemark.broker.kafka.groups.consumer_group import (
@@ -20,6 +21,7 @@ from pulsemark.broker.kafka.groups.consumer_group import (
     Beat,
     check_beat,
 )
+from pulsemark.broker.kafka.groups.group import State
 from pulsemark.kafka.errors import Code, KafkaError, code_of
 
 from .test_coordinator import Groups
@@ -286,6 +288,20 @@ def test_a_large_share_comes_with_several_heartbeats(groups, monkeypatch):
         one.beat()
         sizes.append(len(one.has))
     assert sizes == [5_000, 10_000, 12_000, 12_000]
+
+
+def test_a_member_that_changes_its_protocol_gets_no_answer_of_the_former_group(groups):
+    """The last member of this protocol joins as a classic one while its target is computed."""
+    one = Consumer(groups, "1")
+    one.beat()
+    said = Beat(group="g", member_id="1", epoch=1, owned=one.has)
+    group, member = groups.coordinator.begin_consumer(said)
+    metadata = ConsumerProtocolSubscription(topics=["a"], user_data=b"").encode(version=0)
+    groups.join("1", protocols=(("range", metadata),))
+    assert groups.state() is State.PREPARING
+    with pytest.raises(KafkaError) as refused:
+        groups.coordinator.finish_consumer(group, member, said)
+    assert refused.value.code is Code.UNKNOWN_MEMBER_ID
 
 
 def test_range_gives_runs():

@@ -22,6 +22,8 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
+from pulsemark.broker.kafka import endpoint
+from pulsemark.kafka.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from pulsemark.testing.raw_kafka import RawKafka
 
 from ..conftest import record_set
@@ -223,6 +225,22 @@ def test_offsets_of_a_topic_that_members_read_stay(raw, made):
     assert fetched(raw, group, None) == {(made, 0): (1, "")}
     raw.call(LeaveGroupRequest, 0, group_id=group, member_id=member[0])
     assert forgotten(raw, group, (made, 0)) == (0, [0])
+
+
+def test_a_group_is_large_only_for_what_describes_it(raw, topic, monkeypatch):
+    """Groups of both protocols are described by a request each; the other one says that of it."""
+    classic, consumer = f"{topic}-1", f"{topic}-2"
+    member_of(raw, classic)
+    beat = raw.call(
+        ConsumerGroupHeartbeatRequest, 1, group_id=consumer, member_id="m", member_epoch=0,
+        rebalance_timeout_ms=1_000, subscribed_topic_names=[topic], topic_partitions=[],
+    )  # fmt: skip
+    assert beat.error_code == 0
+    monkeypatch.setattr(endpoint, "MAX_ANSWER_BYTES", 500)
+    found = raw.call(DescribeGroupsRequest, 4, groups=[consumer]).groups[0]
+    assert (found.error_code, found.group_state) == (0, "Dead")
+    found = raw.call(ConsumerGroupDescribeRequest, 0, group_ids=[classic]).groups[0]
+    assert found.error_code == 69
 
 
 def test_administrators_see_and_delete_groups(raw, made):

@@ -176,23 +176,25 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
 
 async def describe_groups(session: KafkaSession, request: Request) -> None:
     """Answer with the state of groups and their members."""
-    await _describe(session, request, request.body.groups, _description, DescribeGroupsResponse)
+    asked = request.body.groups
+    await _describe(session, request, asked, Group, _description, DescribeGroupsResponse)
 
 
 async def _describe(
     session: KafkaSession,
     request: Request,
     asked: Iterable[str | None] | None,
+    kind: type[Group | ConsumerGroup],
     describe: Callable[[KafkaSession, str], Any],
     response: Any,
 ) -> None:
     groups, total_bytes = session.endpoint.groups.groups, 0
+    copies = 1 + (kind is ConsumerGroup)  # assigned, and the target
 
     def answer_bytes(name: str | None) -> int:
         nonlocal total_bytes
         group = groups.get(name or "")
-        copies = 1 + isinstance(group, ConsumerGroup)  # assigned, and the target
-        group_bytes = 0 if group is None else copies * group.size_bytes
+        group_bytes = copies * group.size_bytes if isinstance(group, kind) else 0
         size_bytes = PART_BYTES + len(name or "") + group_bytes
         total_bytes += size_bytes
         return size_bytes
@@ -635,8 +637,8 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
 
 async def consumer_group_describe(session: KafkaSession, request: Request) -> None:
     """Answer with the state and members of groups of the consumer protocol."""
-    asked = request.body.group_ids
-    await _describe(session, request, asked, _consumer_group, ConsumerGroupDescribeResponse)
+    asked, response = request.body.group_ids, ConsumerGroupDescribeResponse
+    await _describe(session, request, asked, ConsumerGroup, _consumer_group, response)
 
 
 def _consumer_group(session: KafkaSession, name: str) -> Any:
