@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from google.protobuf.message import Message
 
@@ -203,6 +203,14 @@ def message_frames(
     return parts
 
 
+class SendFields(TypedDict, total=False):
+    """Rarer fields of SEND."""
+
+    highest_sequence_id: int | None
+    is_chunk: bool
+    marker: bool
+
+
 def send_header(
     producer_id: int,
     sequence_id: int,
@@ -255,8 +263,21 @@ def _key_values(properties: Mapping[str, str] | None) -> list[pb.KeyValue]:
 # ---- of clients: connection -------------------------------------------------------------------
 
 
-def connect(client_version: str, **fields: Any) -> bytes:
-    """CONNECT: the first command of a client. A proxy sends the `original_*` of its client."""
+class ConnectFields(TypedDict, total=False):
+    """Fields of CONNECT. A proxy sends the `original_*` of its client."""
+
+    protocol_version: int
+    feature_flags: pb.FeatureFlags | None
+    auth_method_name: str | None
+    auth_data: bytes | None
+    proxy_to_broker_url: str | None
+    original_principal: str | None
+    original_auth_data: str | None
+    original_auth_method: str | None
+
+
+def connect(client_version: str, **fields: Unpack[ConnectFields]) -> bytes:
+    """CONNECT: the first command of a client."""
     fields = {"protocol_version": PROTOCOL_VERSION, **fields}
     return frame(pb.CommandConnect(client_version=client_version, **fields))
 
@@ -335,6 +356,24 @@ def get_or_create_schema(topic: str, request_id: int, schema: pb.Schema) -> byte
 # ---- of clients: producers --------------------------------------------------------------------
 
 
+class ProducerFields(TypedDict, total=False):
+    """Rarer fields of PRODUCER."""
+
+    schema: pb.Schema | None
+    epoch: int
+    topic_epoch: int | None
+    initial_subscription_name: str | None
+    encrypted: bool
+
+
+class ProducerOptions(ProducerFields, total=False):
+    """All of PRODUCER but its ids and topic."""
+
+    producer_name: str | None
+    properties: Mapping[str, str] | None
+    access_mode: pb.ProducerAccessMode
+
+
 def producer(
     topic: str,
     producer_id: int,
@@ -343,7 +382,7 @@ def producer(
     producer_name: str | None = None,
     properties: Mapping[str, str] | None = None,
     access_mode: pb.ProducerAccessMode = pb.Shared,
-    **fields: Any,
+    **fields: Unpack[ProducerFields],
 ) -> bytes:
     """PRODUCER: open a producer. Its epoch counts its reconnections."""
     body = pb.CommandProducer(
@@ -360,13 +399,16 @@ def producer(
 
 
 def send(
-    producer_id: int, sequence_id: int, headers_and_payload: Buffer, **fields: Any
+    producer_id: int,
+    sequence_id: int,
+    headers_and_payload: Buffer,
+    *,
+    num_messages: int = 1,
+    **fields: Unpack[SendFields],
 ) -> list[Buffer]:
-    """SEND as a gather list; headers_and_payload (a buffer of bytes) is not copied.
-
-    `fields` are as in `send_header`.
-    """
-    header = send_header(producer_id, sequence_id, len(headers_and_payload), **fields)
+    """SEND as a gather list; headers_and_payload (a buffer of bytes) is not copied."""
+    size_bytes = len(headers_and_payload)
+    header = send_header(producer_id, sequence_id, size_bytes, num_messages=num_messages, **fields)
     return [header, headers_and_payload]
 
 
@@ -376,6 +418,30 @@ def close_producer(producer_id: int, request_id: int = NO_REQUEST_ID, **fields: 
 
 
 # ---- of clients: consumers --------------------------------------------------------------------
+
+
+class SubscribeFields(TypedDict, total=False):
+    """Rarer fields of SUBSCRIBE."""
+
+    consumer_name: str | None
+    priority_level: int | None
+    durable: bool
+    read_compacted: bool
+    schema: pb.Schema | None
+    start_message_rollback_duration_sec: int
+    keySharedMeta: pb.KeySharedMeta | None
+    consumer_epoch: int | None
+    force_topic_creation: bool
+
+
+class SubscribeOptions(SubscribeFields, total=False):
+    """All of SUBSCRIBE but its ids and names."""
+
+    sub_type: pb.CommandSubscribe.SubType
+    start_message_id: MessageId | None
+    properties: Mapping[str, str] | None
+    subscription_properties: Mapping[str, str] | None
+    initial_position: pb.CommandSubscribe.InitialPosition
 
 
 def subscribe(
@@ -389,7 +455,7 @@ def subscribe(
     properties: Mapping[str, str] | None = None,
     subscription_properties: Mapping[str, str] | None = None,
     initial_position: pb.CommandSubscribe.InitialPosition = pb.CommandSubscribe.Latest,
-    **fields: Any,
+    **fields: Unpack[SubscribeFields],
 ) -> bytes:
     """SUBSCRIBE. A reader's is not durable, and begins at start_message_id."""
     body = pb.CommandSubscribe(
