@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import struct
@@ -18,7 +17,7 @@ from kafka.protocol.consumer import FetchRequest, HeartbeatRequest, JoinGroupReq
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from pulsemark.broker.kafka.endpoint import refusing, to_its_end
+from pulsemark.broker.kafka.endpoint import refusing
 from pulsemark.kafka.errors import Code
 from pulsemark.kafka.protocol import APIS
 from pulsemark.ledger import LocalStore
@@ -364,21 +363,3 @@ def test_a_failure_of_the_storage_is_answered_and_logged(caplog):
         raise OSError("the disk is gone")
     assert answer.error_code == Code.KAFKA_STORAGE_ERROR
     assert "the disk is gone" in caplog.text
-
-
-async def test_what_goes_on_without_its_client_begins_at_once():
-    """A connection may be lost in the turn of the loop in which its last request is taken."""
-    left = []
-
-    async def leave(_session, request):
-        await asyncio.sleep(0)
-        left.append(request)
-
-    waiting = asyncio.ensure_future(to_its_end(leave)(None, "LeaveGroup"))
-    waiting.cancel()
-    with suppress(asyncio.CancelledError):
-        await waiting
-    async with asyncio.timeout(5):
-        while not left:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    assert left == ["LeaveGroup"]

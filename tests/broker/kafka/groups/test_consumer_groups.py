@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -127,13 +126,16 @@ def test_epochs_fence(groups):
     one.fenced(Code.FENCED_MEMBER_EPOCH, epoch=1, owned=partitions("a"))
     one.fenced(Code.FENCED_MEMBER_EPOCH, epoch=1, owned=None)
     assert one.beat(epoch=1).epoch == 2  # it has missed the last answer
+
+    def check(*args, **named):
+        return code_of(groups.coordinator.check_commit, *args, **named)
+
     for epoch, member_id, code in (
         (2, "1", Code.NONE),
         (1, "1", Code.STALE_MEMBER_EPOCH),
         (2, "3", Code.UNKNOWN_MEMBER_ID),
         (-1, "", Code.UNKNOWN_MEMBER_ID),
     ):
-        check = partial(code_of, groups.coordinator.check_commit)
         assert check("g", epoch, member_id, None, knows_epochs=True) is code
     assert check("g", 2, "1", None) is Code.UNSUPPORTED_VERSION
     assert check("none", 2, "1", None, knows_epochs=True) is Code.GROUP_ID_NOT_FOUND

@@ -227,6 +227,28 @@ def test_offsets_of_a_topic_that_members_read_stay(raw, made):
     assert forgotten(raw, group, (made, 0)) == (0, [0])
 
 
+def test_a_member_leaves_though_its_connection_is_lost_at_once(kafka_broker, raw, topic):
+    """In the turn of the loop in which its request is taken: clients leave as they close."""
+    member_id, generation = member_of(raw, topic)
+    before = set(kafka_broker.broker.services.kafka_sessions)
+    with RawKafka.from_url(kafka_broker.kafka_url) as client:
+        client.call(MetadataRequest, 1, topics=[])
+        (session,) = set(kafka_broker.broker.services.kafka_sessions) - before
+        handle = session._handle
+
+        def handle_and_lose(request):
+            handle(request)
+            session.abort()
+
+        session._handle = handle_and_lose
+        client.send(LeaveGroupRequest, 2, group_id=topic, member_id=member_id)
+        until_s = time.monotonic() + 5
+        fields = {"group_id": topic, "generation_id": generation, "member_id": member_id}
+        while raw.call(HeartbeatRequest, 2, **fields).error_code != 25:
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+
+
 def test_a_group_is_large_only_for_what_describes_it(raw, topic, monkeypatch):
     """Groups of both protocols are described by a request each; the other one says that of it."""
     classic, consumer = f"{topic}-1", f"{topic}-2"

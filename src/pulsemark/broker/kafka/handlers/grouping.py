@@ -43,7 +43,6 @@ from ..endpoint import (
     named_partitions,
     one_part,
     parts_of,
-    to_its_end,
 )
 from ..groups.consumer_group import (
     JOINS,
@@ -714,12 +713,12 @@ def _parts_of_beat(session: KafkaSession, request: Request) -> int:
 HANDLERS: dict[int, Handler] = {
     11: Handler(join_group, parts_of("protocols")),
     12: Handler(heartbeat, one_part),
-    13: Handler(to_its_end(leave_group), _parts_of_leave),
+    13: Handler(leave_group, _parts_of_leave, goes_on=True),
     14: Handler(sync_group, parts_of("assignments")),
     15: Handler(describe_groups, _parts_of_describe),
     16: Handler(list_groups, _parts_of_list),
     42: Handler(delete_groups, parts_of("groups_names")),
-    8: Handler(to_its_end(offset_commit), parts_of("topics", "partitions")),
+    8: Handler(offset_commit, parts_of("topics", "partitions"), goes_on=True),
     9: Handler(offset_fetch, _parts_of_fetch),
     47: Handler(offset_delete, parts_of("topics", "partitions")),
     CONSUMER_GROUP_HEARTBEAT: Handler(consumer_group_heartbeat, _parts_of_beat),
