@@ -141,6 +141,7 @@ class LateLog(FolderLog):
         self.has_looked, self.may_go_on = threading.Event(), threading.Event()
 
     def renew(self, *given):
+        """As `FolderLog.renew`."""
         if self.is_first:
             self.is_first = False
             self.has_looked.set()
