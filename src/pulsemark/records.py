@@ -138,7 +138,7 @@ class FactsError(Exception):
         if text is not None:
             cls._text = text
         dataclass(init=False, repr=False, eq=False)(cls)
-        if not TYPE_CHECKING and fields(cls):
+        if not TYPE_CHECKING and fields(cls) and "__init__" not in vars(cls):
             cls.__init__, cls.__signature__ = _init, _Signature()
 
     def __str__(self) -> str:
