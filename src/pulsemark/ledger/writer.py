@@ -1391,9 +1391,9 @@ class ManagedLedger(SubscribedLog):
 
     def _check_usable(self) -> None:
         """As `_check_open`, for what is possible on a terminated topic, too."""
-        if self._refused_by is not TopicTerminatedError:
-            self._check_open()
         self._state.check()
+        if self._refused_by is StoreClosedError:
+            raise StoreClosedError(self.name)
 
 
 def _mark(base: BrokerEntryMetadata) -> NewEntries:

@@ -134,6 +134,10 @@ class Liveness:
             known = self._since[what] = value, now_s
         return (now_s - known[1]) * 1000
 
+    def changed(self, what: str) -> None:
+        """What `lasts_ms` is asked about had another value meanwhile."""
+        self._since.pop(what, None)
+
     def frame(self, *, is_open: bool, is_new: bool) -> None:
         """Called after a read: whether an incomplete frame has begun, and whether it is new."""
         if not is_open:
@@ -587,6 +591,7 @@ class Session(asyncio.BufferedProtocol):
         if not self.writable:
             return
         self._pauses.end(Pause.UNSENT)
+        self._liveness.changed("unsent")
         for consumer in tuple(self.consumers.values()):
             if not self.writable:
                 return
