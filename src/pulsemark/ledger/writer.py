@@ -1369,7 +1369,7 @@ class ManagedLedger(SubscribedLog):
         try:
             self.controls.close()
             if self.transactions is not None:
-                # `end_position` is that of the next entry, of which there is none any more.
+                # `end_position` is that of the next entry, which will not come any more.
                 self.transactions.close(TopicLog(self.name, self._segments))
         except LedgerError as error:
             _log.warning(

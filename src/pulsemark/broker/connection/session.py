@@ -186,7 +186,7 @@ class Liveness:
 
 
 class ReadingPauses:
-    """The reasons that hold now. The transport is read while there are none."""
+    """The reasons that hold now. The transport is read while it is empty."""
 
     def __init__(self, liveness: Liveness) -> None:
         """`liveness` hears when reading goes on."""
@@ -251,7 +251,7 @@ class Gathering:
     """Decides for one connection when to wait, and when to pause.
 
     Args:
-        wait_s: how long one wait or pause takes; 0: there is none.
+        wait_s: how long one wait or pause takes; 0: it does not wait.
         loop: has the timers.
         take: handles what has arrived.
         set_low_water: says how many bytes must have arrived before the connection is read.
