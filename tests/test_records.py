@@ -125,13 +125,13 @@ def test_a_record_shows_its_signature() -> None:
     assert list(inspect.signature(Derived).parameters)[-1] == "unit"
 
 
-class Missing(FactsError, text="{what} is missing"):
+class LackError(FactsError, text="{what} is missing"):
     """An error with a fact."""
 
     what: str
 
 
-class MissingBolt(Missing):
+class BoltLackError(LackError):
     """One that says its fact itself, as programs that derive from a public error may."""
 
     def __init__(self, length_mm: int) -> None:
@@ -141,8 +141,8 @@ class MissingBolt(Missing):
 
 def test_an_error_may_have_its_own_constructor() -> None:
     """It is called, and shown by `inspect.signature`; the base's sets the facts."""
-    error = MissingBolt(40)
+    error = BoltLackError(40)
     assert (error.what, error.length_mm) == ("a bolt of 40 mm", 40)
     assert str(error) == "a bolt of 40 mm is missing"
-    assert [*inspect.signature(MissingBolt).parameters] == ["length_mm"]
-    assert [*inspect.signature(Missing).parameters] == ["what"]
+    assert [*inspect.signature(BoltLackError).parameters] == ["length_mm"]
+    assert [*inspect.signature(LackError).parameters] == ["what"]
