@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.records import record
+from pulsemark.records import FactsError, record
 
 
 @record(frozen=True)
@@ -123,3 +123,26 @@ def test_a_record_shows_its_signature() -> None:
     """`help` shows the fields and their defaults, as for a dataclass."""
     assert str(inspect.signature(Frozen)) == str(inspect.signature(FrozenPeer))
     assert list(inspect.signature(Derived).parameters)[-1] == "unit"
+
+
+class LackError(FactsError, text="{what} is missing"):
+    """An error with a fact."""
+
+    what: str
+
+
+class BoltLackError(LackError):
+    """One that says its fact itself, as programs that derive from a public error may."""
+
+    def __init__(self, length_mm: int) -> None:
+        super().__init__(f"a bolt of {length_mm} mm")
+        self.length_mm = length_mm
+
+
+def test_an_error_may_have_its_own_constructor() -> None:
+    """It is called, and shown by `inspect.signature`; the base's sets the facts."""
+    error = BoltLackError(40)
+    assert (error.what, error.length_mm) == ("a bolt of 40 mm", 40)
+    assert str(error) == "a bolt of 40 mm is missing"
+    assert [*inspect.signature(BoltLackError).parameters] == ["length_mm"]
+    assert [*inspect.signature(LackError).parameters] == ["what"]

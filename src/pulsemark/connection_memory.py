@@ -154,7 +154,7 @@ class OutputMemory:
     def reserve(self, wanted_bytes: int) -> int:
         """Set memory aside for entries that are read to be sent. Return how much, at most `wanted`.
 
-        It is less while memory is scarce, and 0 if there is none: try again after `room_freed`.
+        It is less while memory is scarce, and 0 if it is used up: try again after `room_freed`.
         The caller gives it back (`give_back`) when what was read is written, or dropped.
         """
         used_bytes = self.total_bytes + self.reserved_bytes

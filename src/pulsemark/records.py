@@ -82,6 +82,8 @@ class _Signature:
     def __get__(self, _: Any, kind: Any) -> Any:
         from inspect import Parameter, Signature
 
+        if kind.__init__ is not _init:
+            raise AttributeError("__signature__")  # that of the class's own constructor is shown
         shown = []
         for spec in sorted(
             (each for each in fields(kind) if each.init), key=lambda each: bool(each.kw_only)
@@ -138,7 +140,7 @@ class FactsError(Exception):
         if text is not None:
             cls._text = text
         dataclass(init=False, repr=False, eq=False)(cls)
-        if not TYPE_CHECKING and fields(cls):
+        if not TYPE_CHECKING and fields(cls) and "__init__" not in vars(cls):
             cls.__init__, cls.__signature__ = _init, _Signature()
 
     def __str__(self) -> str:

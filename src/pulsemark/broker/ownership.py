@@ -146,7 +146,7 @@ class Cluster(Protocol):
         """The brokers that live, by id. Raises RefusedError."""
 
     async def leader(self) -> Found | None:
-        """The broker that chooses owners; None while there is none. Raises RefusedError."""
+        """The broker that chooses owners; None while one is being elected. Raises RefusedError."""
 
     async def owner_of(self, bundle: str) -> Found | None:
         """The broker that owns a bundle; None: no broker does. Raises RefusedError."""

@@ -212,7 +212,7 @@ class Broker(Addresses):
 
     #: File calls for the data folder; None: the operating system's. The test kit's broker sets it.
     files: Files | None = None
-    #: Faults that tests may cause over HTTP; None: none. The test kit's broker sets it.
+    #: Faults that tests may cause over HTTP; None: no faults. The test kit's broker sets it.
     test_controls: TestControls | None = None
 
     def __init__(

@@ -68,7 +68,7 @@ def reader_of(args: argparse.Namespace) -> FolderReader | BookKeeperReader:
 def data_dir_of(args: argparse.Namespace, target: str) -> Path:
     """The folder of `--data-dir`, or the default one, for the topic `target`.
 
-    Raises CliError if there is none: the user may have meant a path that does not exist.
+    Raises CliError if the folder is missing: the user may have meant a path that does not exist.
     """
     folder: Path = args.data_dir or DEFAULT_DATA_DIR
     if folder.is_dir():

@@ -228,7 +228,7 @@ class Registration:
             log.info("%s is the leader now", self.me.broker_id)
 
     async def leader(self) -> Found | None:
-        """The leader; None while there is none."""
+        """The leader; None while one is being elected."""
         try:
             data, _ = await self._session.get(LEADER)
         except coordination.NodeMissingError:

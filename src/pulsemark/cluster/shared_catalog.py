@@ -69,7 +69,7 @@ Seen = tuple[int, str]
 """Number and mark of the newest record that was read. No two records have one mark."""
 NO_RECORD: Seen = -1, ""
 Known = tuple[bytes | None, int]
-"""A value, None if there is none, and its node's version, -1 if there is no node."""
+"""A value and its node's version; None and -1 if there is no node."""
 Hearer = Callable[[str, str, bytes | None], None]
 
 

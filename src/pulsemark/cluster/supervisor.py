@@ -60,7 +60,7 @@ class WorkersFolder:
     """The folder with the data of all workers, locked until it is closed."""
 
     def __init__(self, folder: Path, workers: int) -> None:
-        """Check and lock the folder; make it if there is none. Raises WorkersError, OSError."""
+        """Check and lock the folder; make it if it is missing. Raises WorkersError, OSError."""
         if not 1 <= workers <= MAX_WORKERS:
             raise WorkersError(f"--workers {workers}: there can be 1 to {MAX_WORKERS} workers")
         self.folder = folder

@@ -178,7 +178,7 @@ def delete_before(ledger: ManagedLedger, index: int) -> None:
 
 
 def _until(ledger: ManagedLedger, rules: CleanerRules, now_ms: int) -> Position | None:
-    """The last entry to include; None: there is none."""
+    """The last entry to include; None: no entry is old enough."""
     first, last = ledger.first_position, ledger.last_position
     if first is None or last is None:
         return None

@@ -61,7 +61,7 @@ class CompactionReport:
     horizon: Position | None
     """The last entry that the view covers; None: the topic never had any."""
     generation: int = 0
-    """The generation of the view that counts now; 0: there is none."""
+    """The generation of the view that counts now; 0: no view does."""
     first_index: int = 0
     """The first index of the view's range; messages before it were deleted or are too old."""
     entries_kept: int = 0

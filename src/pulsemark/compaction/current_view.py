@@ -311,7 +311,7 @@ def newest_view(
     """The newest finished view in a folder that another process may be writing to.
 
     It may be one that a compaction is about to make current: it says the same and more. ``known``
-    is returned if there is none that is newer.
+    is returned unless a newer one exists.
     """
     prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
     names = {header.topic for header in folder.headers() if header.topic.startswith(prefix)}

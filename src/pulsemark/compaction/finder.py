@@ -45,7 +45,7 @@ class CompactedFinder:
     def by_time(self, time_ms: int, *, method: SearchMethod = SearchMethod.INDEX) -> Found:
         """The first surviving entry at or after the log's first whose time is >= ``time_ms``.
 
-        Its own time may be lower if times are not in order. The end if there is none.
+        Its own time may be lower if times are not in order. Without such an entry it is the end.
         """
         return self._ask(
             lambda view, log: self._by_time(view, log, time_ms, method),

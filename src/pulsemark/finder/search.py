@@ -45,8 +45,8 @@ class SearchMethod(Enum):
 class Found:
     """An entry found by time.
 
-    ``end`` is True if there is none: then ``position``, ``index`` and ``first_index`` are those of
-    the next entry, and ``time_ms``, the entry's time, is 0.
+    ``end`` is True without such an entry: then ``position``, ``index`` and ``first_index`` are
+    those of the next entry, and ``time_ms``, the entry's time, is 0.
     """
 
     position: Position

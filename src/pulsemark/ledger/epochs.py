@@ -131,7 +131,7 @@ def ledger_extents(runs: Sequence[Run]) -> tuple[LedgerExtent, ...]:
 
 
 def common_end(mine: Sequence[LedgerExtent], others: Sequence[LedgerExtent]) -> Position | None:
-    """The position up to which a log and its copy have the same entries; None: they share none.
+    """The position up to which a log and its copy are equal; None: no entry is in both.
 
     A ledger has one writer. So logs that keep positions are equal up to the place where their last
     common ledger ends first, even if an owner lost its log's end in a power cut and went on in the

@@ -141,7 +141,7 @@ class Seen:
 
 
 def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
-    """When entries were first seen whose append times are in the future; None: there are none.
+    """When entries were first seen whose append times are in the future; None: no entry's is.
 
     If the clock went a day ahead and back, new entries get tomorrow's times for a day. So the
     metadata store notes when that was first seen, and how far the log went: the entries up to there
@@ -164,7 +164,7 @@ def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
 
 
 def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | None:
-    """The last of the first entries older than ``ttl_ms``; None: none. Raises ValueError."""
+    """The last of the entries older than ``ttl_ms``; None: no entry is. Raises ValueError."""
     if ttl_ms <= 0:
         raise ValueError(f"ttl_ms must be positive, not {ttl_ms}")
     first = log.first_position
@@ -212,7 +212,7 @@ def size_bytes(log: TopicLog, start: Position = EARLIEST) -> int:
 
 
 def _first_row_at(segment: Run, offset: int) -> int:
-    """The first row whose record begins at or after ``offset``; ``entry_count`` if none does."""
+    """The first row whose record begins at or after ``offset``; else ``entry_count``."""
     rows = range(segment.cut_rows, segment.entry_count)
     return segment.cut_rows + bisect_left(rows, offset, key=lambda row: segment.row(row).offset)
 

@@ -123,11 +123,11 @@ class Run(ABC):
 
     @abstractmethod
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
-        """The first row whose running maximum of times is >= ``time_ms``; ``limit`` if none is."""
+        """The first row whose running maximum of times is >= ``time_ms``; else ``limit``."""
 
     @abstractmethod
     def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
-        """The row with the run's message number ``message``; ``limit`` if none has it."""
+        """The row with the run's message number ``message``; else ``limit``."""
 
     @abstractmethod
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:

@@ -1369,7 +1369,7 @@ class ManagedLedger(SubscribedLog):
         try:
             self.controls.close()
             if self.transactions is not None:
-                # `end_position` is that of the next entry, of which there is none any more.
+                # `end_position` is that of the next entry, which will not come any more.
                 self.transactions.close(TopicLog(self.name, self._segments))
         except LedgerError as error:
             _log.warning(
@@ -1391,9 +1391,9 @@ class ManagedLedger(SubscribedLog):
 
     def _check_usable(self) -> None:
         """As `_check_open`, for what is possible on a terminated topic, too."""
-        if self._refused_by is not TopicTerminatedError:
-            self._check_open()
         self._state.check()
+        if self._refused_by is StoreClosedError:
+            raise StoreClosedError(self.name)
 
 
 def _mark(base: BrokerEntryMetadata) -> NewEntries:

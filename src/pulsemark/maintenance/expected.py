@@ -97,7 +97,7 @@ class LogEnds:
     has_holes: bool = False
     """Whether it is read in its compacted form: what is missing between entries is no loss."""
     stable_index: int | None = None
-    """Messages from this one on are of a transaction that is open, or after one; None: none are."""
+    """The first message of an open transaction, or after one; None: no transaction is open."""
 
 
 def ends_of(log: TopicLog, expected: Expected) -> LogEnds:
@@ -120,7 +120,7 @@ def lost_head(log: TopicLog, listed: Iterable[SegmentId]) -> Expected:
 
 
 def _place_of(segments: Sequence[Run]) -> SegmentId:
-    """The place of the only segment in the catalog's order; before all others if there is none."""
+    """The first segment's place in the catalog's order; without a segment before all others."""
     return (segments[0].ledger_id, segments[0].header.segment_no) if segments else (-1, -1)
 
 

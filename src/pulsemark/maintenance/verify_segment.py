@@ -289,7 +289,7 @@ class IndexCheck:
     """Checks one index file. Give it every row, in order, then read ``problems``."""
 
     def __init__(self, file: IndexFile | None, plan: SegmentPlan) -> None:
-        """``file`` is that of the segment's index; None: there is none. Raises OSError."""
+        """``file`` is that of the segment's index; None: it is missing. Raises OSError."""
         self._file = file
         self._path = index_path(plan.path)
         self._header = header = plan.link.header

@@ -114,7 +114,7 @@ class HasKeysStamper(BuiltInStamper, name="has-keys", field="has_keys"):
         return cls(opens_batches=bool(argument.strip()))
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write `has_keys` if there is a key, or if it is known that there is none."""
+        """Write `has_keys` if it is known whether there is a key."""
         if not context.is_message:
             return
         message = context.message_metadata()

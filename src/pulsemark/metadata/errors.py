@@ -25,6 +25,10 @@ class MessageFormatError(
     reason: str
     offset: int
 
+    # Faster than that of all errors: a search meets one in each entry that is no message.
+    def __init__(self, reason: str, offset: int) -> None:
+        self.reason, self.offset = reason, offset
+
 
 class ChecksumError(
     FactsError,

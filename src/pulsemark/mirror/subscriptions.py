@@ -140,7 +140,7 @@ class SubscriptionCarrier:
     def _after(
         self, topic: str, ledgers: Sequence[LedgerExtent], position: SourcePosition
     ) -> Position | None:
-        """The first copy after a position in the source; None: there is none yet."""
+        """The first copy after a position in the source; None: it is not copied yet."""
         *starts, total = accumulate(
             (each.end_entry_id - each.first.entry_id for each in ledgers), initial=0
         )

@@ -191,7 +191,7 @@ class Extent:
         return cls(log, min(first, end), end, ends)
 
     def index_at(self, time_ms: int) -> int:
-        """The first message of the first entry at or after a time; the next index if none is."""
+        """The first message of the first entry at or after a time; else the next index."""
         found = finder_for(self.log).by_time(time_ms)
         return self.next_index if found.end else min(found.first_index, self.next_index)
 

@@ -301,7 +301,7 @@ class BadEntries:
             self._rows.append((position, reason))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of bad entries since the last call; nothing if there are none."""
+        """The rows of bad entries since the last call."""
         if not self._rows:
             return
         positions = np.array([position for position, _ in self._rows], np.int64).reshape(-1, 2)

@@ -145,6 +145,25 @@ def _arrived_bytes(client):
             return 0
 
 
+def test_what_was_unsent_in_an_earlier_pause_does_not_count(broker, topic):
+    """A client that has read since may have as many bytes unsent again; its time begins anew."""
+    with RawClient.from_url(broker.service_url) as client:
+        client.subscribe(topic, "s")
+        (session,) = sessions_of(broker, topic)
+
+        async def pause_twice(running):
+            now_s = asyncio.get_running_loop().time()
+            session._pauses.begin(Pause.UNSENT)
+            session.check_time(now_s)
+            session.output_freed()
+            session._pauses.begin(Pause.UNSENT)
+            session.check_time(now_s + 3 * running.config.keep_alive_interval_ms / 1000)
+            session.output_freed()
+
+        broker.call(pause_twice)
+        client.ping()
+
+
 def test_who_is_only_paused_keeps_its_place(broker, raw, topic):
     """Its system takes the PING, though the broker does not read an answer."""
     client, _ = paused_client(broker, topic, Pause.RATE)

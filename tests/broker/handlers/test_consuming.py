@@ -471,6 +471,19 @@ def test_stats_of_a_consumer(raw, topic):
     ) == ("c", 0, 3, 5, "Shared")
 
 
+def test_stats_are_answered_also_if_the_consumer_is_closed_by_the_next_command(raw, topic):
+    """Both commands arrive together; a client that waits for the statistics must not time out."""
+    consumer = raw.subscribe(topic, "s")
+    asked, closed = raw.new_id(), raw.new_id()
+    raw.write(
+        commands.consumer_stats(consumer.consumer_id, asked),
+        commands.close_consumer(consumer.consumer_id, closed),
+    )
+    raw.wait_response(closed)
+    with pytest.raises(RequestRefusedError, match="ConsumerNotFound"):
+        raw.wait_response(asked, 5)
+
+
 def test_stats_of_an_unknown_consumer_close_the_connection(broker):
     """As in Pulsar."""
     with RawClient.from_url(broker.service_url) as client:

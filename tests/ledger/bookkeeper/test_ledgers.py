@@ -104,6 +104,24 @@ def test_an_owner_that_pauses_while_it_takes_over_recovers_nothing(
         assert len(cluster.bookies.ledgers) == 1
 
 
+def test_a_cut_reads_nothing_once_it_is_durable() -> None:
+    """What it needs was read before, and is known even if the entries are out of memory again."""
+    cluster = Cluster()
+    with cluster.open() as first:
+        topic = first.open_topic("t")
+        for number in range(10):
+            topic.append(b"%d" % number).commit.wait()
+    with cluster.open() as second:
+        topic = second.open_topic("t")
+        (run,) = topic.segments()
+        assert [run.row(number).next_message for number in range(10)] == [*range(1, 11)]
+        second.engine.access.fetches.forget([run.ledger_id])
+        cluster.bookies.ledgers[run.ledger_id].lost.update(range(10))
+        topic.truncate_tail(5, epoch=1)
+        assert not second.state.is_over
+        assert topic.next_index == 6
+
+
 def test_ledgers_are_as_long_as_pulsars_by_default():
     """Options that do not say it do not give them the length of a data folder's ledgers."""
     lengths = [fitting(given).ledger_entries for given in (None, StoreOptions())]

@@ -1,5 +1,6 @@
 """Opening and reading a store whose files were cut, overwritten or damaged."""
 
+import errno
 import os
 import shutil
 from dataclasses import dataclass
@@ -463,6 +464,23 @@ def test_index_deleted_under_a_live_store_does_no_harm(open_store):
         assert [bytes(e.body) for e in all_entries(topic)] == bodies
     store.close()
     assert [bytes(e.body) for e in all_entries(open_store().open_topic(ORDERS))] == bodies
+
+
+def test_an_index_that_cannot_be_written_again_hides_nothing(tmp_path):
+    """The file is gone and the disk is full: the rows are made from the records all the same."""
+    files = FaultyFiles()
+    with LocalStore.open(tmp_path / "data", files=files) as store:
+        topic = store.open_topic(ORDERS)
+        for number in range(2100):
+            topic.append(b"%d" % number)
+        topic.append(b"last").commit.wait(10)
+        store.drop_read_caches()
+        as_segment(topic.segments()[0]).path.with_suffix(".idx").unlink()
+        files.fail("pwritev", error=errno.ENOSPC, times=None, path_part=".idx")
+        for number in (0, 1500, 0):
+            (entry,) = topic.read(Position(topic.segments()[0].ledger_id, number), max_entries=1)
+            assert bytes(entry.body) == b"%d" % number
+        files.heal()
 
 
 def test_end_and_index_of_a_segment_lost_under_a_live_store(long_sample):

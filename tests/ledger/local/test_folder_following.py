@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from pulsemark.ledger import (
     EARLIEST,
+    FolderLog,
     FolderReader,
     LocalStore,
     StoreOptions,
@@ -128,6 +130,42 @@ def test_a_deleted_topic_is_noticed(tmp_path):
         assert (log.first_index, log.next_index) == (0, 2)
         assert len(log.read(EARLIEST)) == 1
     store.close()
+
+
+class LateLog(FolderLog):
+    """A log whose first renewal waits, as a thread that gets no processor."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.is_first = True
+        self.has_looked, self.may_go_on = threading.Event(), threading.Event()
+
+    def renew(self, *given):
+        """As `FolderLog.renew`."""
+        if self.is_first:
+            self.is_first = False
+            self.has_looked.set()
+            assert self.may_go_on.wait(10)
+        return super().renew(*given)
+
+
+def test_a_slow_refresh_takes_nothing_back_that_another_one_has_shown(tmp_path):
+    """Two threads refresh one log; the one that looked first renews it last."""
+    with LocalStore.open(tmp_path / "data") as store:
+        topic = store.open_topic(TOPIC)
+        append(topic, 3)
+        with FolderReader(tmp_path / "data") as reader:
+            log = LateLog(reader, TOPIC, reader.log(TOPIC).segments())
+            slow = threading.Thread(target=log.refresh)
+            slow.start()
+            assert log.has_looked.wait(10)
+            topic.roll()
+            append(topic, 3)
+            log.refresh()
+            assert log.next_index == 12
+            log.may_go_on.set()
+            slow.join()
+            assert log.next_index == 12
 
 
 def test_opening_topics_one_by_one_lists_the_folder_once(tmp_path):

@@ -110,7 +110,7 @@ class BacklogQuotas:
                 await self._evict(topic, excess.evicts_to)
 
     async def refusing(self, topic: Topic) -> Excess | None:
-        """The quota for which a topic refuses producers now; None: none. Raises as `check`."""
+        """The quota for which a topic refuses producers; None: it takes them. Raises as `check`."""
         if not self._config.backlog_quota_check_enabled:
             return None
         found = await self._exceeded(topic)

@@ -106,7 +106,7 @@ def free(ledger: ManagedLedger, rules: CleanerRules, figures: TopicCleaning, now
 def truncate(
     ledger: ManagedLedger, end: Position | None, figures: TopicCleaning, now_ms: int
 ) -> None:
-    """Remove all entries before `end`; None: none. Raises LedgerError, OSError."""
+    """Remove all entries before `end`; None: remove nothing. Raises LedgerError, OSError."""
     first = ledger.first_position
     if end is None or first is None or end <= first:
         return

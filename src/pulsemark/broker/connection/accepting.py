@@ -221,8 +221,8 @@ class Listener:
                 partial(self._protocol_of, connection), connection, **how
             )
         except OSError as error:
-            what = "a connection ended while it was accepted"
-            what = what if self._tls is None else "a TLS handshake failed"
+            accepting = "a connection ended while it was accepted"
+            what = accepting if self._tls is None else "a TLS handshake failed"
             log.info("port %d: %s: %s", self.port, what, error)
             connection.close()
         except BaseException:

@@ -134,6 +134,10 @@ class Liveness:
             known = self._since[what] = value, now_s
         return (now_s - known[1]) * 1000
 
+    def changed(self, what: str) -> None:
+        """What `lasts_ms` is asked about had another value meanwhile."""
+        self._since.pop(what, None)
+
     def frame(self, *, is_open: bool, is_new: bool) -> None:
         """Called after a read: whether an incomplete frame has begun, and whether it is new."""
         if not is_open:
@@ -182,7 +186,7 @@ class Liveness:
 
 
 class ReadingPauses:
-    """The reasons that hold now. The transport is read while there are none."""
+    """The reasons that hold now. The transport is read while it is empty."""
 
     def __init__(self, liveness: Liveness) -> None:
         """`liveness` hears when reading goes on."""
@@ -247,7 +251,7 @@ class Gathering:
     """Decides for one connection when to wait, and when to pause.
 
     Args:
-        wait_s: how long one wait or pause takes; 0: there is none.
+        wait_s: how long one wait or pause takes; 0: it does not wait.
         loop: has the timers.
         take: handles what has arrived.
         set_low_water: says how many bytes must have arrived before the connection is read.
@@ -587,6 +591,7 @@ class Session(asyncio.BufferedProtocol):
         if not self.writable:
             return
         self._pauses.end(Pause.UNSENT)
+        self._liveness.changed("unsent")
         for consumer in tuple(self.consumers.values()):
             if not self.writable:
                 return

@@ -245,8 +245,8 @@ def consumer_stats(session: Session, command: pb.CommandConsumerStats) -> None:
 
 def _answer_stats(session: Session, command: pb.CommandConsumerStats, found: Consumer) -> None:
     subscription = found.subscription
-    if subscription is None:
-        return
+    if subscription is None:  # the next command has closed it
+        raise RefusedError(pb.ServerError.ConsumerNotFound, "Consumer not found")
     flow = subscription.topic.flows.of(found)
     answer = pb.CommandConsumerStatsResponse(
         request_id=command.request_id,

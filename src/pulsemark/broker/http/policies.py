@@ -334,7 +334,7 @@ async def clear_namespace(request: Request, namespace: str) -> None:
 
 @routes.get(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def one_of_namespace(request: Request, namespace: str, key: str) -> Response:
-    """A property's value; without a body if there is none."""
+    """A property's value; without a body if it is not set."""
     return _text((policy_of(request, PROPERTIES, namespace).value or {}).get(key))
 
 

@@ -285,7 +285,7 @@ async def epochs_of(request: Request, path: TopicPath) -> Json:
 
 @routes.get(f"{TOPIC}/messageid/{{time}}", needs.topic("PEEK_MESSAGES"))
 async def message_id_at(request: Request, path: TopicPath, time: str) -> Json:
-    """The first entry at or after a time; if there is none, the id of the next entry."""
+    """The first entry at or after a time; else the id of the next entry."""
     what = "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
     what += "specific topic partition"
     opened = await open_topic(request, path, what=what)

@@ -41,7 +41,7 @@ async def of_another_broker(request: Request, path: TopicPath) -> Json:
 
 
 def _coordinator(request: Request) -> Transactions:
-    """The coordinator. Raises `NotOwnedError`, and `HttpError` 503 if there is none."""
+    """The coordinator. Raises `NotOwnedError`, and `HttpError` 503 if transactions are off."""
     _check_is_on(request)
     services = request.services
     if services.cluster is not None:

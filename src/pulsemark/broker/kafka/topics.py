@@ -94,7 +94,7 @@ class KafkaTopics:
         return TopicName("persistent", self._tenant, self._local, topic)
 
     def name_of_partition(self, topic: str, index: int) -> TopicName | None:
-        """The name of a partition; None: there is none."""
+        """The name of a partition; None: the topic has no such partition."""
         name = self.name_of(topic)
         count = self._topics.partitioned.count_of(name)
         if count:

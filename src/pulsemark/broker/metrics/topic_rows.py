@@ -145,7 +145,7 @@ COMPACTION_FIGURES = (
 
 
 def _compaction_figures(topic: Topic) -> Values | None:
-    """A topic's figures in the order of COMPACTION_FIGURES; None: none began since it was opened.
+    """A topic's figures in the order of COMPACTION_FIGURES; None: it was not compacted.
 
     As in Pulsar, such a topic has none of these metrics.
     """

@@ -192,7 +192,7 @@ class Subscription:
         self.log: ManagedLedger | CompactedLog = topic.ledger
         self.last_advanced_ms = 0
         self.tag_filter: TagFilter | None = None
-        #: The acknowledgements in open transactions; None: none.
+        #: The acknowledgements in open transactions; None: no transaction has any.
         self.pending_acks: PendingAcks | None = None
         self.properties_changed()
         self._waiting_persisted: list[Persisted] = []

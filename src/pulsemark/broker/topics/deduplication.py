@@ -157,7 +157,7 @@ class Deduplication:
     def opened(self, name: str) -> int:
         """Note that a producer was opened: it may go on, even if its last entry had failed.
 
-        Return its highest durable id, -1 if there is none.
+        Return its highest durable id, -1 if no message of it is durable.
         """
         self._settle()
         self._last.pop(name, None)

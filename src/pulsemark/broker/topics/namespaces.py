@@ -128,7 +128,7 @@ class Namespaces(Mapping[str, Settings]):
             call(namespace)
 
     def withdraw(self, namespace: str) -> Settings | None:
-        """Hide a namespace that is being deleted, and return its settings; None: none exists."""
+        """Hide a namespace that is being deleted, and return its settings; None: it is missing."""
         settings = self._settings.pop(namespace, None)
         self._notify(namespace)
         return settings

@@ -70,7 +70,7 @@ class Joined:
             self._keys.setdefault(transaction, set()).add(key)
 
     def refusal(self, key: Hashable) -> str:
-        """The reason why a transaction may never write again; "": none is known."""
+        """The reason why a transaction may never write again; "": it may."""
         return self._refused.get(key, "")
 
     def refuse(self, key: Hashable, reason: str) -> None:

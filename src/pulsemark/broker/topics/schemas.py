@@ -190,7 +190,7 @@ class Schemas:
                 return number
 
     async def version_of(self, topic: TopicName, schema: Schema) -> int | None:
-        """The version of the same definition, byte for byte as in Pulsar; None: there is none."""
+        """The version of the same definition, compared by bytes as in Pulsar; None: no version."""
         return _same_bytes(await self.live(topic), schema)
 
     async def compare(self, function: Callable[..., Any], *arguments: Any) -> Any:

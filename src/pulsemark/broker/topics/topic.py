@@ -314,7 +314,7 @@ class Topic(HomeTopic):
     def finding_last_id(
         self, compacted: CompactedLog | None = None
     ) -> Generator[object, None, MessageId]:
-        """Find the id of the last message consumers can get, in pieces; (-1, -1): there is none.
+        """Find the id of the last message for consumers, in pieces; (-1, -1): they get no message.
 
         A piece that is a future must be waited for: a large entry is converted in a thread. Control
         entries at the end are no messages: they are skipped backwards, one in each piece, and only

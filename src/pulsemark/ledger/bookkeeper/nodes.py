@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -82,10 +83,13 @@ class RunRecord:
     """Entries from here on were not acknowledged and do not count; -1: all of them count."""
 
 
+_ROW = attrgetter(*(spec.name for spec in fields(RunHeader)[2:]))
+"""A header's fields, without name and id of the topic, in their order."""
+
+
 def pack_log(name: str, topic_id: int, records: list[RunRecord]) -> bytes:
     """Encode a topic's list."""
-    # The header's fields, without name and id of the topic, in their order.
-    rows = [[*astuple(r.header)[2:], r.cut_rows, r.end_entry_id] for r in records]
+    rows = [[*_ROW(each.header), each.cut_rows, each.end_entry_id] for each in records]
     content = {"version": FORMAT, "topic": name, "id": topic_id, "runs": rows}
     data = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     return data if len(data) < _PLAIN_BELOW_BYTES else _COMPRESSED + zlib.compress(data)

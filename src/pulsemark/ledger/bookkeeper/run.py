@@ -32,6 +32,13 @@ def end_offset(length: int, entry_id: int) -> int:
 _READ_BYTES = 4 << 20
 
 
+class _Known(NamedTuple):
+    """What is kept of an entry that was read."""
+
+    row: Row
+    append_time_ms: int
+
+
 class _Block(NamedTuple):
     """Some `Rows`, read from their entries."""
 
@@ -62,8 +69,8 @@ class BookKeeperRun(Run):
         self.is_ready = False  # its ledger is still to be made
         self._written: Columns | None = Columns()
         self._time_max_ms = header.entry_time_floor_ms
-        self._known: Lru[int, Row] = Lru(_ROWS_KEPT)
-        """Rows that were read from their entries."""
+        self._known: Lru[int, _Known] = Lru(_ROWS_KEPT)
+        """By row, of the entries that were read."""
         self._cut_place: tuple[int, int] | None = None
         """Where the head is cut: the row, and the messages before it."""
         self.is_sealed = False
@@ -107,7 +114,7 @@ class BookKeeperRun(Run):
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         written = self._written
-        return written.row(row) if written is not None else self._rows(row, row + 1, io)[0]
+        return written.row(row) if written is not None else self._read_rows(row, row + 1, io)[0].row
 
     def has_row(self, row: int) -> bool:
         return self._written is not None or self._known.get(row) is not None
@@ -124,8 +131,8 @@ class BookKeeperRun(Run):
             return self._written
         first = row // BLOCK_ROWS * BLOCK_ROWS
         before = self._next_before(first)
-        rows = self._rows(first, min(first + BLOCK_ROWS, self.entry_count), io)
-        times, nexts, offsets, _ = zip(*rows, strict=True)
+        known = self._read_rows(first, min(first + BLOCK_ROWS, self.entry_count), io)
+        times, nexts, offsets, _ = zip(*(each.row for each in known), strict=True)
         return _Block(first, before, times, nexts, offsets)
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
@@ -141,9 +148,9 @@ class BookKeeperRun(Run):
             return written.find_message(message, limit)
         return bisect_right(range(limit), message, key=lambda row: self.row(row, io).next_message)
 
-    def _rows(self, row: int, end: int, io: IoCount | None) -> list[Row]:
+    def _read_rows(self, row: int, end: int, io: IoCount | None = None) -> list[_Known]:
         """The rows before ``end``, of which those that are not known are read."""
-        rows: list[Row] = []
+        rows: list[_Known] = []
         while (at := row + len(rows)) < end:
             # The limit counts what an earlier attempt read before its WouldBlockError.
             known = self._known.get(at)
@@ -156,11 +163,12 @@ class BookKeeperRun(Run):
                 rows.append(self._keep(number, entry, self._facts(number, entry)))
         return rows
 
-    def _keep(self, row: int, entry: LedgerEntry, facts: Facts) -> Row:
+    def _keep(self, number: int, entry: LedgerEntry, facts: Facts) -> _Known:
         end = end_offset(entry.length, entry.entry_id)
         start = end - len(entry.payload) - HEAD.size
-        kept = Row(facts.time_max_ms, facts.index + 1 - self.first_index, start, end)
-        self._known.put(row, kept)
+        row = Row(facts.time_max_ms, facts.index + 1 - self.first_index, start, end)
+        kept = _Known(row, facts.append_time_ms)
+        self._known.put(number, kept)
         return kept
 
     def _next_before(self, row: int) -> int:
@@ -213,7 +221,7 @@ class BookKeeperRun(Run):
             if row > first_row and size > max_bytes:
                 return
             yield row, entry
-            next_before = self._keep(row, stored, facts).next_message
+            next_before = self._keep(row, stored, facts).row.next_message
             row += 1
 
     def _entry(self, row: int, stored: LedgerEntry, facts: Facts, next_before: int) -> Entry:
@@ -293,8 +301,9 @@ class BookKeeperRun(Run):
             return header.stamp_floor_ms, header.entry_time_floor_ms, 0
         if written is not None:
             return written.append_times[last], written.times[last], written.nexts[last]
-        facts = self._facts(last, self._fetch(last, last, _READ_BYTES)[0])
-        return facts.append_time_ms, facts.time_max_ms, facts.index + 1 - self.first_index
+        # Known, as `chunk` is asked for before a cut: a durable cut must not fail by reading.
+        row, append_time_ms = self._read_rows(last, entry_count)[0]
+        return append_time_ms, row.time_ms, row.next_message
 
     def cut_head(self, rows: int) -> None:
         with suppress(DamagedRecordError):

@@ -107,7 +107,7 @@ class PositionRanges:
         return block is not None and bool(block.bits >> (position[1] & (BLOCK_ENTRIES - 1)) & 1)
 
     def end_of(self, position: Position) -> int | None:
-        """The last entry id of the range that holds ``position``; None if none does."""
+        """The last entry id of the range that holds ``position``; None if it is in no range."""
         if position not in self:
             return None
         ledger_id, number = position[0], position[1] >> _SHIFT

@@ -57,15 +57,16 @@ class FolderLog(TopicLog):
         if self._reader.refresh([self]):
             raise TopicNotFoundError(self.name)
 
-    def renew(self, headers: Sequence[SegmentHeader], lost: Collection[int] = ()) -> bool:
-        """As ``refresh``, with the headers of the topic's segments as they are now.
+    def renew(self, lost: Collection[int] = ()) -> bool:
+        """As ``refresh``, by what the reader saw last in the folder.
 
         ``lost`` is as in `FolderReader.logs`. False: it has no segments any more, and stays as it
         was.
         """
         with self._refreshing:
             known = cast("Sequence[Segment]", self._segments)
-            segments = self._reader.open(headers, known, lost)
+            # Asked for here: what another thread has shown meanwhile is not taken back.
+            segments = self._reader.open(self._reader.headers_of(self.name), known, lost)
             if segments:
                 self._segments = segments
             return bool(segments)
@@ -134,6 +135,11 @@ class FolderReader:
                 self._scan_headers()
             return [self._headers[each] for each in sorted(self._headers)]
 
+    def headers_of(self, topic: str) -> Sequence[SegmentHeader]:
+        """The headers of a topic's segments, as the reader saw them last."""
+        with self._lock:
+            return self._by_topic.get(topic, ())
+
     def log(self, topic: str) -> FolderLog:
         """One topic, as it is now; a short name is completed as by `TopicStore.open_topic`.
 
@@ -168,8 +174,7 @@ class FolderReader:
         """
         with self._lock:
             self._scan_headers()
-            by_topic = self._by_topic
-        return [log.name for log in logs if not log.renew(by_topic.get(log.name, ()), lost)]
+        return [log.name for log in logs if not log.renew(lost)]
 
     def logs_of(
         self, segments: Mapping[str, Iterable[SegmentId]], *, lost: Collection[int] = ()

@@ -356,7 +356,7 @@ def _sets(table: EntryTable) -> Ints:
 
 
 def _converted(table: EntryTable, row: int, max_bytes: int) -> bytes | None:
-    """Convert a set to headers-and-payload; None if the prefix says it is none."""
+    """Convert a set to headers-and-payload; None if the prefix says it is something else."""
     view = memoryview(table.data)
     body_at = int(table.body_starts[row])
     prefix = peek(view[int(table.starts[row]) : body_at])

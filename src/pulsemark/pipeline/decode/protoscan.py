@@ -66,10 +66,10 @@ class Want(Enum):
     """The form in which a wanted field is returned."""
 
     VARINT = "varint"
-    """``values``: the number, ABSENT if there is none. Numbers from 2^63 on wrap (int64); 2^63
-    itself gives the same value as 2^63 + 1, so that it is not taken for ABSENT."""
+    """``values``: the number, ABSENT if the field is missing. Numbers from 2^63 on wrap (int64);
+    2^63 itself gives the same value as 2^63 + 1, so that it is not taken for ABSENT."""
     SPAN = "span"
-    """``starts`` and ``ends`` of the bytes; ABSENT if there are none."""
+    """``starts`` and ``ends`` of the bytes; ABSENT if the field is missing."""
     SPANS = "spans"
     """A repeated field: spans of all occurrences, each with its lane, in the order of lanes."""
     COUNT = "count"

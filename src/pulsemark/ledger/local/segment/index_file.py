@@ -125,7 +125,7 @@ def index_head(header: SegmentHeader) -> bytes:
 def open_index(
     files: Files, segment: Path, segment_id: SegmentId, head: bytes = b""
 ) -> Iterator[IndexFile | None]:
-    """The index file of a segment, for the length of a ``with`` block; None: there is none."""
+    """The index file of a segment, for the length of a ``with`` block; None: it is missing."""
     with ExitStack() as opened:
         try:
             fd = opened.enter_context(files.opened(index_path(segment)))

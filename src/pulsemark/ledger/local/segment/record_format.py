@@ -227,7 +227,7 @@ def split_records(data: Buffer, offsets: Sequence[int]) -> list[memoryview]:
 
 
 def body_damage(fields: RecordFields, record: memoryview) -> str | None:
-    """The damage to the body of ``record``, which begins at its marker; None: none."""
+    """The damage to the body of ``record``, which begins at its marker; None: it is whole."""
     if len(record) < fields.record_size_bytes:
         return "the body is cut off"
     body_at = RECORD_HEADER_SIZE + fields.prefix_size_bytes

@@ -336,10 +336,17 @@ class TimeIndex:
             index_lost_rows(fresh, limit, following[0] if following else self.next_message)
             chunk = fresh._chunks[number]
             if not self._fds.read_only:
-                with self._to_write() as file:
-                    file.write_head()
-                    file.write_chunk(number, chunk)
+                self._rewrite(number, chunk)
         return chunk
+
+    def _rewrite(self, number: int, chunk: Chunk) -> None:
+        """Write a chunk and the head again. Readers have the chunk also if the disk is full."""
+        try:
+            with self._to_write() as file:
+                file.write_head()
+                file.write_chunk(number, chunk)
+        except OSError as error:
+            _log.warning("%s: the chunk is not written yet: %s", self._path, error)
 
     # Looking up
 
