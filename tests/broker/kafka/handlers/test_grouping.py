@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -234,13 +235,15 @@ def test_a_member_leaves_though_its_connection_is_lost_at_once(kafka_broker, raw
     with RawKafka.from_url(kafka_broker.kafka_url) as client:
         client.call(MetadataRequest, 1, topics=[])
         (session,) = set(kafka_broker.broker.services.kafka_sessions) - before
-        handle = session._handle
+        take = session.connection.take
 
-        def handle_and_lose(request):
-            handle(request)
-            session.abort()
+        def take_and_lose():
+            request = take()
+            if request is not None:
+                asyncio.get_running_loop().call_soon(session.abort)
+            return request
 
-        session._handle = handle_and_lose
+        session.connection.take = take_and_lose
         client.send(LeaveGroupRequest, 2, group_id=topic, member_id=member_id)
         until_s = time.monotonic() + 5
         fields = {"group_id": topic, "generation_id": generation, "member_id": member_id}
