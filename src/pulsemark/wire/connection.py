@@ -440,8 +440,7 @@ Event: TypeAlias = Command | Send | Message | Unsupported
 RunEvent: TypeAlias = Command | Sends | Unsupported
 RUN_MAX = 32
 """The most SENDs in one `Sends`: between two events the caller decides whether to go on."""
-_SEND = int(_T.SEND)
-_MESSAGE = int(_T.MESSAGE)
+_WITH_ENTRY: dict[int, type[Send | Message]] = {_T.SEND: Send, _T.MESSAGE: Message}
 _ADMITTED = {Role.SERVER: TO_SERVER, Role.CLIENT: TO_CLIENT}
 _HANDSHAKE = {Role.SERVER: _T.CONNECT, Role.CLIENT: _T.CONNECTED}
 _BEFORE_HANDSHAKE = {
@@ -479,7 +478,11 @@ _ORDINARY_SEND = re.compile(
 )
 # The commands that come once per message, per acknowledgement or per some messages.
 _FAST_PARSERS: dict[Role, dict[int, Callable[[bytearray], Any]]] = {
-    Role.SERVER: {_T.ACK: _fast_parser(CommandAck), _T.FLOW: _fast_parser(CommandFlow)},
+    Role.SERVER: {
+        _T.SEND: _fast_parser(CommandSend),
+        _T.ACK: _fast_parser(CommandAck),
+        _T.FLOW: _fast_parser(CommandFlow),
+    },
     Role.CLIENT: {
         _T.MESSAGE: _fast_parser(CommandMessage),
         _T.SEND_RECEIPT: _fast_parser(CommandSendReceipt),
@@ -610,8 +613,8 @@ class Connection(FrameBuffer):
             if parse is not None and command[0] == 0x08 and command[2] == kind << 3 | 2:
                 body = parse(command[4:])
                 if body is not None:
-                    if kind == _MESSAGE:  # it has neither text nor such values
-                        return Message(body, payload)
+                    if kind in _WITH_ENTRY:  # it has neither text nor such values
+                        return _WITH_ENTRY[kind](body, payload)
                     self._check_values(kind, body)
                     return Command(kind, body)
         return self._decode_any(command, payload)
@@ -642,11 +645,7 @@ class Connection(FrameBuffer):
         if kind == _HANDSHAKE[self.role]:
             self._take_over_limit(body)
             self.finish_handshake()
-        if kind == _SEND:
-            return Send(body, payload)
-        if kind == _MESSAGE:
-            return Message(body, payload)
-        return Command(kind, body)
+        return _WITH_ENTRY[kind](body, payload) if kind in _WITH_ENTRY else Command(kind, body)
 
     def _check_allowed(self, kind: int) -> None:
         """Refuse a command that is not allowed now, or that the peer may not send."""
