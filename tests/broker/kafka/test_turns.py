@@ -451,6 +451,38 @@ def test_a_large_request_has_its_place_to_its_end(kafka_broker, raw, topic, monk
     raw.call(OffsetCommitRequest, 2, **commit_fields(topic, range(COUNT)))
 
 
+def test_only_so_much_goes_on_without_its_client(kafka_broker, raw, topic, monkeypatch):
+    """Else clients that commit and go would take any amount of memory."""
+    alive, begun, may_end = [], [], threading.Event()
+    checked = grouping.checked_offsets
+
+    async def slow(session, request, **since):
+        alive.append(request)
+        begun.append(request)
+        try:
+            await asyncio.to_thread(may_end.wait, 30)
+        finally:
+            alive.remove(request)
+        return await checked(session, request, **since)
+
+    monkeypatch.setattr(grouping, "checked_offsets", slow)
+    monkeypatch.setattr(endpoint, "MAX_PARTS_GOING_ON", 2 * (2 + COUNT + endpoint.PARTS_OF_WORK))
+    sessions = kafka_broker.broker.services.kafka_sessions
+    until_s = time.monotonic() + 30
+    for number in range(6):
+        with RawKafka.from_url(kafka_broker.kafka_url) as client:
+            client.send(OffsetCommitRequest, 2, **commit_fields(topic, range(COUNT)))
+            while len(begun) <= number:
+                assert time.monotonic() < until_s
+                time.sleep(0.001)
+    while len(sessions) > 1 or len(alive) > 2:
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
+    assert len(alive) == 2
+    may_end.set()
+    assert raw.call(OffsetCommitRequest, 2, **commit_fields(topic, range(COUNT))).topics
+
+
 def test_a_few_sets_are_stored_at_once(raw, made, slices):
     """Ordinary requests wait for no turn."""
     raw.produce(made, record_set([b"open"]))

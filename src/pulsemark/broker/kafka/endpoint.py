@@ -79,7 +79,7 @@ class Handler:
     #: How many parts the request or its answer has (topics, partitions, groups, settings), as is
     #: known before the work begins.
     parts: Callable[[KafkaSession, Request], int]
-    #: Whether the coroutine goes on when its client goes away, without waiting for the answer.
+    #: Whether the coroutine goes on when its client goes away (`Endpoint.going_on`).
     goes_on: bool = False
 
 
@@ -134,6 +134,9 @@ CHECKED_AT_ONCE = 2
 LARGE_SETS_AT_ONCE = 2
 #: A request with more parts is a large one.
 MANY_PARTS = 2_000
+#: The most parts of all work that goes on when its clients go away, and what each counts beside
+#: its parts: a part takes about 200 bytes, and a connection that has ended 10 KiB.
+MAX_PARTS_GOING_ON, PARTS_OF_WORK = 100_000, 50
 #: Input that is not counted as input memory; more of it is not read while a request waits.
 FREE_INPUT_BYTES = 64 * 1024
 #: With more topics or partitions, an answer is encoded in a thread.
@@ -322,10 +325,11 @@ class KafkaSession(asyncio.BufferedProtocol):
 
     def _handle(self, request: Request) -> None:
         handler = self._handlers[request.api.key]
-        if request.undecoded is None and handler.parts(self, request) <= MANY_PARTS:
+        parts = MANY_PARTS + 1 if request.undecoded is not None else handler.parts(self, request)
+        if parts <= MANY_PARTS:
             work = handler.run(self, request)
             if work is not None and handler.goes_on:
-                work = _waited(asyncio.ensure_future(work))
+                work = self.endpoint.going_on(work, parts)
         else:
             work = self._handle_large(request, goes_on=handler.goes_on)
         if work is not None and self.is_closed:
@@ -676,6 +680,8 @@ class Endpoint:
         #: Requests with large bodies or many parts that are handled at the same time: decoded they,
         #: and their answers, take a hundred times their size.
         self.large_requests = asyncio.Semaphore(LARGE_AT_ONCE)
+        #: Of all work that goes on without its clients.
+        self._parts_going_on = 0
         #: Sets that are checked in a thread.
         self.checks = asyncio.Semaphore(CHECKED_AT_ONCE)
         #: Sets that may take much more memory and time in a thread, produced and fetched.
@@ -798,6 +804,23 @@ class Endpoint:
         text = "Fetch sessions that made room for others"
         yield f"{prefix}s_evicted", text, fetching.evictions
         yield from self.figures.rows()
+
+    def going_on(self, work: Coroutine[Any, Any, None], parts: int) -> Coroutine[Any, Any, None]:
+        """Begin work that goes on when its client goes away, and return what waits for it.
+
+        What would be more than `MAX_PARTS_GOING_ON` ends with its client, as other work does.
+        """
+        parts += PARTS_OF_WORK
+        if self._parts_going_on + parts > MAX_PARTS_GOING_ON:
+            return work
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._parts_going_on -= parts
+
+        self._parts_going_on += parts
+        working = asyncio.ensure_future(work)
+        working.add_done_callback(ended)
+        return _waited(working)
 
     async def in_lane(
         self, lane: asyncio.Semaphore, function: Callable[..., T], *args: object
