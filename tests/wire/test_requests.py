@@ -47,7 +47,7 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
         "topic": "t", "request_id": "1",
     }),
     (commands.get_topics_of_namespace("t/n", 1, topics_pattern="x.*"), T.GET_TOPICS_OF_NAMESPACE, {
-        "request_id": "1", "namespace": "t/n", "topics_pattern": "x.*",
+        "request_id": "1", "namespace": "t/n", "mode": "PERSISTENT", "topics_pattern": "x.*",
     }),
     (commands.watch_topic_list("t/n", 1, 2, "x.*", "00"), T.WATCH_TOPIC_LIST, {
         "request_id": "1", "watcher_id": "2", "namespace": "t/n", "topics_pattern": "x.*",

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 from ..proto import pulsar_api_pb2 as pb
@@ -211,9 +211,12 @@ class BrokerConnection:
     # ---- the connection ----------------------------------------------------------------------
 
     def connect(
-        self, *, client_version: str = CLIENT_VERSION, **fields: Any
+        self,
+        *,
+        client_version: str = CLIENT_VERSION,
+        **fields: Unpack[commands.ConnectFields],
     ) -> pb.CommandConnected:
-        """Send CONNECT and wait for CONNECTED; `fields` as in commands.connect.
+        """Send CONNECT and wait for CONNECTED.
 
         Raises RequestRefusedError after an ERROR.
         """
@@ -314,9 +317,9 @@ class BrokerConnection:
         *,
         producer_id: int | None = None,
         timeout_s: float | None = None,
-        **options: Any,
+        **options: Unpack[commands.ProducerOptions],
     ) -> ProducerChannel:
-        """Open a producer; `options` as in commands.producer."""
+        """Open a producer."""
         if producer_id is None:
             producer_id = self.new_id()
         request_id = self.new_id()
@@ -335,9 +338,9 @@ class BrokerConnection:
         earliest: bool = False,
         consumer_id: int | None = None,
         timeout_s: float | None = None,
-        **options: Any,
+        **options: Unpack[commands.SubscribeOptions],
     ) -> RawConsumer:
-        """Open a consumer; `options` as in commands.subscribe. It has no permits yet."""
+        """Open a consumer. It has no permits yet."""
         if consumer_id is None:
             consumer_id = self.new_id()
         if earliest:
@@ -460,9 +463,9 @@ class ProducerChannel:
         *headers_and_payload: Buffer,
         sequence_id: int | None = None,
         num_messages: int = 1,
-        **fields: Any,
+        **fields: Unpack[commands.SendFields],
     ) -> int:
-        """Queue a SEND of any bytes, in one or more pieces; `fields` as in commands.send_header.
+        """Queue a SEND of any bytes, in one or more pieces.
 
         Returns its sequence id, by default the next one.
 

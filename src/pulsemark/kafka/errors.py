@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
+from typing import ParamSpec
+
+P = ParamSpec("P")
 
 
 class Code(IntEnum):
@@ -103,10 +105,10 @@ class KafkaError(Exception):
         self.message = message[:MESSAGE_LENGTH]
 
 
-def code_of(check: Callable[..., None], *args: Any, **named: Any) -> Code:
+def code_of(check: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Code:
     """The code with which a call is refused; NONE: it is not."""
     try:
-        check(*args, **named)
+        check(*args, **kwargs)
     except KafkaError as refusal:
         return refusal.code
     return Code.NONE

@@ -7,7 +7,7 @@ partition, has the error. So it works for all requests whose answers have errors
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -172,7 +172,7 @@ class _Silent:
 def faulty_handlers(broker: FaultyBroker, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
     """The handlers of requests, with the broker's faults."""
     return {
-        key: Handler(partial(_run, broker, handler), handler.parts)
+        key: replace(handler, run=partial(_run, broker, handler))
         for key, handler in handlers.items()
     }
 

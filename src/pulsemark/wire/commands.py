@@ -12,16 +12,16 @@ of the whole. SEND_RECEIPT, MESSAGE and SEND, of which there is one per message,
 from varints without a protobuf object: about a third of the time. The tests hold every one of
 them equal to protobuf's own bytes.
 
-Names and defaults are PulsarApi's: `**fields` are more fields of the body. A field that is not
-given is not sent. Clients write error texts to their logs, so error texts must not
-contain secrets.
+Defaults are PulsarApi's. `**fields` are rarer fields of the body, by PulsarApi's names; another
+name raises ValueError. Clients write error texts to their logs, so error texts must not contain
+secrets.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
 
 from google.protobuf.message import Message
 
@@ -203,6 +203,14 @@ def message_frames(
     return parts
 
 
+class SendFields(TypedDict, total=False):
+    """Rarer fields of SEND."""
+
+    highest_sequence_id: int | None
+    is_chunk: bool
+    marker: bool
+
+
 def send_header(
     producer_id: int,
     sequence_id: int,
@@ -252,24 +260,24 @@ def _key_values(properties: Mapping[str, str] | None) -> list[pb.KeyValue]:
     return [pb.KeyValue(key=key, value=value) for key, value in (properties or {}).items()]
 
 
-def _builder(body: Any, *order: str) -> Callable[..., bytes]:
-    """A builder of a command whose arguments are its body's fields; the first ones have an order.
-
-    It raises ValueError for another field, and google.protobuf.message.EncodeError if one that is
-    required is missing.
-    """
-
-    def build(*values: object, **fields: object) -> bytes:
-        return frame(body(**dict(zip(order[: len(values)], values, strict=True)), **fields))
-
-    return build
-
-
 # ---- of clients: connection -------------------------------------------------------------------
 
 
-def connect(client_version: str, **fields: Any) -> bytes:
-    """CONNECT: the first command of a client. A proxy sends the `original_*` of its client."""
+class ConnectFields(TypedDict, total=False):
+    """Fields of CONNECT. A proxy sends the `original_*` of its client."""
+
+    protocol_version: int
+    feature_flags: pb.FeatureFlags | None
+    auth_method_name: str | None
+    auth_data: bytes | None
+    proxy_to_broker_url: str | None
+    original_principal: str | None
+    original_auth_data: str | None
+    original_auth_method: str | None
+
+
+def connect(client_version: str, **fields: Unpack[ConnectFields]) -> bytes:
+    """CONNECT: the first command of a client."""
     fields = {"protocol_version": PROTOCOL_VERSION, **fields}
     return frame(pb.CommandConnect(client_version=client_version, **fields))
 
@@ -287,23 +295,83 @@ def auth_response(
 
 # ---- of clients: topics and schemas -----------------------------------------------------------
 
-lookup = _builder(pb.CommandLookupTopic, "topic", "request_id")
-partitioned_metadata = _builder(pb.CommandPartitionedTopicMetadata, "topic", "request_id")
-get_topics_of_namespace = _builder(
-    pb.CommandGetTopicsOfNamespace, "namespace", "request_id", "mode"
-)
-#: Asks for updates when topics are created or deleted.
-watch_topic_list = _builder(
-    pb.CommandWatchTopicList, "namespace", "request_id", "watcher_id", "topics_pattern",
-    "topics_hash",
-)  # fmt: skip
-watch_topic_list_close = _builder(pb.CommandWatchTopicListClose, "request_id", "watcher_id")
-#: A version has 8 bytes, big-endian; None: the newest.
-get_schema = _builder(pb.CommandGetSchema, "topic", "request_id", "schema_version")
-get_or_create_schema = _builder(pb.CommandGetOrCreateSchema, "topic", "request_id", "schema")
+
+def lookup(topic: str, request_id: int, **fields: Any) -> bytes:
+    """LOOKUP: ask which broker serves this topic."""
+    return frame(pb.CommandLookupTopic(topic=topic, request_id=request_id, **fields))
+
+
+def partitioned_metadata(topic: str, request_id: int, **fields: Any) -> bytes:
+    """PARTITIONED_METADATA: ask how many partitions this topic has."""
+    return frame(pb.CommandPartitionedTopicMetadata(topic=topic, request_id=request_id, **fields))
+
+
+def get_topics_of_namespace(
+    namespace: str,
+    request_id: int,
+    mode: pb.CommandGetTopicsOfNamespace.Mode = pb.CommandGetTopicsOfNamespace.PERSISTENT,
+    **fields: Any,
+) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE."""
+    body = pb.CommandGetTopicsOfNamespace(
+        namespace=namespace, request_id=request_id, mode=mode, **fields
+    )
+    return frame(body)
+
+
+def watch_topic_list(
+    namespace: str,
+    request_id: int,
+    watcher_id: int,
+    topics_pattern: str,
+    topics_hash: str | None = None,
+) -> bytes:
+    """WATCH_TOPIC_LIST: ask for updates when topics are created or deleted."""
+    body = pb.CommandWatchTopicList(
+        namespace=namespace,
+        request_id=request_id,
+        watcher_id=watcher_id,
+        topics_pattern=topics_pattern,
+        topics_hash=topics_hash,
+    )
+    return frame(body)
+
+
+def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
+    """WATCH_TOPIC_LIST_CLOSE."""
+    return frame(pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id))
+
+
+def get_schema(topic: str, request_id: int, schema_version: bytes | None = None) -> bytes:
+    """GET_SCHEMA: ask for a version (8 bytes big-endian), or for the newest."""
+    body = pb.CommandGetSchema(topic=topic, request_id=request_id, schema_version=schema_version)
+    return frame(body)
+
+
+def get_or_create_schema(topic: str, request_id: int, schema: pb.Schema) -> bytes:
+    """GET_OR_CREATE_SCHEMA."""
+    return frame(pb.CommandGetOrCreateSchema(topic=topic, request_id=request_id, schema=schema))
 
 
 # ---- of clients: producers --------------------------------------------------------------------
+
+
+class ProducerFields(TypedDict, total=False):
+    """Rarer fields of PRODUCER."""
+
+    schema: pb.Schema | None
+    epoch: int
+    topic_epoch: int | None
+    initial_subscription_name: str | None
+    encrypted: bool
+
+
+class ProducerOptions(ProducerFields, total=False):
+    """All of PRODUCER but its ids and topic."""
+
+    producer_name: str | None
+    properties: Mapping[str, str] | None
+    access_mode: pb.ProducerAccessMode
 
 
 def producer(
@@ -314,7 +382,7 @@ def producer(
     producer_name: str | None = None,
     properties: Mapping[str, str] | None = None,
     access_mode: pb.ProducerAccessMode = pb.Shared,
-    **fields: Any,
+    **fields: Unpack[ProducerFields],
 ) -> bytes:
     """PRODUCER: open a producer. Its epoch counts its reconnections."""
     body = pb.CommandProducer(
@@ -331,21 +399,49 @@ def producer(
 
 
 def send(
-    producer_id: int, sequence_id: int, headers_and_payload: Buffer, **fields: Any
+    producer_id: int,
+    sequence_id: int,
+    headers_and_payload: Buffer,
+    *,
+    num_messages: int = 1,
+    **fields: Unpack[SendFields],
 ) -> list[Buffer]:
-    """SEND as a gather list; headers_and_payload (a buffer of bytes) is not copied.
-
-    `fields` are as in `send_header`.
-    """
-    header = send_header(producer_id, sequence_id, len(headers_and_payload), **fields)
+    """SEND as a gather list; headers_and_payload (a buffer of bytes) is not copied."""
+    size_bytes = len(headers_and_payload)
+    header = send_header(producer_id, sequence_id, size_bytes, num_messages=num_messages, **fields)
     return [header, headers_and_payload]
 
 
-#: From either side; a broker's has NO_REQUEST_ID.
-close_producer = _builder(pb.CommandCloseProducer, "producer_id", "request_id")
+def close_producer(producer_id: int, request_id: int = NO_REQUEST_ID, **fields: Any) -> bytes:
+    """CLOSE_PRODUCER, from either side. A broker's has no request id."""
+    return frame(pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id, **fields))
 
 
 # ---- of clients: consumers --------------------------------------------------------------------
+
+
+class SubscribeFields(TypedDict, total=False):
+    """Rarer fields of SUBSCRIBE."""
+
+    consumer_name: str | None
+    priority_level: int | None
+    durable: bool
+    read_compacted: bool
+    schema: pb.Schema | None
+    start_message_rollback_duration_sec: int
+    keySharedMeta: pb.KeySharedMeta | None
+    consumer_epoch: int | None
+    force_topic_creation: bool
+
+
+class SubscribeOptions(SubscribeFields, total=False):
+    """All of SUBSCRIBE but its ids and names."""
+
+    sub_type: pb.CommandSubscribe.SubType
+    start_message_id: MessageId | None
+    properties: Mapping[str, str] | None
+    subscription_properties: Mapping[str, str] | None
+    initial_position: pb.CommandSubscribe.InitialPosition
 
 
 def subscribe(
@@ -359,7 +455,7 @@ def subscribe(
     properties: Mapping[str, str] | None = None,
     subscription_properties: Mapping[str, str] | None = None,
     initial_position: pb.CommandSubscribe.InitialPosition = pb.CommandSubscribe.Latest,
-    **fields: Any,
+    **fields: Unpack[SubscribeFields],
 ) -> bytes:
     """SUBSCRIBE. A reader's is not durable, and begins at start_message_id."""
     body = pb.CommandSubscribe(
@@ -377,8 +473,9 @@ def subscribe(
     return frame(body)
 
 
-#: Allows the broker to send so many more messages.
-flow = _builder(pb.CommandFlow, "consumer_id", "messagePermits")
+def flow(consumer_id: int, permits: int) -> bytes:
+    """FLOW: allow the broker to send `permits` more messages."""
+    return frame(pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
 
 
 def ack(
@@ -432,21 +529,44 @@ def seek(
     return frame(body)
 
 
-get_last_message_id = _builder(pb.CommandGetLastMessageId, "consumer_id", "request_id")
-#: Deletes the subscription, not only the consumer.
-unsubscribe = _builder(pb.CommandUnsubscribe, "consumer_id", "request_id")
-#: From either side; a broker's has NO_REQUEST_ID.
-close_consumer = _builder(pb.CommandCloseConsumer, "consumer_id", "request_id")
-consumer_stats = _builder(pb.CommandConsumerStats, "consumer_id", "request_id")
+def get_last_message_id(consumer_id: int, request_id: int) -> bytes:
+    """GET_LAST_MESSAGE_ID."""
+    return frame(pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id))
+
+
+def unsubscribe(consumer_id: int, request_id: int, *, force: bool = False) -> bytes:
+    """UNSUBSCRIBE: delete the subscription, not only the consumer."""
+    body = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id, force=force)
+    return frame(body)
+
+
+def close_consumer(consumer_id: int, request_id: int = NO_REQUEST_ID, **fields: Any) -> bytes:
+    """CLOSE_CONSUMER, from either side. A broker's has no request id."""
+    return frame(pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id, **fields))
+
+
+def consumer_stats(consumer_id: int, request_id: int) -> bytes:
+    """CONSUMER_STATS."""
+    return frame(pb.CommandConsumerStats(consumer_id=consumer_id, request_id=request_id))
 
 
 # ---- of a broker: connection ------------------------------------------------------------------
 
 
-#: The handshake succeeded.
-connected = _builder(
-    pb.CommandConnected, "server_version", "protocol_version", "max_message_size", "feature_flags"
-)
+def connected(
+    server_version: str,
+    protocol_version: int,
+    max_message_size_bytes: int,
+    feature_flags: pb.FeatureFlags | None = None,
+) -> bytes:
+    """CONNECTED: the handshake succeeded."""
+    body = pb.CommandConnected(
+        server_version=server_version,
+        protocol_version=protocol_version,
+        max_message_size=max_message_size_bytes,
+        feature_flags=feature_flags,
+    )
+    return frame(body)
 
 
 def success(request_id: int, schema: pb.Schema | None = None) -> bytes:
@@ -526,8 +646,12 @@ def producer_success(
     return frame(body)
 
 
-#: This message was not stored.
-send_error = _builder(pb.CommandSendError, "producer_id", "sequence_id", "error", "message")
+def send_error(producer_id: int, sequence_id: int, error: pb.ServerError, message: str) -> bytes:
+    """SEND_ERROR: this message was not stored."""
+    body = pb.CommandSendError(
+        producer_id=producer_id, sequence_id=sequence_id, error=error, message=message
+    )
+    return frame(body)
 
 
 # ---- of a broker: consumers -------------------------------------------------------------------

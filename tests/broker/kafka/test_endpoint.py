@@ -12,10 +12,13 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kafka.protocol.admin import DeleteRecordsResponse
 from kafka.protocol.consumer import FetchRequest, HeartbeatRequest, JoinGroupRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
+from pulsemark.broker.kafka.endpoint import refusing
+from pulsemark.kafka.errors import Code
 from pulsemark.kafka.protocol import APIS
 from pulsemark.ledger import LocalStore
 from pulsemark.ledger.local.io.files import Files
@@ -351,3 +354,12 @@ def test_a_broker_that_closes_lets_its_clients_read_their_answers(tmp_path):
 
 async def _stop_reading(broker):
     broker.kafka.stop_reading()
+
+
+def test_a_failure_of_the_storage_is_answered_and_logged(caplog):
+    """The client gets a code only."""
+    answer = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult()
+    with refusing(answer):
+        raise OSError("the disk is gone")
+    assert answer.error_code == Code.KAFKA_STORAGE_ERROR
+    assert "the disk is gone" in caplog.text

@@ -23,7 +23,7 @@ from pulsemark.broker import cooperative
 from pulsemark.broker.cooperative import Turns
 from pulsemark.broker.kafka import endpoint, reading
 from pulsemark.broker.kafka.groups import offsets as group_offsets
-from pulsemark.broker.kafka.handlers import producing
+from pulsemark.broker.kafka.handlers import grouping, producing
 from pulsemark.broker.kafka.partitions import KafkaPartition
 from pulsemark.broker.kafka.reading import Figures
 from pulsemark.kafka import protocol
@@ -421,6 +421,34 @@ def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(
         client.close()
     assert 1 <= max(most) <= limit
     assert len(most) == len(clients)
+
+
+def test_a_large_request_has_its_place_to_its_end(kafka_broker, raw, topic, monkeypatch):
+    """Also a commit whose client is gone: else many clients that go would have all decoded."""
+    inside, may_end = [], threading.Event()
+    checked = grouping.checked_offsets
+
+    async def slow(session, request, **since):
+        inside.append(request)
+        await asyncio.to_thread(may_end.wait, 30)
+        return await checked(session, request, **since)
+
+    monkeypatch.setattr(grouping, "checked_offsets", slow)
+    monkeypatch.setattr(protocol, "DECODED_AT_ONCE_BYTES", 1_000)
+    sessions = kafka_broker.broker.services.kafka_sessions
+    for number in range(3 * endpoint.LARGE_AT_ONCE):
+        with RawKafka.from_url(kafka_broker.kafka_url) as client:
+            client.send(OffsetCommitRequest, 2, **commit_fields(topic, range(COUNT)))
+            until_s = time.monotonic() + 30
+            while len(inside) <= min(number, endpoint.LARGE_AT_ONCE - 1):
+                assert time.monotonic() < until_s
+                time.sleep(0.001)
+    while len(sessions) > 1:
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
+    assert len(inside) == endpoint.LARGE_AT_ONCE
+    may_end.set()
+    raw.call(OffsetCommitRequest, 2, **commit_fields(topic, range(COUNT)))
 
 
 def test_a_few_sets_are_stored_at_once(raw, made, slices):

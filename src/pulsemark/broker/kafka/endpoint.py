@@ -79,6 +79,8 @@ class Handler:
     #: How many parts the request or its answer has (topics, partitions, groups, settings), as is
     #: known before the work begins.
     parts: Callable[[KafkaSession, Request], int]
+    #: Whether the coroutine goes on when its client goes away, without waiting for the answer.
+    goes_on: bool = False
 
 
 def one_part(_session: KafkaSession, _request: Request) -> int:
@@ -110,20 +112,9 @@ def refusing(answer: Any, failed: Code = Code.KAFKA_STORAGE_ERROR) -> Iterator[N
         answer.error_code = refusal.code
         if hasattr(answer, "error_message"):
             answer.error_message = refusal.message
-    except (LedgerError, OSError):
+    except (LedgerError, OSError) as error:
+        log.warning("a request of a Kafka client failed: %s", error)
         answer.error_code = failed
-
-
-Work = Callable[["KafkaSession", Request], Coroutine[Any, Any, None]]
-
-
-def to_its_end(work: Work) -> Work:
-    """A handler's function that goes on when its client goes away, without waiting."""
-
-    async def run(session: KafkaSession, request: Request) -> None:
-        await asyncio.shield(asyncio.ensure_future(work(session, request)))
-
-    return run
 
 
 def named_partitions(body: Any) -> Iterator[tuple[str, Any]]:
@@ -333,8 +324,10 @@ class KafkaSession(asyncio.BufferedProtocol):
         handler = self._handlers[request.api.key]
         if request.undecoded is None and handler.parts(self, request) <= MANY_PARTS:
             work = handler.run(self, request)
+            if work is not None and handler.goes_on:
+                work = _waited(asyncio.ensure_future(work))
         else:
-            work = self._handle_large(request)
+            work = self._handle_large(request, goes_on=handler.goes_on)
         if work is not None and self.is_closed:
             work.close()
         elif work is not None:
@@ -343,10 +336,13 @@ class KafkaSession(asyncio.BufferedProtocol):
             # If the connection ends before the task's first step, the coroutine never begins.
             self._task.add_done_callback(lambda _: work.close())
 
-    async def _handle_large(self, request: Request) -> None:
-        """Handle a request with a large body, or with many parts."""
-        async with self.endpoint.large_requests:
-            await self.handle_large_now(request)
+    async def _handle_large(self, request: Request, *, goes_on: bool) -> None:
+        """Handle a request with a large body, or with many parts. It has its place to its end."""
+        places = self.endpoint.large_requests
+        await places.acquire()
+        working = asyncio.ensure_future(self.handle_large_now(request))
+        working.add_done_callback(lambda _: places.release())
+        await (asyncio.shield(working) if goes_on else working)
 
     async def handle_large_now(self, request: Request) -> None:
         """As `_handle_large`, for a caller that has taken its place in `large_requests`."""
@@ -619,6 +615,11 @@ class KafkaSession(asyncio.BufferedProtocol):
         self._room_bytes = None
         if self._transport is not None:
             self._transport.close()
+
+
+async def _waited(work: asyncio.Task[None]) -> None:
+    """Wait for what goes on even if this is cancelled."""
+    await asyncio.shield(work)
 
 
 def _encoded(

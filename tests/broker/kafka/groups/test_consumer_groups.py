@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from pulsemark.broker.kafka.groups.assignors import ASSIGNORS
 from pulsemark.broker.kafka.groups.consumer_group import (
@@ -20,6 +20,7 @@ from pulsemark.broker.kafka.groups.consumer_group import (
     Beat,
     check_beat,
 )
+from pulsemark.broker.kafka.groups.group import State
 from pulsemark.kafka.errors import Code, KafkaError, code_of
 
 from .test_coordinator import Groups
@@ -125,13 +126,16 @@ def test_epochs_fence(groups):
     one.fenced(Code.FENCED_MEMBER_EPOCH, epoch=1, owned=partitions("a"))
     one.fenced(Code.FENCED_MEMBER_EPOCH, epoch=1, owned=None)
     assert one.beat(epoch=1).epoch == 2  # it has missed the last answer
+
+    def check(*args, **named):
+        return code_of(groups.coordinator.check_commit, *args, **named)
+
     for epoch, member_id, code in (
         (2, "1", Code.NONE),
         (1, "1", Code.STALE_MEMBER_EPOCH),
         (2, "3", Code.UNKNOWN_MEMBER_ID),
         (-1, "", Code.UNKNOWN_MEMBER_ID),
     ):
-        check = partial(code_of, groups.coordinator.check_commit)
         assert check("g", epoch, member_id, None, knows_epochs=True) is code
     assert check("g", 2, "1", None) is Code.UNSUPPORTED_VERSION
     assert check("none", 2, "1", None, knows_epochs=True) is Code.GROUP_ID_NOT_FOUND
@@ -286,6 +290,20 @@ def test_a_large_share_comes_with_several_heartbeats(groups, monkeypatch):
         one.beat()
         sizes.append(len(one.has))
     assert sizes == [5_000, 10_000, 12_000, 12_000]
+
+
+def test_a_member_that_changes_its_protocol_gets_no_answer_of_the_former_group(groups):
+    """The last member of this protocol joins as a classic one while its target is computed."""
+    one = Consumer(groups, "1")
+    one.beat()
+    said = Beat(group="g", member_id="1", epoch=1, owned=one.has)
+    group, member = groups.coordinator.begin_consumer(said)
+    metadata = ConsumerProtocolSubscription(topics=["a"], user_data=b"").encode(version=0)
+    groups.join("1", protocols=(("range", metadata),))
+    assert groups.state() is State.PREPARING
+    with pytest.raises(KafkaError) as refused:
+        groups.coordinator.finish_consumer(group, member, said)
+    assert refused.value.code is Code.UNKNOWN_MEMBER_ID
 
 
 def test_range_gives_runs():

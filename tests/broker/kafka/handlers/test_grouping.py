@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -22,6 +23,8 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
+from pulsemark.broker.kafka import endpoint
+from pulsemark.kafka.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from pulsemark.testing.raw_kafka import RawKafka
 
 from ..conftest import record_set
@@ -223,6 +226,46 @@ def test_offsets_of_a_topic_that_members_read_stay(raw, made):
     assert fetched(raw, group, None) == {(made, 0): (1, "")}
     raw.call(LeaveGroupRequest, 0, group_id=group, member_id=member[0])
     assert forgotten(raw, group, (made, 0)) == (0, [0])
+
+
+def test_a_member_leaves_though_its_connection_is_lost_at_once(kafka_broker, raw, topic):
+    """In the turn of the loop in which its request is taken: clients leave as they close."""
+    member_id, generation = member_of(raw, topic)
+    before = set(kafka_broker.broker.services.kafka_sessions)
+    with RawKafka.from_url(kafka_broker.kafka_url) as client:
+        client.call(MetadataRequest, 1, topics=[])
+        (session,) = set(kafka_broker.broker.services.kafka_sessions) - before
+        take = session.connection.take
+
+        def take_and_lose():
+            request = take()
+            if request is not None:
+                asyncio.get_running_loop().call_soon(session.abort)
+            return request
+
+        session.connection.take = take_and_lose
+        client.send(LeaveGroupRequest, 2, group_id=topic, member_id=member_id)
+        until_s = time.monotonic() + 5
+        fields = {"group_id": topic, "generation_id": generation, "member_id": member_id}
+        while raw.call(HeartbeatRequest, 2, **fields).error_code != 25:
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+
+
+def test_a_group_is_large_only_for_what_describes_it(raw, topic, monkeypatch):
+    """Groups of both protocols are described by a request each; the other one says that of it."""
+    classic, consumer = f"{topic}-1", f"{topic}-2"
+    member_of(raw, classic)
+    beat = raw.call(
+        ConsumerGroupHeartbeatRequest, 1, group_id=consumer, member_id="m", member_epoch=0,
+        rebalance_timeout_ms=1_000, subscribed_topic_names=[topic], topic_partitions=[],
+    )  # fmt: skip
+    assert beat.error_code == 0
+    monkeypatch.setattr(endpoint, "MAX_ANSWER_BYTES", 500)
+    found = raw.call(DescribeGroupsRequest, 4, groups=[consumer]).groups[0]
+    assert (found.error_code, found.group_state) == (0, "Dead")
+    found = raw.call(ConsumerGroupDescribeRequest, 0, group_ids=[classic]).groups[0]
+    assert found.error_code == 69
 
 
 def test_administrators_see_and_delete_groups(raw, made):

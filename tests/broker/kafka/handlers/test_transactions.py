@@ -370,7 +370,7 @@ def test_after_the_last_epoch_comes_another_id():
         assert fetch(raw, made).last_stable_offset == fetch(raw, made).high_watermark
 
 
-def test_refusals_have_kafkas_codes(raw, made, producer):
+def test_refusals_have_kafkas_codes(raw, made, producer, caplog):
     """All partitions or none; ends that do not fit; time-outs that nobody may have."""
     assert producer.add(made, 0, 7) == {0: 55, 7: 3}
     assert producer.state().transaction_state == "Empty"
@@ -382,7 +382,9 @@ def test_refusals_have_kafkas_codes(raw, made, producer):
     assert producer.end(commits=False) == 48
     for timeout_ms in (0, -1, 15 * MINUTE_MS + 1):
         assert Producer(raw, "t").init(timeout_ms=timeout_ms) == 50
-    assert Producer(raw, "").init() == 42
+    with caplog.at_level("INFO"):
+        assert Producer(raw, "").init() == 42
+    assert "INVALID_REQUEST" in caplog.text
     assert producer.commit_offset("g", made, 1) == 48
     assert producer.commit_offset("", made, 1) == 24
     assert Producer(raw, "").state().error_code == 42

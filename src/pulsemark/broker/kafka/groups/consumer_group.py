@@ -669,6 +669,7 @@ class ConsumerGroup:
             member = Member(each.member_id, each.classic, assignment, is_new=False)
             classic.add(member)
             classic.beat(member)
+        self.members.clear()  # a heartbeat may still wait for the target
         classic.protocol = classic.choose_protocol()
         classic.prepare()
 

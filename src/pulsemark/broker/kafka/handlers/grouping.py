@@ -43,7 +43,6 @@ from ..endpoint import (
     named_partitions,
     one_part,
     parts_of,
-    to_its_end,
 )
 from ..groups.consumer_group import (
     JOINS,
@@ -176,23 +175,25 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
 
 async def describe_groups(session: KafkaSession, request: Request) -> None:
     """Answer with the state of groups and their members."""
-    await _describe(session, request, request.body.groups, _description, DescribeGroupsResponse)
+    asked = request.body.groups
+    await _describe(session, request, asked, Group, _description, DescribeGroupsResponse)
 
 
 async def _describe(
     session: KafkaSession,
     request: Request,
     asked: Iterable[str | None] | None,
+    kind: type[Group | ConsumerGroup],
     describe: Callable[[KafkaSession, str], Any],
     response: Any,
 ) -> None:
     groups, total_bytes = session.endpoint.groups.groups, 0
+    copies = 1 + (kind is ConsumerGroup)  # assigned, and the target
 
     def answer_bytes(name: str | None) -> int:
         nonlocal total_bytes
         group = groups.get(name or "")
-        copies = 1 + isinstance(group, ConsumerGroup)  # assigned, and the target
-        group_bytes = 0 if group is None else copies * group.size_bytes
+        group_bytes = copies * group.size_bytes if isinstance(group, kind) else 0
         size_bytes = PART_BYTES + len(name or "") + group_bytes
         total_bytes += size_bytes
         return size_bytes
@@ -635,8 +636,8 @@ async def _beaten(session: KafkaSession, beat: Beat) -> Answer:
 
 async def consumer_group_describe(session: KafkaSession, request: Request) -> None:
     """Answer with the state and members of groups of the consumer protocol."""
-    asked = request.body.group_ids
-    await _describe(session, request, asked, _consumer_group, ConsumerGroupDescribeResponse)
+    asked, response = request.body.group_ids, ConsumerGroupDescribeResponse
+    await _describe(session, request, asked, ConsumerGroup, _consumer_group, response)
 
 
 def _consumer_group(session: KafkaSession, name: str) -> Any:
@@ -712,12 +713,12 @@ def _parts_of_beat(session: KafkaSession, request: Request) -> int:
 HANDLERS: dict[int, Handler] = {
     11: Handler(join_group, parts_of("protocols")),
     12: Handler(heartbeat, one_part),
-    13: Handler(to_its_end(leave_group), _parts_of_leave),
+    13: Handler(leave_group, _parts_of_leave, goes_on=True),
     14: Handler(sync_group, parts_of("assignments")),
     15: Handler(describe_groups, _parts_of_describe),
     16: Handler(list_groups, _parts_of_list),
     42: Handler(delete_groups, parts_of("groups_names")),
-    8: Handler(to_its_end(offset_commit), parts_of("topics", "partitions")),
+    8: Handler(offset_commit, parts_of("topics", "partitions"), goes_on=True),
     9: Handler(offset_fetch, _parts_of_fetch),
     47: Handler(offset_delete, parts_of("topics", "partitions")),
     CONSUMER_GROUP_HEARTBEAT: Handler(consumer_group_heartbeat, _parts_of_beat),

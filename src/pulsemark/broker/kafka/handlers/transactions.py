@@ -70,12 +70,12 @@ def _producer(body: Any) -> Producer:
 
 async def init_producer_id(session: KafkaSession, request: Request) -> None:
     """Answer with a new producer id, or with the next epoch of a transactional id."""
-    body, answer = request.body, InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
+    answer = InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
     with _refusing(request, answer):
         answer.producer_id, answer.producer_epoch = await _begun(session, request)
     if answer.error_code:
-        name = str(body.transactional_id)[:100]
-        log.info("%s: InitProducerId of %s: %s", session.address, name, answer.error_code)
+        name, code = str(request.body.transactional_id)[:100], Code(answer.error_code).name
+        log.info("%s: InitProducerId of %r is answered with %s", session.address, name, code)
     session.answer(request, answer)
 
 
