@@ -33,9 +33,12 @@ _READ_BYTES = 4 << 20
 
 
 class _Known(NamedTuple):
-    """What is kept of an entry that was read."""
+    """What is kept of an entry that was read: its `Row`, and its append time."""
 
-    row: Row
+    time_ms: int
+    next_message: int
+    offset: int
+    end_offset: int
     append_time_ms: int
 
 
@@ -114,7 +117,9 @@ class BookKeeperRun(Run):
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         written = self._written
-        return written.row(row) if written is not None else self._read_rows(row, row + 1, io)[0].row
+        if written is not None:
+            return written.row(row)
+        return Row(*self._read_rows(row, row + 1, io)[0][:-1])
 
     def has_row(self, row: int) -> bool:
         return self._written is not None or self._known.get(row) is not None
@@ -131,8 +136,8 @@ class BookKeeperRun(Run):
             return self._written
         first = row // BLOCK_ROWS * BLOCK_ROWS
         before = self._next_before(first)
-        known = self._read_rows(first, min(first + BLOCK_ROWS, self.entry_count), io)
-        times, nexts, offsets, _ = zip(*(each.row for each in known), strict=True)
+        rows = self._read_rows(first, min(first + BLOCK_ROWS, self.entry_count), io)
+        times, nexts, offsets, _, _ = zip(*rows, strict=True)
         return _Block(first, before, times, nexts, offsets)
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
@@ -163,12 +168,12 @@ class BookKeeperRun(Run):
                 rows.append(self._keep(number, entry, self._facts(number, entry)))
         return rows
 
-    def _keep(self, number: int, entry: LedgerEntry, facts: Facts) -> _Known:
+    def _keep(self, row: int, entry: LedgerEntry, facts: Facts) -> _Known:
         end = end_offset(entry.length, entry.entry_id)
         start = end - len(entry.payload) - HEAD.size
-        row = Row(facts.time_max_ms, facts.index + 1 - self.first_index, start, end)
-        kept = _Known(row, facts.append_time_ms)
-        self._known.put(number, kept)
+        next_message = facts.index + 1 - self.first_index
+        kept = _Known(facts.time_max_ms, next_message, start, end, facts.append_time_ms)
+        self._known.put(row, kept)
         return kept
 
     def _next_before(self, row: int) -> int:
@@ -221,7 +226,7 @@ class BookKeeperRun(Run):
             if row > first_row and size > max_bytes:
                 return
             yield row, entry
-            next_before = self._keep(row, stored, facts).row.next_message
+            next_before = self._keep(row, stored, facts).next_message
             row += 1
 
     def _entry(self, row: int, stored: LedgerEntry, facts: Facts, next_before: int) -> Entry:
@@ -302,8 +307,8 @@ class BookKeeperRun(Run):
         if written is not None:
             return written.append_times[last], written.times[last], written.nexts[last]
         # Known, as `chunk` is asked for before a cut: a durable cut must not fail by reading.
-        row, append_time_ms = self._read_rows(last, entry_count)[0]
-        return append_time_ms, row.time_ms, row.next_message
+        known = self._read_rows(last, entry_count)[0]
+        return known.append_time_ms, known.time_ms, known.next_message
 
     def cut_head(self, rows: int) -> None:
         with suppress(DamagedRecordError):
