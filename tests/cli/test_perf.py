@@ -97,8 +97,10 @@ def test_figures_on_a_terminal(perf, terminal):
     assert "#" in text
 
 
-def test_errors(perf, tmp_path):
-    """A topic without messages, wrong numbers, and a certificate that it cannot show."""
+def test_errors(perf):
+    """A topic without messages, wrong numbers, and a message without a receipt."""
     assert "no messages to seek to" in perf("seek", "empty", "-m", "1").error()
     assert "-1" in perf("produce", "orders", "--rate", "-1").error()
     assert "--size" in perf("produce", "orders", "--size", "x").error()
+    too_large = perf("produce", "orders", "-m", "1", "--size", str(6 << 20), "--disable-batching")
+    assert "orders: a message was not acknowledged: " in too_large.error()

@@ -68,6 +68,7 @@ def test_topics(folder: Folder, pulsemark: Command) -> None:
 def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
     """What is no data folder or no topic's name is refused in one line."""
     assert "does not exist" in pulsemark("verify", tmp_path / "none").error()
+    assert f"{__file__} is not a folder" in pulsemark("verify", __file__).error()
     assert "not a pulsemark data folder" in pulsemark("verify", tmp_path).error()
     assert "name one folder" in pulsemark("verify", folder.path, tmp_path).error()
     assert pulsemark("verify", "a/b", "--data-dir", folder.path).error()

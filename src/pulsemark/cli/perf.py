@@ -280,7 +280,7 @@ def produce(
         while not done.empty():
             result, latency_us = done.get()
             if result != perf.pulsar.Result.Ok:
-                raise CliError(f"{topic}: a message was refused: {result.name}")
+                raise CliError(f"{topic}: a message was not acknowledged: {result.name}")
             measured(latency_us, args.size)
 
     with perf.errors(topic):

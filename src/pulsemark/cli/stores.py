@@ -76,7 +76,8 @@ def data_dir_of(args: argparse.Namespace, target: str) -> Path:
     if args.data_dir is not None:
         raise CliError(f"{folder} is not a folder")
     if "://" not in target and ("/" in target or Path(target).suffix):
-        raise CliError(f"{target} does not exist")
+        what = "is not a folder" if Path(target).exists() else "does not exist"
+        raise CliError(f"{target} {what}")
     raise CliError(
         f"there is neither a path {target} nor a data folder ./{folder}: name the folder with"
         " --data-dir, or a running broker with --url; pulsemark consume TOPIC --peek shows messages"
