@@ -23,6 +23,15 @@ KNOWN: dict[str, str] = {
     r"^failover \| (after a|b has)": (
         "what is on its way when the active consumer changes comes in any order"
     ),
+    r"^(schema-admin \| no schema at all|admin-policies \| negative ttl)": (
+        "the same exception with another text"
+    ),
+    r"^batch-acknowledgements \| .* true": (
+        "a Pulsar with transactions keeps acknowledgements in batches, whatever its settings say"
+    ),
+    r"^transactions-off \| a client|^admin-brokers \| transactions": (
+        "a Pulsar with transactions has some, and an object's name is another in each run"
+    ),
     r"^schema-admin \| is it compatible": "a client's mistake is no error of the server (500)",
     r"^admin-messages \| (examine 99 from latest|by an id too far)": (
         "a client's mistake is no error of the server (500)"

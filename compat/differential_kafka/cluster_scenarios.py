@@ -10,6 +10,8 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from .admin_scenarios import make_topic
 from .peers import Peer
 
+_Dirs = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+_Moves = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
 _Offsets = ListOffsetsRequest.ListOffsetsTopic
 
 
@@ -25,6 +27,22 @@ def cluster(peer: Peer) -> None:
     for version in peer.versions(admin.ElectLeadersRequest):
         for kind in (0, 1, 7) if version else (0,):
             _elect(peer, version, kind, topic)
+    for index, replicas in (
+        (0, [1]),
+        (0, [2]),
+        (0, [1, 2]),
+        (0, [1, 1]),
+        (0, []),
+        (0, None),
+        (9, [1]),
+    ):
+        part = _Moves.ReassignablePartition(partition_index=index, replicas=replicas)
+        for name in (topic, peer.topic("nothing")):
+            peer.ask(
+                f"replicas {replicas} of {index} of {name[:5]}",
+                admin.AlterPartitionReassignmentsRequest, 0,
+                timeout_ms=5_000, topics=[_Moves(name=name, partitions=[part])],
+            )  # fmt: skip
     peer.ask(
         "reassignments", admin.ListPartitionReassignmentsRequest, 0, timeout_ms=5_000, topics=None
     )
@@ -44,18 +62,27 @@ def _elect(peer: Peer, version: int, kind: int, topic: str) -> None:
 
 
 def disks(peer: Peer) -> None:
-    """DescribeLogDirs. Paths and sizes are each broker's own."""
+    """DescribeLogDirs and AlterReplicaLogDirs. Paths and sizes are each broker's own."""
     topic = make_topic(peer, "sized", partitions=2)
     one = admin.DescribeLogDirsRequest.DescribableLogDirTopic
+    folder = ""
     for version in peer.versions(admin.DescribeLogDirsRequest):
         for label, topics in (
             ("named", [one(topic=topic, partitions=[0, 1, 9])]),
             ("absent", [one(topic=peer.topic("nothing"), partitions=[0])]),
             ("no", []),
         ):
-            peer.ask(
+            answer = peer.ask(
                 f"disks of {label} partitions", admin.DescribeLogDirsRequest, version, topics=topics
             )
+            folder = answer.results[0].log_dir if answer and answer.results else folder
+    for version in peer.versions(admin.AlterReplicaLogDirsRequest):
+        for label, path, index in (("same", folder, 0), ("absent", folder, 9), ("odd", "/odd", 0)):
+            topics = [_Dirs.AlterReplicaLogDirTopic(name=topic, partitions=[index])]
+            peer.ask(
+                f"move to {label}", admin.AlterReplicaLogDirsRequest, version,
+                dirs=[_Dirs(path=path, topics=topics)],
+            )  # fmt: skip
 
 
 def acls(peer: Peer) -> None:

@@ -230,15 +230,27 @@ def _of_settings(names: list[str]) -> list[WorstCase]:
 
 
 def _of_brokers(names: list[str]) -> list[WorstCase]:
+    folder = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    moved = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
     sized = admin.DescribeLogDirsRequest.DescribableLogDirTopic
     elected = admin.ElectLeadersRequest.TopicPartitions
     return [
+        WorstCase(
+            admin.AlterReplicaLogDirsRequest, 1,
+            {"dirs": [folder(path="/none", topics=[
+                folder.AlterReplicaLogDirTopic(name=name, partitions=[0]) for name in names])]},
+        ),
         WorstCase(admin.DescribeLogDirsRequest, 1, {
             "topics": [sized(topic=name, partitions=[0]) for name in names]}),
         WorstCase(
             admin.ElectLeadersRequest, 1,
             {"election_type": 0, "timeout_ms": 1, "topic_partitions": [
                 elected(topic=name, partitions=[0]) for name in names]},
+        ),
+        WorstCase(
+            admin.AlterPartitionReassignmentsRequest, 0,
+            {"timeout_ms": 1, "topics": _listed(
+                moved, names, "partitions", partition_index=0, replicas=None)},
         ),
     ]  # fmt: skip
 

@@ -15,10 +15,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from http import HTTPStatus
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError, BrokerStateError
 from ..client.errors import AdminError, UnreachableError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..client.admin import AdminClient
 
 STOP_TIMEOUT_S = 30.0
-KEPT_BYTES = 64 * 1024
 
 
 class BrokerProcessError(BrokerError):
@@ -63,9 +62,7 @@ class BrokerProcess(BrokerLife, Inspection):
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._ports = {"--port": 0, "--http-port": 0, **({"--kafka-port": 0} if kafka else {})}
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors: BinaryIO
-        self._output = ""
-        """The last part of what the process wrote, once it has ended."""
+        self._errors = _Reader()
         self._ready: dict[str, Any] = {}
 
     # -- addresses ------------------------------------------------------------------------------
@@ -137,16 +134,17 @@ class BrokerProcess(BrokerLife, Inspection):
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
         command = [*self.program, "standalone", "--json", *ports]
         command += [*self._place(folder), *self._options]
-        self._errors = TemporaryFile()  # noqa: SIM115 - the process writes to it
         self._process = process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self._errors
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
+        self._errors = _Reader()
+        self._errors.read(process.stderr)
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
             status = process.wait()
             self._ended()
-            raise BrokerProcessError("did not get ready", status, self._output)
+            raise BrokerProcessError("did not get ready", status, self._errors.text())
         self._ready = json.loads(line)
         for option, name in (("--port", "service_url"), ("--http-port", "http_url")):
             self._ports[option] = _port(self._ready[name])
@@ -167,10 +165,10 @@ class BrokerProcess(BrokerLife, Inspection):
         except subprocess.TimeoutExpired as error:
             self.kill()
             what = f"did not stop within {STOP_TIMEOUT_S:g} s and was killed"
-            raise BrokerProcessError(what, None, self._output) from error
+            raise BrokerProcessError(what, None, self._errors.text()) from error
         self._ended()
         if status != 0:
-            raise BrokerProcessError(f"ended with {status}", status, self._output)
+            raise BrokerProcessError(f"ended with {status}", status, self._errors.text())
 
     def kill(self) -> None:
         """kill -9. What was acknowledged is in the data folder."""
@@ -209,11 +207,10 @@ class BrokerProcess(BrokerLife, Inspection):
     def _ended(self) -> None:
         process, self._process = self._process, None
         assert process is not None
-        assert process.stdout is not None
-        process.stdout.close()
-        with self._errors as written:
-            written.seek(max(written.seek(0, os.SEEK_END) - KEPT_BYTES, 0))
-            self._output = written.read().decode(errors="replace")
+        self._errors.join()
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 class _RemoteFaults(Faults):
@@ -257,6 +254,31 @@ class RemoteClock(MovableClock):
 
     def _advance_ms(self, step_ms: int) -> None:
         self._admin.request("POST", f"{TEST_PATH}/clock/advance", {"by_ms": step_ms})
+
+
+class _Reader(threading.Thread):
+    """Reads what a process writes, so that its pipe does not fill up. Keeps the last part."""
+
+    KEPT_BYTES = 64 * 1024
+
+    def __init__(self) -> None:
+        super().__init__(name="pulsemark-process-log", daemon=True)
+        self._pipe: Any = None
+        self._kept = b""
+
+    def read(self, pipe: Any) -> None:
+        """Begin to read."""
+        self._pipe = pipe
+        self.start()
+
+    def run(self) -> None:
+        """Read until the process ends."""
+        while data := self._pipe.read1(self.KEPT_BYTES):
+            self._kept = (self._kept + data)[-self.KEPT_BYTES :]
+
+    def text(self) -> str:
+        """The last part of what was written."""
+        return self._kept.decode(errors="replace")
 
 
 def _port(url: str) -> int:

@@ -916,7 +916,9 @@ class Endpoint:
         """Answer requests in progress, and close the connections, within `shutdown_timeout_ms`."""
         ending = Ending.begin(self.config.shutdown_timeout_ms)
         self.stop_reading()
-        await ending.answered(lambda: any(session.is_busy for session in self.sessions))
+        await ending.answered(
+            lambda: self._parts_going_on > 0 or any(session.is_busy for session in self.sessions)
+        )
         for session in tuple(self.sessions):
             session.close()
         await ending.sent(self.sessions)

@@ -73,9 +73,26 @@ def test_sizes_of_partitions_are_bytes_on_the_disk(on_disk):
     assert set(log_dirs(client, {"t": [1, 7], "absent": [0]}).sizes) == {("t", 1)}
 
 
-def test_no_replica_is_being_moved(raw):
-    """A partition is on one broker."""
-    listed = raw.call(admin.ListPartitionReassignmentsRequest, 0, timeout_ms=1_000, topics=None)
+def test_replicas_stay_where_they_are(on_disk):
+    """A move to the same place is granted, any other one names what is wrong."""
+    client, folder = on_disk
+    make = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    for path, index, code in ((folder, 0, 0), (folder, 9, 3), ("/elsewhere", 0, 57)):
+        topics = [make.AlterReplicaLogDirTopic(name="t", partitions=[index])]
+        moved = client.call(
+            admin.AlterReplicaLogDirsRequest, 1, dirs=[make(path=path, topics=topics)]
+        )
+        assert moved.results[0].partitions[0].error_code == code
+    one = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
+    for index, replicas, code in ((0, [1], 0), (0, [2], 39), (0, None, 85), (9, [1], 3)):
+        part = one.ReassignablePartition(partition_index=index, replicas=replicas)
+        answer = client.call(
+            admin.AlterPartitionReassignmentsRequest, 0,
+            timeout_ms=1_000, topics=[one(name="t", partitions=[part])],
+        )  # fmt: skip
+        assert answer.error_code == 0
+        assert answer.responses[0].partitions[0].error_code == code
+    listed = client.call(admin.ListPartitionReassignmentsRequest, 0, timeout_ms=1_000, topics=None)
     assert (listed.error_code, listed.topics) == (0, [])
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from typing import Any
 
 import pytest
 from kafka.protocol.admin import (
@@ -24,10 +26,13 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import MetadataRequest
 
 from pulsemark.broker.kafka import endpoint
+from pulsemark.broker.kafka.handlers import grouping
 from pulsemark.kafka.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from pulsemark.ledger import MemoryFolder
+from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
-from ..conftest import record_set
+from ..conftest import create, record_set
 
 
 def joined(client, group, version, member_id="", instance_id=None):
@@ -250,6 +255,38 @@ def test_a_member_leaves_though_its_connection_is_lost_at_once(kafka_broker, raw
         while raw.call(HeartbeatRequest, 2, **fields).error_code != 25:
             assert time.monotonic() < until_s
             time.sleep(0.01)
+
+
+def test_a_broker_that_closes_stores_what_goes_on_without_its_client(monkeypatch):
+    """A commit whose client has gone just before."""
+    begun, checked, folder = threading.Event(), grouping.checked_offsets, MemoryFolder()
+
+    async def slow(session, request, **since):
+        begun.set()
+        await asyncio.sleep(0.3)
+        return await checked(session, request, **since)
+
+    settings: Any = {"storage": "memory", "memory": folder, "kafka_port": 0, "http_port": None}
+    with running_broker(**settings) as broker:
+        with RawKafka.from_url(broker.kafka_url) as client:
+            assert create(client, "t") == 0
+            with monkeypatch.context() as patched:
+                patched.setattr(grouping, "checked_offsets", slow)
+                of = OffsetCommitRequest.OffsetCommitRequestTopic
+                part = of.OffsetCommitRequestPartition(
+                    partition_index=0, committed_offset=7, committed_metadata=""
+                )
+                client.send(
+                    OffsetCommitRequest, 2, group_id="g", generation_id_or_member_epoch=-1,
+                    member_id="", retention_time_ms=-1, topics=[of(name="t", partitions=[part])],
+                )  # fmt: skip
+                assert begun.wait(30)
+        until_s = time.monotonic() + 30
+        while broker.broker.services.kafka_sessions:
+            assert time.monotonic() < until_s
+            time.sleep(0.001)
+    with running_broker(**settings) as broker, RawKafka.from_url(broker.kafka_url) as client:
+        assert fetched(client, "g", {"t": [0]}) == {("t", 0): (7, "")}
 
 
 def test_a_group_is_large_only_for_what_describes_it(raw, topic, monkeypatch):

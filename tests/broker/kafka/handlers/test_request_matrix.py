@@ -56,6 +56,8 @@ _Epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 _Delete = admin.DeleteRecordsRequest.DeleteRecordsTopic
 _Resource = admin.DescribeConfigsRequest.DescribeConfigsResource
 _Alter = admin.AlterConfigsRequest.AlterConfigsResource
+_Dirs = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+_Moves = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
 _Add = producer.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 _CommitLater = producer.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 _Change = admin.IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -191,12 +193,24 @@ def examples(topic: str) -> dict[int, Example]:
             "boss", ADMINS, TOPIC_FAILED,
         ),
         Example(
+            admin.AlterReplicaLogDirsRequest, 1,
+            {"dirs": [_Dirs(path="/elsewhere", topics=[
+                _Dirs.AlterReplicaLogDirTopic(name=topic, partitions=[0])])]},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
             admin.DescribeLogDirsRequest, 3, {"topics": None}, "admin", OPERATORS, CLUSTER_FAILED
         ),
         Example(
             admin.ElectLeadersRequest, 1,
             {"election_type": 0, "timeout_ms": 1_000, "topic_partitions": [
                 admin.ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0])]},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
+            admin.AlterPartitionReassignmentsRequest, 0,
+            {"timeout_ms": 1_000, "topics": [_Moves(name=topic, partitions=[
+                _Moves.ReassignablePartition(partition_index=0, replicas=[1])])]},
             "admin", OPERATORS, CLUSTER_FAILED,
         ),
         Example(

@@ -4,7 +4,8 @@ ApiVersions, Metadata and FindCoordinator come from every client. A broker alone
 partition and coordinates every group; in a cluster each answer names the broker that does
 (`topics.Brokers`). Clients see only the topics and groups that they may use.
 
-Each partition is on one broker, which leads it. So leaders are never elected.
+Each partition is on one broker, which leads it. So leaders are never elected, and replicas never
+move: a request for the present state is granted, any other one is refused.
 
 Requests about ACLs are answered as by a Kafka without an authorizer.
 """
@@ -16,10 +17,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from kafka.protocol.admin import (
+    AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsResponse,
     DescribeAclsResponse,
     DescribeClusterResponse,
     DescribeLogDirsResponse,
@@ -46,7 +49,9 @@ TOPIC_IDS_VERSION = 12
 PREFERRED, UNCLEAN = 0, 1
 NO_ACLS = "No Authorizer is configured: permissions are those of Pulsar's namespaces and topics."
 _Dir = DescribeLogDirsResponse.DescribeLogDirsResult
+_Moved = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Elected = ElectLeadersResponse.ReplicaElectionResult
+_Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 
 
 async def describe_cluster(session: KafkaSession, request: Request) -> None:
@@ -143,6 +148,32 @@ async def _add_size(
     sizes.setdefault(name, []).append(make(partition_index=index, partition_size=size_bytes))
 
 
+async def alter_replica_log_dirs(session: KafkaSession, request: Request) -> None:
+    """Grant that a partition is in the data folder; refuse another folder."""
+    topics: dict[str, list[Any]] = {}
+    asked = (
+        (folder.path, topic.name, index)
+        for folder in request.body.dirs or ()
+        for topic in folder.topics or ()
+        for index in topic.partitions or ()
+    )
+    async for path, name, index in session.named(asked, key=itemgetter(1, 2)):
+        code = code_of(_check_folder, session, path, name, index)
+        topics.setdefault(name or "", []).append(
+            _Moved.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+        )
+    results = [_Moved(topic_name=name, partitions=each) for name, each in topics.items()]
+    response = AlterReplicaLogDirsResponse(results=results)
+    await session.answer_by_size(request, response, sum(map(len, topics.values())))
+
+
+def _check_folder(session: KafkaSession, path: str | None, name: str | None, index: int) -> None:
+    session.access.check_broker()
+    if path != _data_folder(session):
+        raise KafkaError(Code.LOG_DIR_NOT_FOUND, f"the data folder is not {path!r}")
+    _check_partition(session, name, index)
+
+
 # ---- leaders and replicas ------------------------------------------------------------------------
 
 
@@ -183,6 +214,41 @@ def _check_election(session: KafkaSession, kind: int, name: str | None, index: i
     raise KafkaError(Code.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
+async def alter_partition_reassignments(session: KafkaSession, request: Request) -> None:
+    """Grant that a partition is on this broker; refuse another one."""
+    code = code_of(session.access.check_broker)
+    topics: dict[str, list[Any]] = {}
+    asked = request.body.topics or () if code is Code.NONE else ()
+    async for name, each in session.named(
+        ((topic.name, each) for topic in asked for each in topic.partitions or ()),
+        lambda _: PART_BYTES + MESSAGE_LENGTH,
+        key=lambda named: (named[0], named[1].partition_index),
+    ):
+        part = _Reassigned.ReassignablePartitionResponse(partition_index=each.partition_index)
+        with refusing(part):
+            _check_replicas(session, name, each)
+        part.error_message = part.error_message or None
+        topics.setdefault(name or "", []).append(part)
+    response = AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=None if code is Code.NONE else "Cluster authorization failed.",
+        responses=[_Reassigned(name=name, partitions=each) for name, each in topics.items()],
+    )
+    await session.answer_by_size(request, response, sum(map(len, topics.values())))
+
+
+def _check_replicas(session: KafkaSession, name: str | None, asked: Any) -> None:
+    _check_partition(session, name, asked.partition_index)
+    if asked.replicas is None:
+        raise KafkaError(Code.NO_REASSIGNMENT_IN_PROGRESS, "")
+    node_id = session.endpoint.cluster.node_id
+    if asked.replicas != [node_id]:
+        raise KafkaError(
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            f"replicas {asked.replicas[:20]}: this broker, {node_id}, has no others' partitions",
+        )
+
+
 def list_partition_reassignments(session: KafkaSession, request: Request) -> None:
     """Answer that no reassignment is in progress."""
     response = ListPartitionReassignmentsResponse(error_message=None)
@@ -217,6 +283,11 @@ def _parts_or_all(field: str) -> Callable[[KafkaSession, Request], int]:
         return count(session, request)
 
     return parts
+
+
+def _parts_of_folders(_session: KafkaSession, request: Request) -> int:
+    topics = (topic for folder in request.body.dirs or () for topic in folder.topics or ())
+    return len(request.body.dirs or ()) + sum(1 + len(each.partitions or ()) for each in topics)
 
 
 GROUP, TRANSACTION = 0, 1
@@ -446,8 +517,10 @@ async def find_coordinator(session: KafkaSession, request: Request) -> None:
 
 
 HANDLERS: dict[int, Handler] = {
+    34: Handler(alter_replica_log_dirs, _parts_of_folders),
     35: Handler(describe_log_dirs, _parts_or_all("topics")),
     43: Handler(elect_leaders, _parts_or_all("topic_partitions")),
+    45: Handler(alter_partition_reassignments, parts_of("topics", "partitions")),
     46: Handler(list_partition_reassignments, one_part),
     60: Handler(describe_cluster, one_part),
     29: Handler(describe_acls, one_part),
