@@ -110,6 +110,24 @@ def test_consumers_get_the_active_one_when_it_starts(quick, topic):
     assert consumers[expected].receive().message_id.entry_id == 0
 
 
+def test_consumers_are_notified_in_the_order_of_their_names(quick, topic):
+    """As by Pulsar, whichever of them the ring has made the active one."""
+    for number in range(5):
+        names = {
+            quick.subscribe(
+                f"{topic}-{number}", "s", sub_type=Failover, consumer_name=name
+            ).consumer_id: name
+            for name in ("c", "a", "b")
+        }
+        said = [quick.wait_unsolicited(CHANGE)]
+        while not any(each.is_active for each in said) or len(said) < 3:
+            said.append(quick.wait_unsolicited(CHANGE))
+        quick.ping()
+        said += [each.body for each in quick.unsolicited if each.type == CHANGE]
+        quick.unsolicited.clear()
+        assert [names[each.consumer_id] for each in said[-3:]] == ["a", "b", "c"]
+
+
 def test_partition_i_goes_to_consumer_i_mod_n(quick, topic):
     """By name among the consumers of the best level, whatever the ring would choose."""
     active = []

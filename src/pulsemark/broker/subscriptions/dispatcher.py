@@ -409,8 +409,10 @@ class SingleActiveDispatcher(Dispatcher):
         self._wanted_ranges: StickyRanges | None = None
         #: During a seek no consumer is active.
         self._is_paused = False
+        #: Its first consumer is the active one of Failover on a topic without partitions.
+        self._ring: RankedConsumers | None = None
         if not self.exclusive and subscription.topic.partition_index < 0:
-            self.consumers = failover_ring(subscription.topic.name)
+            self._ring = failover_ring(subscription.topic.name)
 
     @property
     def sole_consumer(self) -> Consumer | None:
@@ -421,6 +423,8 @@ class SingleActiveDispatcher(Dispatcher):
         """Add a consumer. Exclusive: it is the only one. Failover: it is ordered by rank."""
         self._wanted_ranges = self._ranges_of(consumer) if self.exclusive else None
         self.consumers.add(consumer)
+        if self._ring is not None:
+            self._ring.add(consumer)
         if not self._choose() and not self.exclusive:
             self._tell_active(consumer)
 
@@ -456,8 +460,11 @@ class SingleActiveDispatcher(Dispatcher):
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
         """Remove consumers; another one becomes active. It starts at the cursor."""
-        if self.consumers.remove(consumers):
-            self._choose()
+        if not (gone := self.consumers.remove(consumers)):
+            return
+        if self._ring is not None:
+            self._ring.remove(gone)
+        self._choose()
 
     def pause(self, asked_by: Consumer | None) -> list[Consumer]:
         """Remove the active consumer and the seeking one; none is active until `resume`."""
@@ -465,6 +472,8 @@ class SingleActiveDispatcher(Dispatcher):
         self.consumers.remove(leaving)
         for consumer in leaving:
             consumer.subscription = None
+        if self._ring is not None:
+            self._ring.remove(leaving)
         self._is_paused = True
         self.active = None
         self._cancel_switch()
@@ -566,9 +575,11 @@ class SingleActiveDispatcher(Dispatcher):
     def _first_in_rank(self) -> Consumer | None:
         if not self.consumers:
             return None
+        if self._ring is not None:
+            return self._ring[0]
         best_level = self.consumers[0].priority_level
         of_best = bisect_right(self.consumers, best_level, key=lambda c: c.priority_level)
-        return self.consumers[max(self.subscription.topic.partition_index, 0) % of_best]
+        return self.consumers[self.subscription.topic.partition_index % of_best]
 
     def _tell_active(self, consumer: Consumer) -> None:
         if consumer.connection.protocol_version >= ACTIVE_CONSUMER_CHANGE_SINCE:
