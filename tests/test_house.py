@@ -39,7 +39,7 @@ class House:
 
 
 #: What was reached. A figure above it fails.
-REACHED = House(lines=115_958, files=450, largest_folder=24, fragments=0, long_functions=2)
+REACHED = House(lines=115_969, files=450, largest_folder=24, fragments=0, long_functions=2)
 
 
 def modules_of(package: Path) -> dict[str, Path]:
